@@ -135,7 +135,7 @@ def repair_store(
     except CommitLogError as error:
         if kept is not None:
             done = f"Before this, the log was cut at physical offset {cut_at}; what was cut off is in {kept.path}."
-            error.args = (f"{error} {done}", *error.args[1:])
+            error.advised(done)
         raise
     if kept is None and store.recovered is not None:
         kept = store.recovered.kept

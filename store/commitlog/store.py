@@ -40,7 +40,8 @@ from commitlog.queue.get_message import (
     checked_int,
     wait_for_match,
 )
-from commitlog.reader import StoreReader
+from commitlog.queue.skipped import SkippedRange
+from commitlog.reader import OnDamage, StoreReader
 from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenWishes
@@ -552,7 +553,16 @@ class MessageStore:
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
 
-    def redrive(self, group: str, *, to: RedriveTo = "retry", max_messages: int | None = None) -> int:
+    def redrive(
+        self,
+        group: str,
+        *,
+        to: RedriveTo = "retry",
+        max_messages: int | None = None,
+        on_damage: OnDamage = "raise",
+        verify_crc: bool = True,
+        skipped: list[SkippedRange] | None = None,
+    ) -> int:
         """Give a consumer group its dead letters again, each exactly once. Returns how many were put back.
 
         They go from ``%DLQ%<group>`` to ``%RETRY%<group>``, which the consumers of this group alone read; with
@@ -563,7 +573,8 @@ class MessageStore:
 
         ``max_messages`` at most. ``InvalidValue``, also for a dead letter without the name of its original topic with
         ``to="topic"``; ``PutRefused`` for a closed topic; damage as by ``StoreReader.read``: those before it were put
-        back. ::
+        back. With ``on_damage="skip"`` those after it are too; what was left out is added to ``skipped``, and is not
+        put back later. ``verify_crc=False`` puts bodies back as they are. ::
 
             with MessageStore.open("/data/store") as store:
                 print(store.redrive("billing"), "dead letters come again")
@@ -580,7 +591,20 @@ class MessageStore:
         owned.run(lambda: owned.group_positions.restore(group))
         self.dispatch()
         with self.reader() as reader:
-            return redrive(self, owned, reader, settings, to=to, max_messages=most)
+            try:
+                return redrive(
+                    self,
+                    owned,
+                    reader,
+                    settings,
+                    to=to,
+                    max_messages=most,
+                    on_damage=on_damage,
+                    verify_crc=verify_crc,
+                )
+            finally:
+                if skipped is not None:
+                    skipped += reader.skipped
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

@@ -25,12 +25,12 @@ def check_topics(options: SourceOptions, reader: StoreReader, *, ends: bool) -> 
     try:
         options.subscription.require_all(reader)
     except (TopicNotFound, QueueNotFound) as error:
-        error.args = (f"{error} {_WAYS_OUT}",)
+        error.advised(_WAYS_OUT)
         raise
 
 
 def check_topics_of_stores(options: SourceOptions, readers: Mapping[str, StoreReader], *, ends: bool) -> None:
-    """The same for named topics and queues that none of several stores has. A store that is away may have them: unless
+    """The same for named topics and queues that none of several stores has. An unavailable store may have them: unless
     failOnMissingTopic is given, they are a warning then.
     """
     ends = ends and readers.keys() == options.stores.keys()
@@ -52,5 +52,4 @@ def _require_somewhere(part: Subscription, readers: Mapping[str, StoreReader]) -
         except (TopicNotFound, QueueNotFound) as error:
             first = first or error
     if first is not None:
-        first.args = (f"{first} None of the stores {', '.join(readers)} has it. {_WAYS_OUT}",)
-        raise first
+        raise first.advised(f"None of the stores {', '.join(readers)} has it. {_WAYS_OUT}")

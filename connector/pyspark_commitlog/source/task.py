@@ -93,7 +93,7 @@ class ReadTask:
                     tally.rows[topic] += batch.num_rows
                     yield self.projection.to_spark(batch, declared, store=store)
             except CorruptRecord as error:
-                error.args = (f"{error} {_PAST_DAMAGE}",)
+                error.advised(_PAST_DAMAGE)
                 raise
             for skipped in reader.skipped:
                 tally.damaged[skipped.topic] += skipped.messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from commitlog.cli.options import OutputFormat
@@ -11,14 +12,15 @@ from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.cli.times import Clock
-from commitlog.format.properties import RETRY_TOPIC
+from commitlog.format.message_rules import topic_before_retries
 from commitlog.groups.dead_letters import DeadLetters
 from commitlog.groups.positions import group_offsets
 from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from commitlog.reader import StoreReader
+from commitlog.queue.skipped import SkippedRange
+from commitlog.reader import OnDamage, StoreReader
 from commitlog.store import MessageStore
 
-__all__ = ["print_dead_letters", "redrive_dead_letters", "show_redrive"]
+__all__ = ["Redrive", "print_dead_letters", "redrive_dead_letters", "show_redrive"]
 
 _COLUMNS = ("group", "deadLetters", "waiting", "redriven", "oldest", "newest", "error")
 
@@ -45,44 +47,75 @@ def _row(one: DeadLetters, clock: Clock, form: OutputFormat) -> dict[str, Any]:
     }
 
 
-def show_redrive(path: str, group: str, most: int | None, *, to_topic: bool) -> int:
-    """Print how many messages would be put back, and where. Returns how many. Takes no lock."""
-    with StoreReader.open(path) as reader:
-        targets = _targets(reader, group, most, to_topic=to_topic)
+@dataclass(frozen=True, kw_only=True)
+class Redrive:
+    """What is put back, and how it is read: the options of ``dlq redrive``."""
+
+    group: str
+    most: int | None
+    to_topic: bool
+    on_damage: OnDamage
+    verify_crc: bool
+
+
+def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> int:
+    """Print how many messages would be put back, and where. Returns how many. Takes no lock.
+
+    ``InvalidValue`` for one whose topic is not known.
+    """
+    with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=wanted.on_damage) as reader:
+        targets = _targets(reader, wanted)
     total = targets.total()
     if not total:
-        print(printable_text(f"Group {group} has no dead letters that were not put back."))
+        print(printable_text(f"Group {wanted.group} has no dead letters that were not put back."))
         return 0
     listed = ", ".join(f"{count} to {topic}" for topic, count in sorted(targets.items()))
-    print(printable_text(f"It would put back {_count(total)} of group {group}: {listed}."))
-    if to_topic:
+    print(printable_text(f"It would put back {_count(total)} of group {wanted.group}: {listed}."))
+    if wanted.on_damage == "skip":
+        print("Those that cannot be read are skipped, and not put back later.")
+    if wanted.to_topic:
         print("All groups that consume these topics get the messages again; without --to topic this group alone does.")
     return total
 
 
-def _targets(reader: StoreReader, group: str, most: int | None, *, to_topic: bool) -> Counter[str]:
+def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
     """How many messages would go to which topic."""
     found: Counter[str] = Counter()
-    topic, positions = DLQ_TOPIC_PREFIX + group, group_offsets(reader, group)
+    topic, positions = DLQ_TOPIC_PREFIX + wanted.group, group_offsets(reader, wanted.group)
     for info in reader.queues(topic) if topic in reader.topics() else []:
         start = max(positions.get((topic, info.queue_id), 0), info.min_offset)
-        stop = info.max_offset if most is None else min(info.max_offset, start + most - found.total())
+        stop = info.max_offset if wanted.most is None else min(info.max_offset, start + wanted.most - found.total())
         if start >= stop:
             continue
-        if not to_topic:
-            found[RETRY_TOPIC_PREFIX + group] += stop - start
+        if not wanted.to_topic:
+            found[RETRY_TOPIC_PREFIX + wanted.group] += stop - start
             continue
-        for batch in reader.read(topic, info.queue_id, start, stop, columns=["properties"]):
-            rows = batch.column("properties").to_pylist()
-            found.update(dict(row).get(RETRY_TOPIC, "no known topic") for row in rows)
+        for batch in reader.read(topic, info.queue_id, start, stop, columns=["queueOffset", "properties"]):
+            for row in batch.to_pylist():
+                found[topic_before_retries(dict(row["properties"]), topic, row["queueOffset"])] += 1
     return found
 
 
-def redrive_dead_letters(path: str, group: str, most: int | None, lock_timeout_s: float, *, to_topic: bool) -> str:
-    """Put messages back. Returns a sentence. The errors of opening, and of ``MessageStore.redrive``."""
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
-        done = store.redrive(group, to="topic" if to_topic else "retry", max_messages=most)
-    return f"Put back {_count(done)} of group {group}."
+def redrive_dead_letters(
+    path: str, commit_log: str | None, wanted: Redrive, lock_timeout_s: float
+) -> tuple[str, list[SkippedRange]]:
+    """Put messages back. Returns a sentence, and what was skipped. The errors of opening, and of ``redrive``.
+
+    ``InvalidValue`` for a message whose topic is not known, before any is put back.
+    """
+    skipped: list[SkippedRange] = []
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+        with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
+            _targets(reader, wanted)
+        done = store.redrive(
+            wanted.group,
+            to="topic" if wanted.to_topic else "retry",
+            max_messages=wanted.most,
+            on_damage=wanted.on_damage,
+            verify_crc=wanted.verify_crc,
+            skipped=skipped,
+        )
+    return f"Put back {_count(done)} of group {wanted.group}.", skipped
 
 
 def _count(messages: int) -> str:

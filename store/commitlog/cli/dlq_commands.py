@@ -10,10 +10,12 @@ import typer
 from commitlog.cli.completion import complete_group
 from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.export_commands import export
+from commitlog.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, exit_for_skipped
 from commitlog.cli.options import (
     GROUPS,
     AllOption,
     AsJson,
+    CommitLogDir,
     LockTimeout,
     Output,
     Since,
@@ -70,6 +72,7 @@ def register(app: typer.Typer) -> None:
 def dlq_list(
     path: StorePath,
     group: _OptionalGroup = None,
+    commit_log: CommitLogDir = None,
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     output: Output = None,
@@ -83,7 +86,7 @@ def dlq_list(
     from commitlog.cli.dlq import print_dead_letters
 
     form, clock = chosen_output(output, as_json), Clock(parse_zone(tz))
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.dead_letters(group)
     if group is not None and not rows:
         say(f"The store of {path} has no dead letters of group {group!r}.")
@@ -94,6 +97,7 @@ def dlq_list(
 def dlq_redrive(
     path: StorePath,
     group: _Group,
+    commit_log: CommitLogDir = None,
     to: Annotated[
         _To,
         typer.Option(
@@ -108,6 +112,8 @@ def dlq_redrive(
             "--count", "-n", min=1, metavar="COUNT", help="At most this many, the oldest.", show_default=False
         ),
     ] = None,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
@@ -118,25 +124,37 @@ def dlq_redrive(
     where other groups get it again too. They count as never consumed. The dead letters stay in %DLQ%GROUP, and the
     position of the group there says which were put back. Takes the store's lock, so no broker may run. Exit code 1
     for a group that never had dead letters, and without a terminal and --yes if there is anything to put back.
-    """
-    from commitlog.cli.dlq import redrive_dead_letters, show_redrive
 
+    Damage ends it after those before. --on-damage skip puts back those after it too, says how many were skipped, and
+    never puts these back later; the exit code is 1 then. --no-verify-crc puts damaged bodies back as they are.
+    """
+    from commitlog.cli.dlq import Redrive, redrive_dead_letters, show_redrive
+
+    wanted = Redrive(
+        group=group,
+        most=count,
+        to_topic=to is _To.TOPIC,
+        on_damage=on_damage.value,
+        verify_crc=not no_verify_crc,
+    )
     try:
         validate_group(group)
-        _refuse_unknown(path, group)
+        _refuse_unknown(path, commit_log, group)
         if not yes or dry_run:
-            found = show_redrive(path, group, count, to_topic=to is _To.TOPIC)
+            found = show_redrive(path, commit_log, wanted)
             if not found or not confirmed("Put them back?", yes=yes, dry_run=dry_run):
                 return
-        print(redrive_dead_letters(path, group, count, lock_timeout, to_topic=to is _To.TOPIC))
+        done, skipped = redrive_dead_letters(path, commit_log, wanted, lock_timeout)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
+    print(done)
+    exit_for_skipped(skipped)
 
 
-def _refuse_unknown(path: str, group: str) -> None:
+def _refuse_unknown(path: str, commit_log: str | None, group: str) -> None:
     """Exit with 1 for a group without a dead-letter topic: its name may be misspelt."""
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         known = [one.group for one in reader.dead_letters()]
     if group not in known:
         have = f"; groups that have some: {', '.join(known[:10])}" if known else ""
@@ -148,9 +166,12 @@ def dlq_export(
     path: StorePath,
     group: _Group,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    commit_log: CommitLogDir = None,
     since: Since = None,
     until: Until = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy the dead letters of a consumer group into Parquet, JSON lines or CSV: 'export' of the topic %DLQ%GROUP."""
@@ -158,4 +179,15 @@ def dlq_export(
         validate_group(group)
     except InvalidValue as error:
         raise typer.BadParameter(str(error), param_hint="GROUP") from error
-    export(path, to, topic=[DLQ_TOPIC_PREFIX + group], since=since, until=until, resume=resume, as_json=as_json)
+    export(
+        path,
+        to,
+        commit_log,
+        topic=[DLQ_TOPIC_PREFIX + group],
+        since=since,
+        until=until,
+        resume=resume,
+        on_damage=on_damage,
+        no_verify_crc=no_verify_crc,
+        as_json=as_json,
+    )

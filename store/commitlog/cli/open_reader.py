@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from commitlog.cli.render import say
+from commitlog.queue.skipped import SkippedRange
 from commitlog.reader import StoreReader
 
-__all__ = ["FromLogOption", "NoVerifyCrcOption", "OnDamage", "OnDamageOption", "counted", "open_reader"]
+__all__ = [
+    "FromLogOption",
+    "NoVerifyCrcOption",
+    "OnDamage",
+    "OnDamageOption",
+    "counted",
+    "exit_for_skipped",
+    "open_reader",
+]
 
 
 class OnDamage(str, enum.Enum):
@@ -52,9 +61,15 @@ def open_reader(path: str, from_log: bool, on_damage: OnDamage, commit_log: str 
     if strays:
         found = counted(sum(stray.records for stray in strays), "whole message")
         say(f"{found} are in no queue, since their queue offset or topic is damaged; 'dump-log' lists them.")
+    exit_for_skipped(skipped)
+    if gaps or strays:
+        raise typer.Exit(1)
+
+
+def exit_for_skipped(skipped: Sequence[SkippedRange]) -> None:
+    """Say how many messages were skipped; exit code 1 if there are any."""
     if skipped:
         say(f"{counted(sum(one.messages for one in skipped), 'message')} skipped because of damage.")
-    if gaps or strays or skipped:
         raise typer.Exit(1)
 
 

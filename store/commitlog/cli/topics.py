@@ -125,11 +125,10 @@ def topics_to_delete(
 def _is_rebuilt(path: str, commit_log: str | None) -> bool:
     """Whether opening builds the queues from the log: only the log says what would be deleted then."""
     try:
-        return (
-            forecast_open(path, owner_config(path, commit_log=commit_log), scan=False).start.kind is StartKind.REBUILD
-        )
+        forecast = forecast_open(path, owner_config(path, commit_log=commit_log), scan=False)
     except (StoreAccessDenied, StoreLocked):
         return False
+    return forecast.start.kind is StartKind.REBUILD
 
 
 def _messages_in(reader: StoreReader, topic: str, delayed: Container[str]) -> int:

@@ -12,6 +12,7 @@ does ``%RETRY%<group>``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -19,16 +20,20 @@ import pyarrow as pa
 from commitlog.batch_id import BatchId, redrive_application
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig
 from commitlog.consumers.retry import DEAD_LETTER_ONLY, dead_letter_topic, retry_topic
-from commitlog.errors import Damaged, InvalidValue, TopicNotFound
+from commitlog.errors import Damaged, TopicNotFound
+from commitlog.format.message_rules import topic_before_retries
 from commitlog.format.properties import RETRY_TOPIC
 from commitlog.format.timestamps import is_timestamp
-from commitlog.reader import StoreReader
+from commitlog.reader import MessageBatches, OnDamage, StoreReader
 from commitlog.services.owned_store import OwnedStore
 from commitlog.services.transaction import Transaction
 
 __all__ = ["RedriveTo", "redrive"]
 
 RedriveTo = Literal["retry", "topic"]
+
+# Of a topic, a queue id, the first offset and the one after the last.
+_Read = Callable[[str, int, int, int], MessageBatches]
 
 # Messages of one batch.
 _MOST_ROWS = 1_000
@@ -57,14 +62,20 @@ def redrive(
     *,
     to: RedriveTo,
     max_messages: int | None,
+    on_damage: OnDamage,
+    verify_crc: bool,
 ) -> int:
-    """Put back what the group's dead-letter topic holds after the group's position in it. Returns how many."""
+    """Put back what the group's dead-letter topic holds after the group's position in it. Returns how many.
+
+    With ``on_damage="skip"`` the position moves past what cannot be read, and ``reader.skipped`` lists it.
+    """
     group, done = settings.group_name, 0
+    read = partial(reader.read, columns=_COLUMNS, verify_crc=verify_crc, on_damage=on_damage)
     while max_messages is None or done < max_messages:
         most = _MOST_ROWS if max_messages is None else min(max_messages - done, _MOST_ROWS)
         # The version first: whoever has taken it before the commit has moved the position too.
         batch = _next_batch(owned, group)
-        piece = _next_piece(owned, reader, group, to, most)
+        piece = _next_piece(owned, reader, read, group, to, most)
         if piece is None:
             break
         transaction = Transaction(user, batch, owned, owned.run(lambda: owned.batches.check(batch)))  # noqa: B023
@@ -89,7 +100,9 @@ def _next_batch(owned: OwnedStore, group: str) -> BatchId:
     return BatchId(app_id, 0 if last is None else last + 1)
 
 
-def _next_piece(owned: OwnedStore, reader: StoreReader, group: str, to: RedriveTo, most: int) -> _Piece | None:
+def _next_piece(
+    owned: OwnedStore, reader: StoreReader, read: _Read, group: str, to: RedriveTo, most: int
+) -> _Piece | None:
     """The next dead letters; None when all were put back."""
     topic = dead_letter_topic(group)
     positions = owned.consumer_offsets.offsets.get(group, topic)
@@ -105,7 +118,7 @@ def _next_piece(owned: OwnedStore, reader: StoreReader, group: str, to: RedriveT
                 continue
             return _before_damage(
                 min(most, info.max_offset - start),
-                lambda count: _piece(reader, (topic, info.queue_id), start, count, group, to),  # noqa: B023
+                lambda count: _piece(read, (topic, info.queue_id), start, count, group, to),  # noqa: B023
             )
         return None
 
@@ -123,9 +136,9 @@ def _before_damage(count: int, read: Callable[[int], _Piece]) -> _Piece:
             count //= 2
 
 
-def _piece(reader: StoreReader, queue: tuple[str, int], start: int, count: int, group: str, to: RedriveTo) -> _Piece:
+def _piece(read: _Read, queue: tuple[str, int], start: int, count: int, group: str, to: RedriveTo) -> _Piece:
     # One batch is bounded in bytes; what follows it is the next piece.
-    for batch in reader.read(*queue, start, start + count, columns=_COLUMNS, verify_crc=True):
+    for batch in read(*queue, start, start + count):
         rows = _rows(batch, group, queue[0], to)
         return _Piece(rows, queue, rows[-1]["queueOffset"] + 1)
     return _Piece([], queue, start + count)
@@ -139,12 +152,8 @@ def _rows(batch: pa.RecordBatch, group: str, topic: str, to: RedriveTo) -> list[
         properties = dict(row["properties"])
         row["topic"] = retry_topic(group)
         if to == "topic":
-            row["topic"] = properties.pop(RETRY_TOPIC, None)
-            if row["topic"] is None:
-                raise InvalidValue(
-                    f"The dead letter at offset {row['queueOffset']} of {topic!r} has no property {RETRY_TOPIC}, so "
-                    "its original topic is not known: redrive it to the group's retry topic."
-                )
+            row["topic"] = topic_before_retries(properties, topic, row["queueOffset"])
+            del properties[RETRY_TOPIC]
         row["properties"] = {name: value for name, value in properties.items() if name not in DEAD_LETTER_ONLY}
         born_ms = None if microseconds is None else microseconds // 1000
         row["bornTimestamp"] = born_ms if born_ms is not None and is_timestamp(born_ms) else None

@@ -342,7 +342,7 @@ class _Export:
         try:
             return self._run(ranges)
         except (CorruptStoreError, FileMissing) as error:
-            error.args = (f"{error} {_PAST_DAMAGE}",)
+            error.advised(_PAST_DAMAGE)
             raise
 
     def _run(self, ranges: list[_Range]) -> ExportState:

@@ -41,6 +41,7 @@ from commitlog.format.properties import (
     PGROUP,
     REAL_QID,
     REAL_TOPIC,
+    RETRY_TOPIC,
     SHARDING_KEY,
     TAGS,
     TIMER_DELAY_MS,
@@ -67,6 +68,7 @@ __all__ = [
     "parse_delay_level",
     "shown",
     "timer_fault",
+    "topic_before_retries",
     "type_fault",
 ]
 
@@ -257,3 +259,13 @@ def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
     for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, _MAX_LONG)):
         if isinstance(number, bool) or not isinstance(number, SupportsIndex) or not 0 <= index(number) <= most:
             raise InvalidValue(f"The field {name} is an int from 0 to {most}, not {number!r}.")
+
+
+def topic_before_retries(properties: Mapping[str, str], topic: str, queue_offset: int) -> str:
+    """The topic that a dead letter of ``topic`` was sent to first. ``InvalidValue`` if it does not name it."""
+    if RETRY_TOPIC not in properties:
+        raise InvalidValue(
+            f"The dead letter at offset {queue_offset} of {topic!r} has no property {RETRY_TOPIC}, so its original "
+            "topic is not known: redrive it to the group's retry topic."
+        )
+    return properties[RETRY_TOPIC]

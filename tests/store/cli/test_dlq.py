@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader, commit_group_offsets
+from commitlog import (
+    Message,
+    MessageExtBrokerInner,
+    MessageStore,
+    MessageStoreConfig,
+    StoreReader,
+    commit_group_offsets,
+)
 from tests.store.cli.commands import ended, lines, plain, run, shell
+from tests.store.verify.made_store import flip
 
 __all__: list[str] = []
 
@@ -152,3 +161,60 @@ def test_a_reader_lists_dead_letters(path: Path) -> None:
         store.dispatch()
         with store.reader() as reader:
             assert [one.waiting for one in reader.dead_letters("billing")] == [0]
+
+
+@pytest.fixture
+def damaged(path: Path) -> Path:
+    """The store whose second dead letter of billing has a body that does not match its CRC."""
+    with StoreReader.open(path) as reader:
+        (second,) = reader.get_message("%DLQ%billing", 0, 1, 1).messages
+    log = path / "commitlog" / "00000000000000000000"
+    # The body of one byte follows the 84 bytes of numbers before it, and its length.
+    flip(log, second.physical_offset + 88)
+    return path
+
+
+def test_a_damaged_dead_letter_is_skipped_or_put_back_as_it_is(damaged: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(damaged, tmp_path / "copy"))
+    for _ in range(2):
+        done = ended("dlq", "redrive", damaged, "billing", "--yes")
+        assert (done.returncode, "CRC" in done.stderr) == (1, True), done.stderr
+    assert bodies(damaged, "%RETRY%billing") == [b"1"]
+    shown = run("dlq", "redrive", damaged, "billing", "--on-damage", "skip", "--dry-run")
+    assert "Those that cannot be read are skipped" in shown
+    done = ended("dlq", "redrive", damaged, "billing", "--on-damage", "skip", "--yes")
+    assert (done.returncode, done.stdout) == (1, "Put back 1 dead letter of group billing.\n")
+    assert "commitlog: 1 message skipped because of damage.\n" in done.stderr
+    assert bodies(damaged, "%RETRY%billing") == [b"1", b"3"]
+    assert "has no dead letters that were not put back" in run("dlq", "redrive", damaged, "billing")
+    run("dlq", "redrive", copy, "billing", "--no-verify-crc", "--yes")
+    assert bodies(copy, "%RETRY%billing") == [b"1", b"\x22", b"3"]
+
+
+def test_damaged_dead_letters_are_exported_like_other_messages(damaged: Path, tmp_path: Path) -> None:
+    export = ["dlq", "export", damaged, "billing", "--to", f"ndjson:{tmp_path / 'dead'}"]
+    assert ended(*export).returncode == 1
+    done = ended(*export, "--resume", "--on-damage", "skip")
+    assert (done.returncode, len((tmp_path / "dead").read_text().splitlines())) == (1, 2)
+    run("dlq", "export", damaged, "billing", "--to", f"ndjson:{tmp_path / 'raw'}", "--no-verify-crc")
+    assert len((tmp_path / "raw").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_a_dead_letter_of_no_known_topic_is_refused_before_any_is_put_back(path: Path, option: str) -> None:
+    with MessageStore.open(path, CONFIG) as store:
+        lost = MessageExtBrokerInner(topic="%DLQ%billing", queue_id=0, body=b"x", reconsume_times=17)
+        store.put_message(lost).raise_for_status()
+    done = ended("dlq", "redrive", path, "billing", "--to", "topic", option)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "The dead letter at offset 3 of '%DLQ%billing' has no property RETRY_TOPIC" in done.stderr
+    assert bodies(path, "orders") == [b"1", b"2", b"3"]
+
+
+def test_dead_letters_of_a_log_elsewhere(path: Path, tmp_path: Path) -> None:
+    (path / "commitlog").rename(tmp_path / "disk")
+    log = ["--commit-log", tmp_path / "disk"]
+    assert lines("dlq", "ls", path, "--json", *log)[0]["waiting"] == 3
+    run("dlq", "export", path, "billing", "--to", f"ndjson:{tmp_path / 'dead'}", *log)
+    assert run("dlq", "redrive", path, "billing", "--yes", *log) == "Put back 3 dead letters of group billing.\n"
+    assert not (path / "commitlog").exists()

@@ -202,3 +202,26 @@ def test_an_overdue_delayed_message_is_measured(tmp_path: Path) -> None:
     assert (done.returncode, "no delayed message is overdue" in done.stdout) == (0, True), "a live broker is no later"
     assert ended("doctor", path / "overdue", "--warn", "overdue=30s").returncode == 1
     assert ended("doctor", path / "overdue", "--warn", "overdue=1h").returncode == 0
+
+
+def test_beside_an_owner_it_says_that_the_next_opening_is_not_known(path: Path) -> None:
+    with MessageStore.open(path):
+        done = ended("doctor", path)
+        assert done.returncode == 0
+        assert "what its next opening would do is not known yet" in " ".join(done.stdout.split())
+
+
+def test_an_unreadable_message_is_counted_apart(path: Path) -> None:
+    file, place, _ = message_place(path, "orders", 2, 130)
+    damage(file, place + 100, b"XXXX")
+    assert ended("doctor", path).returncode == 0, "it does not read records, and says so"
+    done = ended("doctor", "--deep", path)
+    assert done.returncode == 1
+    assert "899 found, 1 lost, 1 of them unreadable" in done.stdout
+    assert "queue 2: 130" in done.stdout
+
+
+def test_a_path_that_is_not_a_store_ends_with_code_2(tmp_path: Path) -> None:
+    done = script("doctor", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("commitlog: ")
