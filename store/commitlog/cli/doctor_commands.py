@@ -162,6 +162,7 @@ def _print(
 ) -> None:
     from commitlog.cli.doctor import print_json, print_page, with_limits
     from commitlog.cli.look_commands import FINDING_COLUMNS
+    from commitlog.cli.render import ends_wrong
     from commitlog.cli.row_output import print_rows
     from commitlog.cli.summary import camel_members
     from commitlog.verify.assessment import Verdict
@@ -170,11 +171,10 @@ def _print(
         found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
-    if form is OutputFormat.JSON:
-        print_json(found, limits)
-    elif form is OutputFormat.CSV:
-        print_rows(FINDING_COLUMNS, map(camel_members, found.findings), form)
-    else:
-        print_page(found, limits)
-    if with_limits(found, limits) is not Verdict.OK:
-        raise typer.Exit(1)
+    with ends_wrong(with_limits(found, limits) is not Verdict.OK):
+        if form is OutputFormat.JSON:
+            print_json(found, limits)
+        elif form is OutputFormat.CSV:
+            print_rows(FINDING_COLUMNS, map(camel_members, found.findings), form)
+        else:
+            print_page(found, limits)

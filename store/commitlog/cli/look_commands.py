@@ -91,7 +91,8 @@ def info(
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
-        shown = found if show_all else found.without_system_topics()
+    shown = found if show_all else found.without_system_topics()
+    with render.ends_wrong(bool(found.all_problems) or found.verdict not in (None, Verdict.OK)):
         if form is OutputFormat.JSON:
             print(render.json_text(shown.to_json()))
         elif form is OutputFormat.CSV:
@@ -103,8 +104,6 @@ def info(
             say(problem)
         if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
             say(f"{headline(found.assessment)} More: commitlog doctor {found.assessment.paths.for_shell}")
-    if found.all_problems or found.verdict not in (None, Verdict.OK):
-        raise typer.Exit(1)
 
 
 def offset_at(
@@ -189,14 +188,13 @@ def verify(
     except StoreOpenError as error:
         say(error)
         raise typer.Exit(2) from error
-    if form is not OutputFormat.CSV:
-        print_report(found, as_json=form is OutputFormat.JSON, with_topics=topics)
-    elif topics:
-        print_rows(TOPIC_COLUMNS, topic_rows(found), form)
-    else:
-        print_rows(FINDING_COLUMNS, map(summary.camel_members, found.findings), form)
-    if found.verdict is not Verdict.OK:
-        raise typer.Exit(1)
+    with render.ends_wrong(found.verdict is not Verdict.OK):
+        if form is not OutputFormat.CSV:
+            print_report(found, as_json=form is OutputFormat.JSON, with_topics=topics)
+        elif topics:
+            print_rows(TOPIC_COLUMNS, topic_rows(found), form)
+        else:
+            print_rows(FINDING_COLUMNS, map(summary.camel_members, found.findings), form)
 
 
 def _readable_topics(reader: StoreReader, wanted: list[str] | None) -> tuple[list[str], list[UnsupportedStore]]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import select
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
+import typer
+
+from commitlog.cli.exit_codes import WRONG
 
 __all__ = [
     "body_text",
     "drop_output",
+    "ends_wrong",
     "json_text",
     "printable_text",
     "say",
@@ -41,6 +47,20 @@ def stop_without_reader() -> None:
     poll.register(stdout, 0)
     if any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0)):
         raise BrokenPipeError
+
+
+@contextlib.contextmanager
+def ends_wrong(is_wrong: bool) -> Iterator[None]:
+    """Print a verdict, and end with its exit code: also when the reader, as ``head``, goes before all is printed."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not is_wrong:
+            raise
+        drop_output()
+    if is_wrong:
+        raise typer.Exit(WRONG)
 
 
 def say(what: Exception | str) -> None:

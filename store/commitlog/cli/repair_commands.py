@@ -17,6 +17,7 @@ from commitlog.cli.options import (
     chosen_output,
     examples,
 )
+from commitlog.cli.render import ends_wrong
 
 __all__ = ["register", "repair"]
 
@@ -75,6 +76,5 @@ def repair(
         config_file=config_file,
         commit_log=commit_log,
     )
-    print_repair(report, form)
-    if report.loses:
-        raise typer.Exit(1)
+    with ends_wrong(report.loses):
+        print_repair(report, form)

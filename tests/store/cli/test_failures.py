@@ -110,6 +110,20 @@ def test_wrong_usage_has_code_2_and_is_explained_on_stderr(arguments: list[str])
     assert "Usage: commitlog" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["doctor", "doctor --deep", "info", "verify", "repair"])
+def test_a_reader_that_goes_hides_no_verdict(command: str, tmp_path: Path) -> None:
+    """``commitlog doctor ... | head -1`` in a script with pipefail: what is wrong shows in the exit code."""
+    store = tmp_path / "store"
+    StoreBuilder(store, log_file_size=64 << 10).append("orders", 0, [b"x" * 100] * 900)
+    sorted((store / "commitlog").iterdir())[1].unlink()
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as closed:
+        done = subprocess.run([SCRIPT, *command.split(), store], check=False, stdout=closed, stderr=subprocess.PIPE)
+    assert done.returncode == 1, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_closed_pipe_is_not_a_failure(golden_533: Path) -> None:
     """``commitlog cat ... | head -1``: no traceback, no error code."""
     for options in ("", "--json"):
