@@ -372,14 +372,23 @@ class FileMissing(Damaged):
     """A file between others, or the log's newest one, is missing, and so are messages of a queue.
 
     ``start``/``stop`` are the queue offsets that cannot be read, half-open; ``why`` says what shows that it is missing.
+    ``is_cut``: the file exists, and ends before them.
     """
 
     def __init__(
-        self, *, path: str, topic: str, queue_id: int, start: int, stop: int, why: str = _A_FILE_BETWEEN
+        self,
+        *,
+        path: str,
+        topic: str,
+        queue_id: int,
+        start: int,
+        stop: int,
+        why: str = _A_FILE_BETWEEN,
+        is_cut: bool = False,
     ) -> None:
         super().__init__(
-            f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is missing "
-            f"although {why}. Restore the file, or read from offset {stop} on."
+            f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is "
+            f"{'cut short' if is_cut else 'missing'} although {why}. Restore the file, or read from offset {stop} on."
         )
         self.path = path
         self.topic = topic
@@ -387,6 +396,7 @@ class FileMissing(Damaged):
         self.start = start
         self.stop = stop
         self.why = why
+        self.is_cut = is_cut
 
 
 class OffsetOutOfRange(Refused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -91,16 +92,14 @@ class CommitLog:
         return None
 
     def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
-        """For an offset in a gap between files: the path of the missing file, and where the gap ends."""
+        """For an offset in a gap between files: the path of the missing or cut file, and where the gap ends."""
         bases = self._files.bases
         before = self._files.files.base_at(physical_offset)
         later = [base for base in bases if base > physical_offset]
         if before is None or not later:
             return None
-        try:
-            missing = before + self._files.file(before).size
-        except FileNotFoundError:
-            missing = before
+        usual_size = min(after - base for base, after in pairwise(bases))
+        missing = before + (physical_offset - before) // usual_size * usual_size
         return self._files.files.path_of(missing), later[0]
 
     def refuse_cut(self, physical_offset: int) -> None:

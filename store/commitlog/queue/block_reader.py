@@ -21,6 +21,7 @@ from commitlog.columnar.byte_parts import new_bytes
 from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
+from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.arrays import ByteArray, Int64Array
@@ -383,7 +384,14 @@ class BlockReader:
         if missing is not None:
             path, resumes = missing
             beyond = queue.first_offset_from(resumes, offset + 1, stop)
-            raise FileMissing(path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=beyond)
+            raise FileMissing(
+                path=path,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                start=offset,
+                stop=beyond,
+                is_cut=disk.exists(path),
+            )
         if low <= offset < high and self._is_lost_end(physical, offset, high):
             raise FileMissing(
                 path=self._commit_log.path_of(self._commit_log.bounds()[1]),

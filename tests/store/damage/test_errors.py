@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zlib
 from pathlib import Path
@@ -148,3 +149,14 @@ def test_the_error_of_a_put_says_whether_the_message_may_be_stored(status: PutMe
     error = errors.put_error(status, "why")
     assert isinstance(error, errors.Refused) == status.is_refusal
     assert isinstance(error, errors.OutcomeUnknown) != status.is_refusal
+
+
+def test_a_file_that_was_cut_short_is_named_and_no_file_that_never_was(tmp_path: Path) -> None:
+    StoreBuilder(tmp_path, log_file_size=64 << 10).append("orders", 0, [b"x" * 100] * 1500)
+    cut = sorted((tmp_path / "commitlog").iterdir())[1]
+    os.truncate(cut, 30_000)
+    with StoreReader.open(tmp_path) as reader:
+        places = [int(place) for units in reader.units("orders", 0, 0, 1500) for place in units["physical_offset"]]
+        behind_the_cut = next(at for at, place in enumerate(places) if place > int(cut.name) + 40_000)
+        with pytest.raises(errors.FileMissing, match=f"{cut} is cut short although files before and after it exist"):
+            list(reader.read("orders", 0, behind_the_cut))
