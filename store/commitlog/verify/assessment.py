@@ -74,7 +74,11 @@ class Verdict(str, Enum):
     DAMAGED = "DAMAGED"
     """Messages are lost or unreadable, or the log is damaged."""
     DOES_NOT_OPEN = "DOES NOT OPEN"
-    """``MessageStore.open`` refuses the store."""
+    """``MessageStore.open`` refuses the store, as damaged or for want of a permission.
+
+    A store of a kind that this package does not write (``UnsupportedStore``) is refused too, and nothing is wrong with
+    it: its verdict is that of its files, and ``opening.kind`` is ``refused``.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +179,10 @@ def assess_opening(
 def assessment_of(report: VerificationReport) -> Assessment:
     """The deep assessment that a verification gives."""
     checkpoint, mark = read_claims(report.path, Findings())
-    return _assessment(
-        paths=report.paths,
+    paths, topics, findings = report.paths, report.topics, report.findings
+    return Assessment(
+        paths=paths,
+        verdict=_verdict(paths, topics, findings),
         deep=True,
         aborted=report.aborted,
         log_files=report.log_files,
@@ -186,35 +192,13 @@ def assessment_of(report: VerificationReport) -> Assessment:
         index_files=report.index_files,
         checkpoint=checkpoint,
         mark=mark,
-        opening=report.opening,
-        topics=report.topics,
-        findings=report.findings,
-        seconds=report.seconds,
-        verification=report,
-    )
-
-
-def _assessment(
-    *,
-    paths: StorePaths,
-    deep: bool,
-    opening: Opening,
-    topics: list[TopicCount],
-    findings: list[Finding],
-    **others: object,
-) -> Assessment:
-    verdict = _verdict(paths, topics, findings)
-    steps = next_steps(paths, opening, findings, lost=any(topic.lost for topic in topics), deep=deep)
-    return Assessment(
-        paths=paths,
-        verdict=verdict,
-        deep=deep,
         batches=_batches(paths.root),
-        opening=opening,
+        opening=report.opening,
         topics=topics,
         findings=findings,
-        next_steps=steps,
-        **others,  # type: ignore[arg-type]
+        next_steps=next_steps(paths, report.opening, findings, lost=_any_lost(topics), deep=True),
+        seconds=report.seconds,
+        verification=report,
     )
 
 
@@ -230,9 +214,13 @@ def _verdict(paths: StorePaths, topics: Sequence[TopicCount], findings: Sequence
     errors = [one for one in findings if one.severity == "error"]
     if any(one.check == "opening.refused" for one in errors):
         return Verdict.DOES_NOT_OPEN
-    if any(is_of_the_log(paths, one) for one in errors) or any(topic.lost for topic in topics):
+    if any(is_of_the_log(paths, one) for one in errors) or _any_lost(topics):
         return Verdict.DAMAGED
     return Verdict.WARNING if errors else Verdict.OK
+
+
+def _any_lost(topics: Sequence[TopicCount]) -> bool:
+    return any(topic.lost for topic in topics)
 
 
 class _Look:
@@ -287,8 +275,10 @@ class _Look:
             self._look_at_range(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
             if not self._is_empty(files):
                 report_fault(self._paths, opening, findings)
-        return _assessment(
+        topics, found = self._topics(), findings.all()
+        return Assessment(
             paths=self._paths,
+            verdict=_verdict(self._paths, topics, found),
             deep=False,
             aborted=aborted,
             log_files=len(files),
@@ -298,9 +288,11 @@ class _Look:
             index_files=index_files,
             checkpoint=checkpoint,
             mark=mark,
+            batches=_batches(path),
             opening=opening,
-            topics=self._topics(),
-            findings=findings.all(),
+            topics=topics,
+            findings=found,
+            next_steps=next_steps(self._paths, opening, found, lost=_any_lost(topics), deep=False),
             seconds=time.perf_counter() - self._started,
         )
 
