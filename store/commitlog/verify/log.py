@@ -152,7 +152,7 @@ class LogCheck:
             except ReadFailed as error:
                 report_failed_read(file.path, error, self._findings)
                 self._use([one for one in self.files if one != file])
-                at = max(at, self.end)
+                at = max(at or 0, self.end)
             except (FileNotFoundError, FileChanged) as error:
                 at = self._next_base(file)
                 if self._aborted and disk.file_size(file.path) == 0:  # retention at work
