@@ -315,12 +315,14 @@ class _Look:
             for place, queue in enumerate(queues)
         }
         end = files[-1].base + files[-1].size if files else 0
-        after = [place for place, queue in enumerate(queues) if queue.place + queue.size > end and lost[place]]
+        after = [
+            place for place, queue in enumerate(queues) if queue.physical_offset + queue.size > end and lost[place]
+        ]
         count = sum(lost[place][-1][1] - lost[place][-1][0] for place in after)
-        newest = max((queues[place] for place in after), key=lambda one: one.place, default=None)
+        newest = max((queues[place] for place in after), key=lambda one: one.physical_offset, default=None)
         if newest is not None and not in_use:
-            reach = newest.place + newest.size
-            check_log_end(self._log_path, files, reach, newest.place, count, self._findings, aborted=aborted)
+            reach = newest.physical_offset + newest.size
+            check_log_end(self._log_path, files, reach, newest.physical_offset, count, self._findings, aborted=aborted)
         if count == 1 and files:
             lost[
                 after[0]
@@ -328,10 +330,10 @@ class _Look:
         for place, queue in enumerate(queues):
             for start, stop, is_denied in lost[place]:
                 self._lose(queue, start, stop, is_denied=is_denied)
-        inside = (queue for queue in queues if 0 < queue.size <= MAX_SIZE and queue.place >= log_start)
+        inside = (queue for queue in queues if 0 < queue.size <= MAX_SIZE and queue.physical_offset >= log_start)
         within = [queue for queue in inside if not _is_absent(absent, queue)]
-        last = max(within, key=lambda one: one.place, default=None)
-        if last is not None and not self._is_written(files, last.place, last.size):
+        last = max(within, key=lambda one: one.physical_offset, default=None)
+        if last is not None and not self._is_written(files, last.physical_offset, last.size):
             self._look_at_ends(files, absent, within, last, log_start, aborted=aborted)
 
     def _begins_at(self, queue: QueueEnd, log_start: int, deleted: DeletedTopics | None) -> int:
@@ -350,17 +352,17 @@ class _Look:
         aborted: bool,
     ) -> None:
         """The newest message is not in the log: it is older than its queues, or that record is damaged."""
-        file = next(file for file in reversed(files) if file.base <= last.place)
+        file = next(file for file in reversed(files) if file.base <= last.physical_offset)
         message = (
-            f"The record of the newest message, at physical offset {last.place}, is not there: the log is older than "
-            f"its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
+            f"The record of the newest message, at physical offset {last.physical_offset}, is not there: the log is "
+            f"older than its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
         )
         self._findings.add(
             Finding(
                 check="log.newest",
                 severity="note" if aborted else "error",
                 path=file.path,
-                offset=last.place - file.base,
+                offset=last.physical_offset - file.base,
                 message=message,
                 topic=last.topic,
                 queue_id=last.queue_id,
@@ -368,34 +370,38 @@ class _Look:
             )
         )
 
-        def is_written(place: int, size: int) -> bool:
-            outside = place < log_start or any(one.start <= place < one.stop for one in absent)
-            return outside or self._is_written(files, place, size)
+        def is_written(physical_offset: int, size: int) -> bool:
+            absent_there = any(one.start <= physical_offset < one.stop for one in absent)
+            return physical_offset < log_start or absent_there or self._is_written(files, physical_offset, size)
 
         for queue in queues:
-            if not queue.is_light and queue.place >= log_start and not is_written(queue.place, queue.size):
+            if (
+                not queue.is_light
+                and queue.physical_offset >= log_start
+                and not is_written(queue.physical_offset, queue.size)
+            ):
                 first = unwritten_from(queue, is_written)
                 (unit,) = queue.units.read(first, first + 1)
                 is_there = not aborted and self._has_bad_body(files, int(unit["physical_offset"]))
                 self._lose(queue, first, first + is_there, is_denied=True)
                 self._lose(queue, first + is_there, queue.end, is_denied=False)
 
-    def _is_written(self, files: Sequence[LogFile], place: int, size: int) -> bool:
+    def _is_written(self, files: Sequence[LogFile], physical_offset: int, size: int) -> bool:
         """Whether a message's record is where its unit leads, or has expired."""
-        found = self._record(files, place, size)
-        return place < files[0].base or (isinstance(found, Record) and found.total_size == size)
+        found = self._record(files, physical_offset, size)
+        return physical_offset < files[0].base or (isinstance(found, Record) and found.total_size == size)
 
-    def _has_bad_body(self, files: Sequence[LogFile], place: int) -> bool:
+    def _has_bad_body(self, files: Sequence[LogFile], physical_offset: int) -> bool:
         """Whether a record is there, and its body does not match its CRC."""
-        found = self._record(files, place, MIN_RECORD_SIZE)
+        found = self._record(files, physical_offset, MIN_RECORD_SIZE)
         if isinstance(found, Torn):
-            found = self._record(files, place, found.needed)
+            found = self._record(files, physical_offset, found.needed)
         return isinstance(found, Corrupt) and found.field == "BODYCRC"
 
-    def _record(self, files: Sequence[LogFile], place: int, size: int) -> Decoded:
-        """What the log holds at a place, in so many bytes."""
-        file = next((one for one in reversed(files) if one.base <= place), files[0])
-        return decode_record(self._read(file, place - file.base, size), physical_offset=place)
+    def _record(self, files: Sequence[LogFile], physical_offset: int, size: int) -> Decoded:
+        """What the log holds at a physical offset, in so many bytes."""
+        file = next((one for one in reversed(files) if one.base <= physical_offset), files[0])
+        return decode_record(self._read(file, physical_offset - file.base, size), physical_offset=physical_offset)
 
     def _deleted(self) -> DeletedTopics | None:
         found = DeletedTopics(self._path)
@@ -445,4 +451,4 @@ def _merged(found: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool
 
 
 def _is_absent(absent: Sequence[Absent], queue: QueueEnd) -> bool:
-    return any(one.start < queue.place + queue.size and queue.place < one.stop for one in absent)
+    return any(one.start < queue.physical_offset + queue.size and queue.physical_offset < one.stop for one in absent)
