@@ -352,7 +352,7 @@ class _Look:
         aborted: bool,
     ) -> None:
         """The newest message is not in the log: it is older than its queues, or that record is damaged."""
-        file = next(file for file in reversed(files) if file.base <= last.physical_offset)
+        file = _file_at(files, last.physical_offset)
         message = (
             f"The record of the newest message, at physical offset {last.physical_offset}, is not there: the log is "
             f"older than its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
@@ -387,8 +387,10 @@ class _Look:
                 self._lose(queue, first + is_there, queue.end, is_denied=False)
 
     def _is_written(self, files: Sequence[LogFile], physical_offset: int, size: int) -> bool:
-        """Whether a message's record is where its unit leads, or has expired."""
+        """Whether a message's record is where its unit leads, or has expired; also where the disk fails to say."""
         found = self._record(files, physical_offset, size)
+        if self._findings.has_error("access.read", _file_at(files, physical_offset).path):
+            return True
         return physical_offset < files[0].base or (isinstance(found, Record) and found.total_size == size)
 
     def _has_bad_body(self, files: Sequence[LogFile], physical_offset: int) -> bool:
@@ -400,7 +402,7 @@ class _Look:
 
     def _record(self, files: Sequence[LogFile], physical_offset: int, size: int) -> Decoded:
         """What the log holds at a physical offset, in so many bytes."""
-        file = next((one for one in reversed(files) if one.base <= physical_offset), files[0])
+        file = _file_at(files, physical_offset)
         return decode_record(self._read(file, physical_offset - file.base, size), physical_offset=physical_offset)
 
     def _deleted(self) -> DeletedTopics | None:
@@ -448,6 +450,11 @@ def _merged(found: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool
             current = one
     if current is not None:
         yield current
+
+
+def _file_at(files: Sequence[LogFile], physical_offset: int) -> LogFile:
+    """The file that holds a byte of the log; the first one for bytes before it."""
+    return next((one for one in reversed(files) if one.base <= physical_offset), files[0])
 
 
 def _is_absent(absent: Sequence[Absent], queue: QueueEnd) -> bool:
