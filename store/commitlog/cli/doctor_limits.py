@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import typer
+
+from commitlog.cli.values import parse_seconds
 from commitlog.columnar.columns import nearest_name
 from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.files.limits import fullest_disk
@@ -16,9 +20,6 @@ from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from commitlog.reader import StoreReader
 
 __all__ = ["LIMITS", "Limits", "Measured", "complete_limit", "measure", "parse_limits"]
-
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
-_SECONDS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 # The greatest value that is not too much, by name.
 Limits = dict[str, float]
@@ -105,14 +106,14 @@ def parse_limits(texts: Iterable[str]) -> Limits:
 def _value(name: str, text: str) -> float:
     if name == "lag" and text.isascii() and text.isdigit():
         return int(text)
-    time_of = _TIME.fullmatch(text)
-    if name == "overdue" and time_of is not None:
-        return float(time_of[1]) * _SECONDS[time_of[2]]
+    if name == "overdue":
+        with contextlib.suppress(typer.BadParameter):
+            return parse_seconds(text)
     if name == "disk" and re.fullmatch(r"[0-9]+(\.[0-9]+)?%?", text):
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
         if 0 <= share <= 1:
             return share
-    wanted = {"lag": "a number of messages", "disk": "a share, 0.85 or 85%", "overdue": "a time such as 60s, 5m, 2h"}
+    wanted = {"lag": "a number of messages", "disk": "a share, 0.85 or 85%", "overdue": "a time such as 60s, 5m, 1h30m"}
     raise InvalidValue(f"{name}={text}: expected {wanted[name]}.")
 
 

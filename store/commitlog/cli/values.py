@@ -24,6 +24,7 @@ __all__ = [
     "parse_commit_log",
     "parse_filter",
     "parse_hours",
+    "parse_seconds",
     "parse_size",
 ]
 
@@ -34,7 +35,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECA
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _DURATION = re.compile(r"(?:[0-9]{1,12}[smhdw])+")
 _PART = re.compile(r"([0-9]+)([smhdw])")
-_UNIT_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -56,12 +57,15 @@ def parse_size(text: str | int) -> int:
 
 def parse_hours(text: str | float) -> float:
     """Hours: of a number with s, m, h, d or w, such as 72h or 1d12h. ``BadParameter``."""
-    if isinstance(text, float):
-        return text
+    return text if isinstance(text, float) else parse_seconds(text) / 3600
+
+
+def parse_seconds(text: str) -> int:
+    """Seconds: of a number with s, m, h, d or w, such as 60s or 1h30m. ``BadParameter``."""
     lower = text.strip().lower()
     if not _DURATION.fullmatch(lower):
         raise typer.BadParameter(f"{text!r} is not a length of time: give 30m, 72h, 7d, ...")
-    return sum(int(number) * _UNIT_HOURS[unit] for number, unit in _PART.findall(lower))
+    return sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(lower))
 
 
 def parse_columns(text: str) -> list[str]:

@@ -155,10 +155,13 @@ def _given_out(source: str, survey: Survey, files: LogSource) -> dict[tuple[str,
 
 def _is_of_another_queue(queue: QueueEnd, survey: Survey, files: LogSource) -> bool:
     """Whether a queue's last unit leads to a whole record of another queue: the files of two queues were swapped."""
-    file = files.find(queue.place) if queue.size >= MIN_RECORD_SIZE and not queue.is_light else None
-    if file is None or queue.place in survey.left_out or not survey.holds(queue.place):
+    file = files.find(queue.physical_offset) if queue.size >= MIN_RECORD_SIZE and not queue.is_light else None
+    if file is None or queue.physical_offset in survey.left_out or not survey.holds(queue.physical_offset):
         return False
-    return own_queue_place(file.read(queue.place - file.base, MIN_RECORD_SIZE)) != (queue.queue_id, queue.end - 1)
+    return own_queue_place(file.read(queue.physical_offset - file.base, MIN_RECORD_SIZE)) != (
+        queue.queue_id,
+        queue.end - 1,
+    )
 
 
 def _refuse_owned(source: str) -> None:

@@ -74,7 +74,11 @@ class Verdict(str, Enum):
     DAMAGED = "DAMAGED"
     """Messages are lost or unreadable, or the log is damaged."""
     DOES_NOT_OPEN = "DOES NOT OPEN"
-    """``MessageStore.open`` refuses the store."""
+    """``MessageStore.open`` refuses the store, as damaged or for want of a permission.
+
+    A store of a kind that this package does not write (``UnsupportedStore``) is refused too, and nothing is wrong with
+    it: its verdict is that of its files, and ``opening.kind`` is ``refused``.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +179,10 @@ def assess_opening(
 def assessment_of(report: VerificationReport) -> Assessment:
     """The deep assessment that a verification gives."""
     checkpoint, mark = read_claims(report.path, Findings())
-    return _assessment(
-        paths=report.paths,
+    paths, topics, findings = report.paths, report.topics, report.findings
+    return Assessment(
+        paths=paths,
+        verdict=_verdict(paths, topics, findings),
         deep=True,
         aborted=report.aborted,
         log_files=report.log_files,
@@ -186,35 +192,13 @@ def assessment_of(report: VerificationReport) -> Assessment:
         index_files=report.index_files,
         checkpoint=checkpoint,
         mark=mark,
-        opening=report.opening,
-        topics=report.topics,
-        findings=report.findings,
-        seconds=report.seconds,
-        verification=report,
-    )
-
-
-def _assessment(
-    *,
-    paths: StorePaths,
-    deep: bool,
-    opening: Opening,
-    topics: list[TopicCount],
-    findings: list[Finding],
-    **others: object,
-) -> Assessment:
-    verdict = _verdict(paths, topics, findings)
-    steps = next_steps(paths, opening, findings, lost=any(topic.lost for topic in topics), deep=deep)
-    return Assessment(
-        paths=paths,
-        verdict=verdict,
-        deep=deep,
         batches=_batches(paths.root),
-        opening=opening,
+        opening=report.opening,
         topics=topics,
         findings=findings,
-        next_steps=steps,
-        **others,  # type: ignore[arg-type]
+        next_steps=next_steps(paths, report.opening, findings, lost=_any_lost(topics), deep=True),
+        seconds=report.seconds,
+        verification=report,
     )
 
 
@@ -230,9 +214,13 @@ def _verdict(paths: StorePaths, topics: Sequence[TopicCount], findings: Sequence
     errors = [one for one in findings if one.severity == "error"]
     if any(one.check == "opening.refused" for one in errors):
         return Verdict.DOES_NOT_OPEN
-    if any(is_of_the_log(paths, one) for one in errors) or any(topic.lost for topic in topics):
+    if any(is_of_the_log(paths, one) for one in errors) or _any_lost(topics):
         return Verdict.DAMAGED
     return Verdict.WARNING if errors else Verdict.OK
+
+
+def _any_lost(topics: Sequence[TopicCount]) -> bool:
+    return any(topic.lost for topic in topics)
 
 
 class _Look:
@@ -289,8 +277,10 @@ class _Look:
             self._look_at_range(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
             if not self._is_empty(files):
                 report_fault(self._paths, opening, mark, findings)
-        return _assessment(
+        topics, found = self._topics(), findings.all()
+        return Assessment(
             paths=self._paths,
+            verdict=_verdict(self._paths, topics, found),
             deep=False,
             aborted=aborted,
             log_files=len(files),
@@ -300,9 +290,11 @@ class _Look:
             index_files=index_files,
             checkpoint=checkpoint,
             mark=mark,
+            batches=_batches(path),
             opening=opening,
-            topics=self._topics(),
-            findings=findings.all(),
+            topics=topics,
+            findings=found,
+            next_steps=next_steps(self._paths, opening, found, lost=_any_lost(topics), deep=False),
             seconds=time.perf_counter() - self._started,
         )
 
@@ -325,12 +317,14 @@ class _Look:
             for place, queue in enumerate(queues)
         }
         end = files[-1].base + files[-1].size if files else 0
-        after = [place for place, queue in enumerate(queues) if queue.place + queue.size > end and lost[place]]
+        after = [
+            place for place, queue in enumerate(queues) if queue.physical_offset + queue.size > end and lost[place]
+        ]
         count = sum(lost[place][-1][1] - lost[place][-1][0] for place in after)
-        newest = max((queues[place] for place in after), key=lambda one: one.place, default=None)
+        newest = max((queues[place] for place in after), key=lambda one: one.physical_offset, default=None)
         if newest is not None and not in_use:
-            reach = newest.place + newest.size
-            check_log_end(self._log_path, files, reach, newest.place, count, self._findings, aborted=aborted)
+            reach = newest.physical_offset + newest.size
+            check_log_end(self._log_path, files, reach, newest.physical_offset, count, self._findings, aborted=aborted)
         if count == 1 and files:
             lost[
                 after[0]
@@ -338,10 +332,10 @@ class _Look:
         for place, queue in enumerate(queues):
             for start, stop, is_denied in lost[place]:
                 self._lose(queue, start, stop, is_denied=is_denied)
-        inside = (queue for queue in queues if 0 < queue.size <= MAX_SIZE and queue.place >= log_start)
+        inside = (queue for queue in queues if 0 < queue.size <= MAX_SIZE and queue.physical_offset >= log_start)
         within = [queue for queue in inside if not _is_absent(absent, queue)]
-        last = max(within, key=lambda one: one.place, default=None)
-        if last is not None and not self._is_written(files, last.place, last.size):
+        last = max(within, key=lambda one: one.physical_offset, default=None)
+        if last is not None and not self._is_written(files, last.physical_offset, last.size):
             self._look_at_ends(files, absent, within, last, log_start, aborted=aborted)
 
     def _begins_at(self, queue: QueueEnd, log_start: int, deleted: DeletedTopics | None) -> int:
@@ -360,17 +354,17 @@ class _Look:
         aborted: bool,
     ) -> None:
         """The newest message is not in the log: it is older than its queues, or that record is damaged."""
-        file = next(file for file in reversed(files) if file.base <= last.place)
+        file = _file_at(files, last.physical_offset)
         message = (
-            f"The record of the newest message, at physical offset {last.place}, is not there: the log is older than "
-            f"its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
+            f"The record of the newest message, at physical offset {last.physical_offset}, is not there: the log is "
+            f"older than its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
         )
         self._findings.add(
             Finding(
                 check="log.newest",
                 severity="note" if aborted else "error",
                 path=file.path,
-                offset=last.place - file.base,
+                offset=last.physical_offset - file.base,
                 message=message,
                 topic=last.topic,
                 queue_id=last.queue_id,
@@ -378,34 +372,40 @@ class _Look:
             )
         )
 
-        def is_written(place: int, size: int) -> bool:
-            outside = place < log_start or any(one.start <= place < one.stop for one in absent)
-            return outside or self._is_written(files, place, size)
+        def is_written(physical_offset: int, size: int) -> bool:
+            absent_there = any(one.start <= physical_offset < one.stop for one in absent)
+            return physical_offset < log_start or absent_there or self._is_written(files, physical_offset, size)
 
         for queue in queues:
-            if not queue.is_light and queue.place >= log_start and not is_written(queue.place, queue.size):
+            if (
+                not queue.is_light
+                and queue.physical_offset >= log_start
+                and not is_written(queue.physical_offset, queue.size)
+            ):
                 first = unwritten_from(queue, is_written)
                 (unit,) = queue.units.read(first, first + 1)
                 is_there = not aborted and self._has_bad_body(files, int(unit["physical_offset"]))
                 self._lose(queue, first, first + is_there, is_denied=True)
                 self._lose(queue, first + is_there, queue.end, is_denied=False)
 
-    def _is_written(self, files: Sequence[LogFile], place: int, size: int) -> bool:
-        """Whether a message's record is where its unit leads, or has expired."""
-        found = self._record(files, place, size)
-        return place < files[0].base or (isinstance(found, Record) and found.total_size == size)
+    def _is_written(self, files: Sequence[LogFile], physical_offset: int, size: int) -> bool:
+        """Whether a message's record is where its unit leads, or has expired; also where the disk fails to say."""
+        found = self._record(files, physical_offset, size)
+        if self._findings.has_error("access.read", _file_at(files, physical_offset).path):
+            return True
+        return physical_offset < files[0].base or (isinstance(found, Record) and found.total_size == size)
 
-    def _has_bad_body(self, files: Sequence[LogFile], place: int) -> bool:
+    def _has_bad_body(self, files: Sequence[LogFile], physical_offset: int) -> bool:
         """Whether a record is there, and its body does not match its CRC."""
-        found = self._record(files, place, MIN_RECORD_SIZE)
+        found = self._record(files, physical_offset, MIN_RECORD_SIZE)
         if isinstance(found, Torn):
-            found = self._record(files, place, found.needed)
+            found = self._record(files, physical_offset, found.needed)
         return isinstance(found, Corrupt) and found.field == "BODYCRC"
 
-    def _record(self, files: Sequence[LogFile], place: int, size: int) -> Decoded:
-        """What the log holds at a place, in so many bytes."""
-        file = next((one for one in reversed(files) if one.base <= place), files[0])
-        return decode_record(self._read(file, place - file.base, size), physical_offset=place)
+    def _record(self, files: Sequence[LogFile], physical_offset: int, size: int) -> Decoded:
+        """What the log holds at a physical offset, in so many bytes."""
+        file = _file_at(files, physical_offset)
+        return decode_record(self._read(file, physical_offset - file.base, size), physical_offset=physical_offset)
 
     def _deleted(self) -> DeletedTopics | None:
         found = DeletedTopics(self._path)
@@ -454,5 +454,10 @@ def _merged(found: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool
         yield current
 
 
+def _file_at(files: Sequence[LogFile], physical_offset: int) -> LogFile:
+    """The file that holds a byte of the log; the first one for bytes before it."""
+    return next((one for one in reversed(files) if one.base <= physical_offset), files[0])
+
+
 def _is_absent(absent: Sequence[Absent], queue: QueueEnd) -> bool:
-    return any(one.start < queue.place + queue.size and queue.place < one.stop for one in absent)
+    return any(one.start < queue.physical_offset + queue.size and queue.physical_offset < one.stop for one in absent)

@@ -142,25 +142,25 @@ def _record_head(path: str, position: int = 0, findings: Findings | None = None)
 
 
 def check_log_end(
-    path: str, files: Sequence[LogFile], newest: int, last_place: int, count: int, findings: Findings, *, aborted: bool
+    path: str, files: Sequence[LogFile], newest: int, last_offset: int, count: int, findings: Findings, *, aborted: bool
 ) -> None:
     """Report that the log's files end before the newest message that a queue names.
 
-    ``newest`` is the physical offset at which its record ends, ``last_place`` the one at which it begins; ``count``
+    ``newest`` is the physical offset at which its record ends, ``last_offset`` the one at which it begins; ``count``
     messages lie after the files.
     """
     end = files[-1].base + files[-1].size if files else 0
     if newest <= end:
         return
     usual = usual_size(files)
-    missing = os.path.join(path, file_name_for_offset(last_place - last_place % usual)) if usual else path
+    missing = os.path.join(path, file_name_for_offset(last_offset - last_offset % usual)) if usual else path
     what = "is shorter than it was" if disk.exists(missing) and usual else "is missing"
     severity: Severity = "note" if aborted else "error"
-    message = f"The log's files end at physical offset {end}, and a queue names a message at {last_place}: "
+    message = f"The log's files end at physical offset {end}, and a queue names a message at {last_offset}: "
     if not files:
         message = (
-            f"{path} holds no file, and a queue names a message at {last_place}. Mount or restore the log, or name its "
-            "directory: --commit-log DIR."
+            f"{path} holds no file, and a queue names a message at {last_offset}. Mount or restore the log, or name "
+            "its directory: --commit-log DIR."
         )
     elif count == 1:
         message += f"its unit is damaged, or {missing} {what}."

@@ -46,7 +46,10 @@ class Absent(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueEnd:
-    """A queue and its last unit: ``end`` is the next queue offset, ``place`` and ``size`` are that unit's record."""
+    """A queue and its last unit.
+
+    ``end`` is the next queue offset; ``physical_offset`` and ``size`` are those of the record that the unit leads to.
+    """
 
     topic: str
     queue_id: int
@@ -54,7 +57,7 @@ class QueueEnd:
     files: list[UnitFile]
     findings: Findings = field(repr=False, compare=False)
     end: int = 0
-    place: int = -1
+    physical_offset: int = -1
     size: int = 0
 
     @property
@@ -142,8 +145,8 @@ def _queue_end(queue: QueueEnd, denied: list[str]) -> QueueEnd:
         finally:
             disk.close(descriptor)
         if found is not None:
-            count, place, size = found
-            last = replace(queue, end=file.base // UNIT_SIZE + count, place=place, size=size)
+            count, at, size = found
+            last = replace(queue, end=file.base // UNIT_SIZE + count, physical_offset=at, size=size)
     return last or queue
 
 
@@ -182,7 +185,7 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
     ``begins_at``: messages before that physical offset have expired.
     """
     found: list[tuple[int, int, bool]] = []
-    reach = queue.place + queue.size
+    reach = queue.physical_offset + queue.size
     for start, stop, denied in absent if not queue.is_light and 0 < queue.size <= MAX_SIZE else ():
         low = max(start, begins_at)
         if low >= stop or reach <= low:
@@ -198,7 +201,7 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
 
 def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:
     """The queue offsets ``[start, stop)`` that units give to messages from a place in the log on; None without any."""
-    if queue.is_light or not MIN_RECORD_SIZE <= queue.size <= MAX_SIZE or queue.place < begins_at:
+    if queue.is_light or not MIN_RECORD_SIZE <= queue.size <= MAX_SIZE or queue.physical_offset < begins_at:
         return None
     start = queue.first_offset(begins_at)
     return (start, queue.end) if start < queue.end else None
@@ -210,8 +213,8 @@ def unwritten_from(queue: QueueEnd, is_written: Callable[[int, int], bool]) -> i
     while low < high:
         middle = (low + high) // 2
         (unit,) = queue.units.read(middle, middle + 1)
-        place, size = int(unit["physical_offset"]), int(unit["size"])
-        if size == FILLER_SIZE or is_written(place, size):
+        at, size = int(unit["physical_offset"]), int(unit["size"])
+        if size == FILLER_SIZE or is_written(at, size):
             low = middle + 1
         else:
             high = middle

@@ -48,7 +48,7 @@ class _Queue:
     files: UnitFiles
     first: int | None = None
     next: int | None = None
-    last_place: int = -1
+    last_physical_offset: int = -1
     missing: tuple[int, int, Severity] | None = None
     has_own: bool = False
 
@@ -166,7 +166,7 @@ class QueueCheck:
             return
         offsets, units = group.queue_offsets, group.units
         place, end = int(units["physical_offset"][0]), queue.next
-        if end is None or self._lost.between(queue.last_place, place):
+        if end is None or self._lost.between(queue.last_physical_offset, place):
             low, end = queue.files.bounds()[0], queue.files.end_before(place)
             begin = first_light_offset(offsets)
             if end == low and begin is not None and places_of(queue.files.read(end, end + 1))[0] != place:
@@ -175,7 +175,7 @@ class QueueCheck:
                 self._stray(queue, queue.next, end)
                 queue.next = end
         there = places_of(queue.files.read(end, end + len(units)))
-        rows = taken_rows(offsets, units, end, queue.last_place, there)
+        rows = taken_rows(offsets, units, end, queue.last_physical_offset, there)
         if rows:
             self._run(queue, np.arange(end, end + len(rows)), units[rows], requests)
 
@@ -217,7 +217,7 @@ class QueueCheck:
             queue.first = first
         elif first != queue.next:
             self._jump(queue, first, int(units["physical_offset"][0]))
-        queue.next, queue.last_place = stop, int(units["physical_offset"][-1])
+        queue.next, queue.last_physical_offset = stop, int(units["physical_offset"][-1])
         found = queue.files.read(first, stop)
         if found.tobytes() != units.tobytes():
             self._differ(queue, first, units, found, requests)
@@ -230,7 +230,7 @@ class QueueCheck:
             self._add(queue, "queue.contiguous", "note", 0, "the queue begins again at 0 in the log: its topic was "
                       f"deleted and made again after offset {queue.next - 1}")  # fmt: skip
             queue.first = 0
-        elif first < queue.next or not self._lost.between(queue.last_place, place):
+        elif first < queue.next or not self._lost.between(queue.last_physical_offset, place):
             if first > queue.next:  # if a header field of one record is damaged, its unit leads to that record
                 unit = queue.files.read(queue.next, queue.next + 1)
                 places, sizes = unit["physical_offset"].astype(np.int64), unit["size"].astype(np.int64)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig, commit_group_offsets
+from commitlog.cli.doctor_limits import parse_limits
 from tests.store.cli.commands import ended, lines, run, script, shell
 from tests.store.retention.small_stores import Clock, store_clock
 from tests.store.verify.made_store import damage, files, make_store, message_place
@@ -170,12 +171,18 @@ def test_a_limit_whose_value_is_not_known_is_not_too_much(path: Path) -> None:
         ("lag=many", "expected a number of messages"),
         ("disk=85", "expected a share, 0.85 or 85%"),
         ("overdue=soon", "expected a time such as 60s"),
+        ("overdue=90", "expected a time such as 60s"),
     ],
 )
 def test_a_wrong_limit_is_refused_with_the_list(path: Path, limit: str, words: str) -> None:
     done = ended("doctor", path, "--warn", limit)
     assert done.returncode == 2
     assert words.replace(" ", "") in "".join(done.stderr.split()).replace("│", "")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("1h30m", 5400), ("1w", 604_800), ("7D", 604_800)])
+def test_overdue_takes_lengths_of_time_as_other_options_do(text: str, seconds: int) -> None:
+    assert parse_limits([f"overdue={text}"]) == {"overdue": seconds}
 
 
 def test_limits_warn_of_lag_a_full_disk_and_overdue_messages(path: Path) -> None:

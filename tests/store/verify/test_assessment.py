@@ -15,9 +15,12 @@ import pytest
 
 from commitlog import Message, MessageStore, Verdict, assess_store, repair_store, salvage_store
 from commitlog.errors import CommitLogError
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog.format.record import MAGIC_V1
 from commitlog.recovery import forecast
+from commitlog.verify.findings import Finding
+from commitlog.verify.next_steps import is_of_the_log
 from commitlog.verify.store import verification_report
 from tests.store.cli.commands import shell
 from tests.store.damage.test_permission import run_with_file_modes
@@ -207,6 +210,18 @@ def test_what_opening_builds_again_is_a_warning(path: Path, harm: str) -> None:
     assert command == f"commitlog repair {path} --rebuild"
     assert shell(command).returncode == 0
     assert assess_store(path).verdict is Verdict.OK
+
+
+def test_a_directory_beside_the_log_is_not_the_log(path: Path) -> None:
+    paths = StorePaths.of(str(path))
+    for place, is_there in (
+        ("commitlog", True),
+        ("commitlog/0", True),
+        ("commitlog.bak", False),
+        ("commitlog.bak/0", False),
+    ):
+        finding = Finding(check="files.name", severity="error", path=str(path / place), message="")
+        assert is_of_the_log(paths, finding) is is_there
 
 
 def test_a_foreign_file_does_not_hide_what_opening_builds_again(path: Path) -> None:

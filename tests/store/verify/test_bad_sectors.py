@@ -14,6 +14,7 @@ import pytest
 from commitlog import Verdict, assess_store
 from commitlog.files import disk
 from tests.store.verify.made_store import files, make_store
+from tests.store.verify.test_assessment import newest_file
 
 __all__: list[str] = []
 
@@ -81,3 +82,22 @@ def test_one_bad_queue_file_is_reported_once(path: Path, failing: Callable[[Path
     assert found.lost == 0
     assert [one.path for one in found.findings if one.check == "access.read"] in ([], [str(bad)])
     assert {one.check for one in found.findings} <= {"access.read", "opening.refused"}
+
+
+def test_a_newest_message_that_cannot_be_read_is_not_said_to_be_gone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = newest_file(path)
+    read_at = disk.read_at
+
+    def read(descriptor: int, length: int, offset: int) -> bytes:
+        if offset and Path(f"/proc/self/fd/{descriptor}").resolve() == newest:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_at(descriptor, length, offset)
+
+    monkeypatch.setattr(disk, "read_at", read)
+    found = assess_store(path)
+    assert [(one.check, one.path) for one in found.findings if one.check != "opening.refused"] == [
+        ("access.read", str(newest))
+    ]
+    assert found.lost == 0
