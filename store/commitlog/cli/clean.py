@@ -27,7 +27,10 @@ _COLUMNS = ("file", "bytes", "newestMessage", "reason", "overruled")
 
 
 def show_clean(path: str, commit_log: str | None, request: CleanRequest, form: OutputFormat) -> CleanReport:
-    """Print what would be deleted, and who has not read it. Takes no lock. The errors of ``survey``."""
+    """Print what would be deleted, and the consumer groups that have not read it. Takes no lock.
+
+    The errors of ``survey``.
+    """
     report = forecast_clean(path, request, store_path_commit_log=commit_log)
     with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         unread = unread_before(reader, report.log_start) if report.deleted else []

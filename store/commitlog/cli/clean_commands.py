@@ -82,7 +82,8 @@ def clean(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the oldest files of a store, by age or by bytes. It shows which, who has not read them, and asks.
+    """Delete the oldest files of a store, by age or by bytes. It shows which, and which consumer groups
+    have not read them, and asks.
 
     Files go oldest first, with the queue and index files that point only into them. The last file stays, and what
     delayed messages need that are not delivered yet. Deleting takes the store's lock; a broker deletes its own

@@ -41,7 +41,7 @@ class Unread(NamedTuple):
 
 
 def confirmed(question: str, *, yes: bool, dry_run: bool, for_program: bool = False) -> bool:
-    """Whether to go on; False with ``dry_run``. Exits with 1 where the answer is no, or nobody can be asked.
+    """Whether to continue; False with ``dry_run``. Exits with 1 where the answer is no, or there is no terminal.
 
     ``for_program``: the output is for a program, so no question is asked.
     """

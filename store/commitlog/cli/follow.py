@@ -177,7 +177,7 @@ def show_promotion(path: str, *, as_json: bool) -> None:
     print(
         f"It would make {printable_text(os.path.abspath(path))} a store of its own, which takes messages. Its log ends "
         f"at physical offset {end}: what {printable_text(mark.peer)} has stored after that is not in it, and would "
-        "never be. See that this master does not go on."
+        "never be. See that this master stops."
     )
     print_unread(unread)
 

@@ -123,8 +123,8 @@ def promote(
 ) -> None:
     """Make a mirror a store of its own, which takes messages. It shows what that means, and asks.
 
-    What is not whole at its end is cut off and reported. Stop its follower before, and see that its master does not go
-    on: two stores of one log would grow apart. Exit code 1 without a terminal and --yes: nothing is changed then.
+    What is not whole at its end is cut off and reported. Stop its follower before, and see that its master stops:
+    two stores of one log would grow apart. Exit code 1 without a terminal and --yes: nothing is changed then.
     """
     from commitlog.cli.follow import promote_and_print, show_promotion
 

@@ -68,7 +68,7 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
         if report.rebuilt:
             _say("Its queues and index were built again from the log.")
         if report.damage is not None:
-            _say(f"It goes on with what is left of its log. What opening said before: {report.damage}")
+            _say(f"It continues with what is left of its log. What opening said before: {report.damage}")
         return
     if report.damage is not None:
         _say(f"{path} does not open:", style="bold")

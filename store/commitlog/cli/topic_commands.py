@@ -120,7 +120,9 @@ def topics_rm(
     dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
 ) -> None:
-    """Delete topics: queues, list entries, and positions of groups. It shows which, who has not read them, and asks.
+    """Delete topics: queues, list entries, and positions of groups. It shows which, and asks.
+
+    It names the consumer groups that have not read their messages.
 
     A topic that has messages in the log is refused without --with-messages. With it no queue leads to them any more,
     and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the store's lock.

@@ -91,7 +91,8 @@ def topics_to_delete(
     unused: bool,
     with_messages: bool,
 ) -> list[str]:
-    """Print a line for each topic that would be deleted, with its messages and who has not read them.
+    """Print a line for each topic that would be deleted, with its messages and the consumer groups that have not
+    read them.
 
     Returns these topics. Takes no lock. ``TopicNotFound``; ``TopicInUse`` for a topic that is only deleted with its
     messages.

@@ -152,7 +152,7 @@ class MessageSchema:
     shown: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, column: str) -> str:
-        """A column as whoever gave the rows named it."""
+        """A column as the caller named it."""
         return self.shown.get(column) or self.spelling.get(column, column)
 
     @property

@@ -73,7 +73,7 @@ def redrive(
     read = partial(reader.read, columns=_COLUMNS, verify_crc=verify_crc, on_damage=on_damage)
     while max_messages is None or done < max_messages:
         most = _MOST_ROWS if max_messages is None else min(max_messages - done, _MOST_ROWS)
-        # The version first: whoever has taken it before the commit has moved the position too.
+        # The version first: a redrive that has taken it before the commit has moved the position too.
         batch = _next_batch(owned, group)
         piece = _next_piece(owned, reader, read, group, to, most)
         if piece is None:

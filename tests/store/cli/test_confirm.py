@@ -16,6 +16,7 @@ from commitlog import Message, MessageStore, StoreReader, commit_group_offsets
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
 from tests.store.cli.commands import SCRIPT, ended, lines, plain
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
+from tests.store.verify.made_store import flip
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
@@ -131,6 +132,20 @@ def test_topics_with_delayed_messages_for_them_are_shown_with_these(tmp_path: Pa
     assert "delayed ones wait for their delivery to it" in done.stderr
     done = ended("topics", "rm", store.path, "later", "--with-messages")
     assert "later: 0 messages, 1 delayed ones that wait" in done.stdout
+
+
+def test_a_damaged_delayed_message_does_not_end_the_preview(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
+        store.put("orders", b"x", queue_id=0)
+        for body in (b"1", b"2"):
+            store.put_message(Message(topic="orders", body=body, delay_level=18)).raise_for_status()
+    with StoreReader.open(store.path) as reader:
+        (damaged,) = reader.get_message("SCHEDULE_TOPIC_XXXX", 17, 0, 1).messages
+    flip(Path(store.path, "commitlog", f"{0:020d}"), damaged.physical_offset + 4)
+    done = ended("topics", "rm", store.path, "orders", "--with-messages", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "orders: 1 messages, 1 delayed ones that wait" in done.stdout
+    assert "1 delayed messages that wait cannot be read: they may go to one of these topics." in done.stdout
 
 
 def test_a_topic_whose_queues_are_gone_is_shown_with_its_messages_in_the_log(store: Path) -> None:
