@@ -254,7 +254,7 @@ class _Look:
         unit_files = [file.path for queue in queues for file in queue.files]
         names = [file.path for file in files]
         unreadable = [*check_readable(names, findings), *check_readable(denied, findings)]
-        newest = max((queue.place for queue in queues), default=-1)
+        newest = max((queue.physical_offset for queue in queues), default=-1)
         unfinished_from = 0 if kept else newest if aborted else None
         misnamed = check_log_heads(files, findings, unfinished_from=unfinished_from)
         unreadable += [name for name in names if findings.has_error("access.read", name)]
