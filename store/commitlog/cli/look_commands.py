@@ -91,19 +91,22 @@ def info(
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
-    shown = found if show_all else found.without_system_topics()
-    with render.ends_wrong(bool(found.all_problems) or found.verdict not in (None, Verdict.OK)):
-        if form is OutputFormat.JSON:
-            print(render.json_text(shown.to_json()))
-        elif form is OutputFormat.CSV:
-            print_queues_csv(shown)
-        else:
-            print_summary(shown, clock, with_queues=queues, with_sizes=sizes)
-            print_hidden(len(found.by_topic()) - len(shown.by_topic()), "topic")
-        for problem in found.all_problems:
-            say(problem)
-        if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
-            say(f"{headline(found.assessment)} More: commitlog doctor {found.assessment.paths.for_shell}")
+        shown = found if show_all else found.without_system_topics()
+        is_wrong = bool(found.all_problems) or found.verdict not in (None, Verdict.OK)
+        with render.verdict_output(is_wrong):
+            if form is OutputFormat.JSON:
+                print(render.json_text(shown.to_json()))
+            elif form is OutputFormat.CSV:
+                print_queues_csv(shown)
+            else:
+                print_summary(shown, clock, with_queues=queues, with_sizes=sizes)
+                print_hidden(len(found.by_topic()) - len(shown.by_topic()), "topic")
+            for problem in found.all_problems:
+                say(problem)
+            if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
+                say(f"{headline(found.assessment)} More: commitlog doctor {found.assessment.paths.for_shell}")
+    if is_wrong:
+        raise typer.Exit(1)
 
 
 def offset_at(

@@ -25,6 +25,7 @@ __all__ = [
     "say",
     "stop_without_reader",
     "terminal_width",
+    "verdict_output",
 ]
 
 
@@ -52,6 +53,15 @@ def stop_without_reader() -> None:
 @contextlib.contextmanager
 def ends_wrong(is_wrong: bool) -> Iterator[None]:
     """Print a verdict, and end with its exit code: also when the reader, as ``head``, goes before all is printed."""
+    with verdict_output(is_wrong):
+        yield
+    if is_wrong:
+        raise typer.Exit(WRONG)
+
+
+@contextlib.contextmanager
+def verdict_output(is_wrong: bool) -> Iterator[None]:
+    """Print a verdict; when it is that something is wrong, a reader that goes does not end the command."""
     try:
         yield
         sys.stdout.flush()
@@ -59,8 +69,6 @@ def ends_wrong(is_wrong: bool) -> Iterator[None]:
         if not is_wrong:
             raise
         drop_output()
-    if is_wrong:
-        raise typer.Exit(WRONG)
 
 
 def say(what: Exception | str) -> None:

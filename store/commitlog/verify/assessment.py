@@ -242,8 +242,7 @@ class _Look:
         path, findings = self._path, self._findings
         aborted = disk.exists(os.path.join(path, ABORT))
         checkpoint, mark = Checkpoint(0, 0, 0), None
-        kept = is_kept_piece(path)
-        if not kept:
+        if not (kept := is_kept_piece(path)):
             checkpoint, mark = read_claims(path, findings)
         # The queues first: all that they name was in the log before.
         queues, denied = find_queue_ends(path, findings)
