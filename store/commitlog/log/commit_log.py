@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from commitlog.columnar.bodies import BODY_ADVICE, BODY_FIELDS, plain_body, still_packed
 from commitlog.errors import CorruptRecord, InvalidValue, LogNotFound, MessageNotFound
+from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
 from commitlog.format.record import (
@@ -98,9 +100,16 @@ class CommitLog:
         later = [base for base in bases if base > physical_offset]
         if before is None or not later:
             return None
-        usual_size = min(after - base for base, after in pairwise(bases))
+        usual_size = min(*(after - base for base, after in pairwise(bases)), self._largest_size())
         missing = before + (physical_offset - before) // usual_size * usual_size
         return self._files.files.path_of(missing), later[0]
+
+    def _largest_size(self) -> int:
+        sizes = []
+        for base in self._files.bases:
+            with contextlib.suppress(OSError):  # others show the size
+                sizes.append(disk.file_size(self._files.files.path_of(base)))
+        return max(sizes, default=0) or self._files.end()
 
     def refuse_cut(self, physical_offset: int) -> None:
         """``FileChanged`` when the file that held that byte was cut off before it since it was opened."""

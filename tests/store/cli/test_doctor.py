@@ -205,7 +205,7 @@ def test_an_overdue_delayed_message_is_measured(tmp_path: Path) -> None:
         config = MessageStoreConfig(schedule_enable=False)
         with store_clock(Clock(time.time() - age_s)), MessageStore.open(path / state, config) as store:
             store.put_message(Message(topic="orders", body=b"x", delay_level=1)).raise_for_status()
-    done = ended("doctor", path / "noted within seconds", "--warn", "overdue=0")
+    done = ended("doctor", path / "noted within seconds", "--warn", "overdue=0s")
     assert (done.returncode, "no delayed message is overdue" in done.stdout) == (0, True), "a live broker is no later"
     assert ended("doctor", path / "overdue", "--warn", "overdue=30s").returncode == 1
     assert ended("doctor", path / "overdue", "--warn", "overdue=1h").returncode == 0
