@@ -120,7 +120,7 @@ class Written(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """``written`` tells a reader's doubts (``filter/doubts.py``), and changes nothing else."""
+    """``written`` is for the warnings of ``filter/doubts.py``, and changes no result."""
 
     operand: BooleanNode
     written: Written = field(default=Written.WITHIN, compare=False)

@@ -83,7 +83,7 @@ class QueueEnd:
 
 
 def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd], list[str]]:
-    """All queues with their last units, and what of them this process may not read. A failed read is a finding."""
+    """All queues with their last units, and the paths that this process may not read. A failed read is a finding."""
     path = os.path.join(store_path, CONSUME_QUEUE)
     found: list[QueueEnd] = []
     denied: list[str] = []

@@ -93,7 +93,7 @@ class UnitFiles:
         self._findings = findings
         self.files: list[UnitFile] = []
         self._bases: list[int] = []
-        # What of the queue this process may not read, or the disk fails to.
+        # The queue's paths that this process may not read, or that the disk fails to read.
         self.denied: list[str] = []
         self._refresh()
 

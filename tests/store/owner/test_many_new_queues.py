@@ -42,7 +42,7 @@ class SlowQueues:
         def slow(path: str) -> None:
             if path.endswith("/slow"):
                 self.waits.set()
-                assert self.go.wait(30), "nobody else came through"
+                assert self.go.wait(30), "no other put came through"
             self.made += "consumequeue" in path
             make_directory(path)
 

@@ -65,7 +65,7 @@ def path(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "store"))
 
 
-def told(found: Assessment) -> dict[str, object]:
+def comparable(found: Assessment) -> dict[str, object]:
     """What an assessment says, with the log's directory, and commands, as for a store in one directory."""
 
     def placed(text: str) -> str:
@@ -90,10 +90,10 @@ def told(found: Assessment) -> dict[str, object]:
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_log_elsewhere_is_assessed_as_one_in_the_store(harm: Harm, deep: bool, path: Path, tmp_path: Path) -> None:
     harm(path / "commitlog")
-    expected = told(assess_store(path, deep=deep))
+    expected = comparable(assess_store(path, deep=deep))
     log = tmp_path / "disk" / "log"
     found = assess_store(path, deep=deep, config=moved(path, log))
-    assert told(found) == expected
+    assert comparable(found) == expected
     assert (found.path, found.paths.commit_log) == (str(path), str(log))
 
 
