@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 
 __all__ = ["main"]
 

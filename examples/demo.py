@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
-from commitlog import StoreReader
-from commitlog.paths import is_system_topic
+from commitlog_store import StoreReader
+from commitlog_store.paths import is_system_topic
 
 __all__ = ["main"]
 

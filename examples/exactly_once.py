@@ -27,8 +27,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import StoreOpenError, TopicNotFound
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import StoreOpenError, TopicNotFound
 
 __all__ = ["copy", "main"]
 

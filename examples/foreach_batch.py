@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 
 __all__ = ["main"]
 

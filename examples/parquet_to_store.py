@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, concat, lit, struct, to_json, when
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 
 __all__ = ["main"]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
 
 __all__ = ["main"]
 

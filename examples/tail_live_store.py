@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
-from commitlog import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig
 
 __all__ = ["main"]
 

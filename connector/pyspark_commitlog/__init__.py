@@ -175,7 +175,7 @@ def lookup(
         paid = pyspark_commitlog.lookup(payments, "/data/store", "orders", "orderId", columns=["tags", "body"])
         paid.select("orderId", "message.tags").show()
     """
-    from commitlog import DEFAULT_COLUMNS
+    from commitlog_store import DEFAULT_COLUMNS
     from pyspark_commitlog.source.lookup import add_messages
 
     return add_messages(

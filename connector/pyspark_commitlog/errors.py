@@ -2,7 +2,7 @@
 
 ::
 
-    commitlog.errors.CommitLogError
+    commitlog_store.errors.CommitLogError
     └── ConnectorError
         ├── SparkVersionError   this version of Spark cannot do what is asked for
         ├── OptionError         an option that is unknown, missing, or has a wrong value
@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from commitlog.errors import CommitLogError
+from commitlog_store.errors import CommitLogError
 
 __all__ = [
     "ConnectorError",

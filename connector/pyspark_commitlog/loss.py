@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from commitlog import Fence, StoreReader
-from commitlog.errors import FileMissing, QueueNotFound, TopicNotFound
+from commitlog_store import Fence, StoreReader
+from commitlog_store.errors import FileMissing, QueueNotFound, TopicNotFound
 from pyspark_commitlog.errors import DataLossError, TailLostError
 
 __all__ = [

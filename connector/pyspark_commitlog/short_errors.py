@@ -63,7 +63,7 @@ def _rest(items: Iterator[Any]) -> Iterator[Any]:
 @contextmanager
 def _short_errors() -> Iterator[None]:
     # Here, since Spark's discovery of sources imports this module; and before any file of a store takes a descriptor.
-    from commitlog.errors import CommitLogError
+    from commitlog_store.errors import CommitLogError
 
     with contextlib.suppress(ImportError):  # only Unix has it
         import resource  # noqa: F401
@@ -90,7 +90,7 @@ def _named(error: OSError) -> Exception | None:
         return None
     import resource
 
-    from commitlog.errors import TooManyOpenFiles
+    from commitlog_store.errors import TooManyOpenFiles
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if error.errno == errno.EMFILE else None
     return TooManyOpenFiles(path=str(error.filename or "a file"), cause=error, limit=limit)

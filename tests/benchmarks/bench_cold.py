@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.benchmarks.measure import GIB, machine, message_store, show
 from tests.support.local_spark import start_spark
 

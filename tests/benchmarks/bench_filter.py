@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog import DEFAULT_COLUMNS, MessageFilter, StoreReader
+from commitlog_store import DEFAULT_COLUMNS, MessageFilter, StoreReader
 from tests.benchmarks.measure import machine, scratch, show
 from tests.support.store_builder import StoreBuilder
 

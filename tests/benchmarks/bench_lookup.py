@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog import DEFAULT_COLUMNS, StoreReader
+from commitlog_store import DEFAULT_COLUMNS, StoreReader
 from pyspark_commitlog import lookup
 from tests.benchmarks.measure import INDEXED_MESSAGES, best_of, indexed_store, machine, show
 from tests.support.local_spark import start_spark

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from commitlog import MessageStore
+from commitlog_store import MessageStore
 from tests.benchmarks.measure import machine, scratch, show
 from tests.benchmarks.ready_source import ReadySource
 from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_broker

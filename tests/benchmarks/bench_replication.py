@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import BrokerRole, FlushDiskType, LogFollower, Message, MessageStore, MessageStoreConfig
+from commitlog_store import BrokerRole, FlushDiskType, LogFollower, Message, MessageStore, MessageStoreConfig
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
 from tests.support.waiting import wait_for
 

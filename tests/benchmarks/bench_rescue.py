@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from commitlog import MessageStoreConfig, StoreReader, export_store, repair_store, salvage_store
-from commitlog.export.export_store import EXPORT_COLUMNS
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStoreConfig, StoreReader, export_store, repair_store, salvage_store
+from commitlog_store.export.export_store import EXPORT_COLUMNS
+from commitlog_store.verify.store import verify_store
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, message_store, scratch, show
 
 __all__ = ["main"]

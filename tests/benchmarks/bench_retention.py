@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog import Message, MessageStore, MessageStoreConfig
-from commitlog.files.limits import DiskUse
-from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
+from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.files.limits import DiskUse
+from commitlog_store.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from tests.benchmarks.measure import machine, scratch, show
 
 __all__ = ["main"]

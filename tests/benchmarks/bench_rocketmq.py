@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
 from tests.interop.rocketmq import RocketMqUnavailable, benchmark_command
 from tests.support.local_spark import make_java_available

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from commitlog import BatchId, FlushDiskType, MessageStore, MessageStoreConfig, StagedFile
-from commitlog.batch.staging import StagedWriter
-from commitlog.columnar.encode import RecordSettings, encode_messages
-from commitlog.columnar.input import message_schema, parse_messages
-from commitlog.columnar.unique_key import unique_keys
+from commitlog_store import BatchId, FlushDiskType, MessageStore, MessageStoreConfig, StagedFile
+from commitlog_store.batch.staging import StagedWriter
+from commitlog_store.columnar.encode import RecordSettings, encode_messages
+from commitlog_store.columnar.input import message_schema, parse_messages
+from commitlog_store.columnar.unique_key import unique_keys
 from tests.benchmarks.dropping_sink import DroppingSink
 from tests.benchmarks.measure import GIB, machine, made_rows, memory_at_hand, scratch, show
 from tests.support.local_spark import start_spark

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from commitlog import DEFAULT_COLUMNS, StoreReader
+from commitlog_store import DEFAULT_COLUMNS, StoreReader
 from tests.benchmarks.measure import (
     GIB,
     INDEXED_MESSAGES,
@@ -39,7 +39,7 @@ def _key_query() -> None:
 
 
 def _info() -> None:
-    script = "from commitlog.cli import main; main()"
+    script = "from commitlog_store.cli import main; main()"
     command = [sys.executable, "-c", script, "info", "--queues", str(many_queues())]
     taken = best_of(3, lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
     show("commitlog info --queues, 2,000 queues, whole process", f"{taken:.2f} s", "goal at most 2 s")

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.format import checksum
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.format import checksum
 from tests.benchmarks.measure import GIB, best_of, machine, memory_at_hand, scratch, show
 
 __all__ = ["main"]

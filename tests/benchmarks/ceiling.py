@@ -39,7 +39,7 @@ class CeilingReader(DataSourceReader):
         return [InputPartition(self.rows // self.count) for _ in range(self.count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from commitlog import StoreReader
+        from commitlog_store import StoreReader
 
         with StoreReader.open(self.path) as reader:
             batch = next(

@@ -79,7 +79,7 @@ def _sink(base: Path) -> None:
 
 
 def _stream_sink(base: Path) -> None:
-    from commitlog import BatchId
+    from commitlog_store import BatchId
 
     batch = BatchId("query", time.time_ns())
     given = _SMALL | {"path": f"{base}/store", "checkpointLocation": f"{base}/checkpoint"}
@@ -127,7 +127,7 @@ CALLS: dict[str, Callable[[Path], None]] = {
 
 def _fault(call: Callable[[Path], None], base: Path, count: int, *, before: bool) -> str | None:
     """What is wrong with a call, after another one if ``before``, while so many files may be opened."""
-    from commitlog.errors import CommitLogError
+    from commitlog_store.errors import CommitLogError
 
     if before:
         call(base)

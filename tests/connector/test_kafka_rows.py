@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructField, StructType
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.format.message_rules import STORE_PROPERTIES
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.format.message_rules import STORE_PROPERTIES
 from pyspark_commitlog.errors import OptionError, SchemaError
 from pyspark_commitlog.options.read import parse_options
 from pyspark_commitlog.options.write import parse_batch_write_options

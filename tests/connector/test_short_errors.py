@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 import pyspark_commitlog
-from commitlog import Message, MessageStore
+from commitlog_store import Message, MessageStore
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.write import parse_batch_write_options

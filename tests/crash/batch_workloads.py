@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import CommittedBatch, FlushDiskType, MessageStore, MessageStoreConfig
-from commitlog.batch.visibility import GateReader
-from commitlog.columnar.batch_frame import decode_frame
-from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CONFIG
+from commitlog_store import CommittedBatch, FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog_store.batch.visibility import GateReader
+from commitlog_store.columnar.batch_frame import decode_frame
+from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC, CONFIG
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.crash.workloads import Recording, Run, kill, slow_clock, small_config

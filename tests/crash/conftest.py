@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.files import space
-from commitlog.index import file_writer
+from commitlog_store.files import space
+from commitlog_store.index import file_writer
 
 __all__: list[str] = []
 

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from commitlog import MessageStore, MessageStoreConfig
-from commitlog.columnar.scan import RecordScan
-from commitlog.log.commit_log import CommitLog
-from commitlog.log.past_damage import walk_past_damage
-from commitlog.recovery.forecast import forecast_open
-from commitlog.recovery.kept import kept_pieces
+from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.columnar.scan import RecordScan
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.past_damage import walk_past_damage
+from commitlog_store.recovery.forecast import forecast_open
+from commitlog_store.recovery.kept import kept_pieces
 
 __all__ = ["opened_as_forecast", "whole_records"]
 

@@ -1,7 +1,7 @@
 """A disk that remembers in which order it was written, and can be cut off at any point.
 
-The functions of ``commitlog.files.disk`` that change something do the real thing and note it down, one at a time, so
-that there is one order of all operations. ``CrashImages`` then plays the notes again and keeps apart what is on the
+The functions of ``commitlog_store.files.disk`` that change something do the real thing and note it down, one at a time,
+so that there is one order of all operations. ``CrashImages`` then plays the notes again and keeps apart what is on the
 device from what is not: docs/durability.md, "What is assumed", is the model.
 
 - Of what was written to a file since its last sync, each sector of 512 bytes is as it was after any of these writes, or
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from commitlog.files import disk
+from commitlog_store.files import disk
 
 __all__ = ["CrashImages", "Operation", "RecordingDisk", "SyncedOnly", "log_is_not_mapped"]
 

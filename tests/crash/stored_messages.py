@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from commitlog import StoreReader
-from commitlog.errors import TopicNotFound
-from commitlog.format.properties import KEYS, UNIQ_KEY, decode_properties
-from commitlog.format.record import Filler, Record, Unwritten, decode_record
-from commitlog.format.sys_flag import TRANSACTION_ROLLBACK_TYPE, has_queue_unit, transaction_type
+from commitlog_store import StoreReader
+from commitlog_store.errors import TopicNotFound
+from commitlog_store.format.properties import KEYS, UNIQ_KEY, decode_properties
+from commitlog_store.format.record import Filler, Record, Unwritten, decode_record
+from commitlog_store.format.sys_flag import TRANSACTION_ROLLBACK_TYPE, has_queue_unit, transaction_type
 
 __all__ = ["Stored", "check_store", "log_records"]
 

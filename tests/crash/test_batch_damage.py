@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore
-from commitlog.batch.visibility import BatchGate, GateReader
-from commitlog.errors import CorruptRecord
-from commitlog.format.record import field_offset
-from commitlog.log.store_checkpoint import StoreCheckpoint
-from commitlog.paths import BATCH_LEDGER, CHECKPOINT, COMMIT_LOG, CONFIG
+from commitlog_store import FlushDiskType, Message, MessageStore
+from commitlog_store.batch.visibility import BatchGate, GateReader
+from commitlog_store.errors import CorruptRecord
+from commitlog_store.format.record import field_offset
+from commitlog_store.log.store_checkpoint import StoreCheckpoint
+from commitlog_store.paths import BATCH_LEDGER, CHECKPOINT, COMMIT_LOG, CONFIG
 from tests.crash.batch_workloads import commit, gate_is_open
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import kill, small_config

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.errors import CommitLogError, DiskFull, Refused, StoreIOError
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.errors import CommitLogError, DiskFull, Refused, StoreIOError
 from tests.crash.batch_workloads import commit, gate_is_open, stored_batches
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records

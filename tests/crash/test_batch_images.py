@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig
 from tests.crash.batch_workloads import (
     BATCH_WORKLOADS,
     Batch,

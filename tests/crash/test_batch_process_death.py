@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.batch.visibility import BatchGate
-from commitlog.errors import CommitLogError, TopicNotFound
-from commitlog.files import disk
-from commitlog.paths import BATCH_TOPIC, CHECKPOINT
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.batch.visibility import BatchGate
+from commitlog_store.errors import CommitLogError, TopicNotFound
+from commitlog_store.files import disk
+from commitlog_store.paths import BATCH_TOPIC, CHECKPOINT
 from tests.crash.batch_workloads import (
     BATCH_QUEUES,
     Batch,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from commitlog import CommittedBatch, FlushDiskType, Message, MessageStore
-from commitlog.errors import BatchConflict, CommitLogError, DiskFull
-from commitlog.files import disk
-from commitlog.paths import COMMIT_LOG
+from commitlog_store import CommittedBatch, FlushDiskType, Message, MessageStore
+from commitlog_store.errors import BatchConflict, CommitLogError, DiskFull
+from commitlog_store.files import disk
+from commitlog_store.paths import COMMIT_LOG
 from tests.crash.batch_workloads import batch_table, commit, gate_is_open, stored_batches
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, small_config

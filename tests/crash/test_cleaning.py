@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.format.message_rules import SCHEDULE_TOPIC
-from commitlog.recovery.start import StartKind
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.format.message_rules import SCHEDULE_TOPIC
+from commitlog_store.recovery.start import StartKind
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.crash.workloads import Run, kill, slow_clock, small_config

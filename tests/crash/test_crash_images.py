@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig
+from commitlog_store import Message, MessageStore, MessageStoreConfig
 from tests.crash.crash_images import check_images, check_prefix, crash_anywhere, kept_by_recovery, recording_of
 from tests.crash.cuts import opened_as_forecast
 from tests.crash.simulated_disk import CrashImages

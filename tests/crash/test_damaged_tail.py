@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore
-from commitlog.errors import CorruptRecord, LogLost, LogShort
-from commitlog.recovery.forecast import forecast_open
+from commitlog_store import FlushDiskType, Message, MessageStore
+from commitlog_store.errors import CorruptRecord, LogLost, LogShort
+from commitlog_store.recovery.forecast import forecast_open
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import kill, slow_clock, small_config
 

@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.errors import CommitLogError, DiskFull, StoreIOError
-from commitlog.files import disk
-from commitlog.message import PutMessageStatus
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.errors import CommitLogError, DiskFull, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.message import PutMessageStatus
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, HalfMessageHandle, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import TopicNotFound
-from commitlog.half_message import Answer
+from commitlog_store import FlushDiskType, HalfMessageHandle, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import TopicNotFound
+from commitlog_store.half_message import Answer
 from tests.crash.crash_images import check_images
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.workloads import Run, kill, slow_clock, small_config

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import Message, MessageStore, MessageStoreConfig
-from commitlog.columnar.dispatch import QueueUnits
-from commitlog.errors import StoreIOError
-from commitlog.files import disk
-from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
-from commitlog.log.commit_log import CommitLog
-from commitlog.queue.catalog import QueueCatalog
-from commitlog.queue.consume_queue_store import ConsumeQueueStore
-from commitlog.verify.store import verify_store
+from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.columnar.dispatch import QueueUnits
+from commitlog_store.errors import StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.format.checkpoint import Checkpoint, encode_checkpoint
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.verify.store import verify_store
 from tests.support.store_builder import StoreBuilder
 from tests.support.stored_bodies import bodies
 

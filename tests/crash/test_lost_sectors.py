@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import CommittedBatch, FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.errors import DamagedLog
-from commitlog.paths import COMMIT_LOG
+from commitlog_store import CommittedBatch, FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.errors import DamagedLog
+from commitlog_store.paths import COMMIT_LOG
 from tests.crash.cuts import opened_as_forecast
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import kill, small_config

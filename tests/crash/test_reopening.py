@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.columnar.dispatch import QueueUnits
-from commitlog.errors import LogShort, StoreIOError
-from commitlog.files import disk
-from commitlog.format.checkpoint import decode_checkpoint, decode_mark
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
-from commitlog.log.commit_log import CommitLog
-from commitlog.queue.catalog import QueueCatalog
-from commitlog.queue.consume_queue_store import ConsumeQueueStore
-from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.columnar.dispatch import QueueUnits
+from commitlog_store.errors import LogShort, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.format.checkpoint import decode_checkpoint, decode_mark
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, slow_clock, small_config

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import FlushDiskType, MessageStore, StoreReader, repair_store
-from commitlog.cli.app import app
-from commitlog.errors import DiskFull, InvalidValue, StoreIOError, StoreLocked, StoreNotFound
-from commitlog.files import disk
-from commitlog.recovery.kept import kept_pieces
+from commitlog_store import FlushDiskType, MessageStore, StoreReader, repair_store
+from commitlog_store.cli.app import app
+from commitlog_store.errors import DiskFull, InvalidValue, StoreIOError, StoreLocked, StoreNotFound
+from commitlog_store.files import disk
+from commitlog_store.recovery.kept import kept_pieces
 from tests.crash.batch_workloads import commit
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.test_damaged_tail import alter, closed_store, files_below, garbled, killed_store, message, zeroed

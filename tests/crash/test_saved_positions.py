@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.batch import ledger
-from commitlog.batch.visibility import GateReader
-from commitlog.columnar.batch_frame import decode_frame
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.config_files.delay_offset import DelayOffsetFile
-from commitlog.paths import BATCH_TOPIC
-from commitlog.services.owned_store import OwnedStore
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.batch import ledger
+from commitlog_store.batch.visibility import GateReader
+from commitlog_store.columnar.batch_frame import decode_frame
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.services.owned_store import OwnedStore
 from tests.crash.batch_workloads import BatchRun
 from tests.crash.batch_workloads import commit as commit_rows
 from tests.crash.crash_images import check_images

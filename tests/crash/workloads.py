@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.format.sys_flag import (
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.format.sys_flag import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from commitlog.message import MessageExtBrokerInner
+from commitlog_store.message import MessageExtBrokerInner
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.store.retention.small_stores import store_clock

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import QueueNotFound, TopicNotFound
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import QueueNotFound, TopicNotFound
 
 __all__ = ["APP", "QUEUES", "SMALL", "TOPIC", "bodies_of", "ends_after", "rows_of"]
 

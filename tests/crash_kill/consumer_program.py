@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from commitlog import Consumer, FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog_store import Consumer, FlushDiskType, MessageStore, MessageStoreConfig
 
 __all__ = ["CONFIG", "main"]
 

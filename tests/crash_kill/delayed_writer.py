@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
 from tests.support.delayed import delayed
 
 __all__ = ["config"]

@@ -12,9 +12,9 @@ import random
 import sys
 from pathlib import Path
 
-from commitlog import Message, MessageExt, MessageStore, MessageStoreConfig
-from commitlog.errors import HalfMessageEnded
-from commitlog.half_message import Answer
+from commitlog_store import Message, MessageExt, MessageStore, MessageStoreConfig
+from commitlog_store.errors import HalfMessageEnded
+from commitlog_store.half_message import Answer
 from tests.crash_kill.writer import SMALL
 
 __all__ = ["TOPIC", "main"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash_kill.replication_master import QUEUES, SMALL, TOPIC, body_of
 from tests.store.follower.mirrors import log_bytes
 from tests.support.clean_store import assert_clean

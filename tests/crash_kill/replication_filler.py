@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig
 from tests.support.forked_programs import serve
 from tests.support.waiting import wait_for
 

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from commitlog import MessageStoreConfig
-from commitlog.files import disk
-from commitlog.follower.log_follower import LogFollower
+from commitlog_store import MessageStoreConfig
+from commitlog_store.files import disk
+from commitlog_store.follower.log_follower import LogFollower
 from tests.crash_kill.replication_master import SMALL
 from tests.support.forked_programs import serve
 

@@ -12,8 +12,8 @@ import random
 
 import pyarrow as pa
 
-from commitlog import BrokerRole, Message, MessageStore, MessageStoreConfig, PutMessageStatus
-from commitlog.errors import PutNotConfirmed
+from commitlog_store import BrokerRole, Message, MessageStore, MessageStoreConfig, PutMessageStatus
+from commitlog_store.errors import PutNotConfirmed
 from tests.support.forked_programs import serve
 
 __all__ = ["QUEUES", "SMALL", "TOPIC", "body_of", "put_until_killed"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash_kill.batch_writer import APP, QUEUES, SMALL, TOPIC, bodies_of, ends_after
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader
 from tests.crash_kill.consumer_program import CONFIG
 from tests.support.source_tree import PROJECT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore
+from commitlog_store import MessageStore
 from tests.crash_kill.delayed_writer import config
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import bodies_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig
 from tests.crash_kill.half_writer import TOPIC
 from tests.crash_kill.writer import SMALL
 from tests.support.clean_store import assert_clean

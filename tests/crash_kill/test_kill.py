@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader
 from tests.crash_kill.writer import QUEUES, TOPIC, body_of
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable

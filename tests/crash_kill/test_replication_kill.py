@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig
-from commitlog.follower.log_follower import LogFollower
-from commitlog.follower.promote import promote
+from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.follower.log_follower import LogFollower
+from commitlog_store.follower.promote import promote
 from tests.crash_kill.replicated_pair import Pair, assert_has
 from tests.crash_kill.replication_master import SMALL
 from tests.store.follower.mirrors import assert_identical, log_bytes

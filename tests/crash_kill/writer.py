@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
 
 __all__ = ["QUEUES", "SMALL", "TOPIC", "body_of", "main"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from commitlog import MessageStore, StoreReader
-from commitlog.errors import CommitLogError
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.errors import CommitLogError
 from tests.damage_table.truth import Key
 from tests.store.cli.commands import ended
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commitlog import Message, MessageStore, MessageStoreConfig
+from commitlog_store import Message, MessageStore, MessageStoreConfig
 from tests.support import golden
 
 __all__ = ["LOG_FILE_SIZE", "PARTS", "QUEUE_FILE_UNITS", "StoreStates", "copy_store"]

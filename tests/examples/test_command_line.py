@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.cli.exit_codes import EXIT_CODES
-from commitlog.cli.message_format import LETTERS
+from commitlog_store.cli.exit_codes import EXIT_CODES
+from commitlog_store.cli.message_format import LETTERS
 from tests.store.cli.commands import shell
 from tests.support.local_spark import PROJECT
 

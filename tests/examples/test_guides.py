@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.examples.test_readme import blocks_of
 from tests.support.local_spark import PROJECT
 

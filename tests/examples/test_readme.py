@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.support.local_spark import PROJECT
 from tests.support.spark_programs import SparkPrograms
 

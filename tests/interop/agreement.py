@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from commitlog import MessageStore
+from commitlog_store import MessageStore
 from tests.interop.comparison import Answers, answers_of, assert_reads_alike
 from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMq, complaints, message_store_settings

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commitlog import FILLER_SIZE, MessageExt, StoreReader
-from commitlog.format.record import BLANK_MAGIC
-from commitlog.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from commitlog_store import FILLER_SIZE, MessageExt, StoreReader
+from commitlog_store.format.record import BLANK_MAGIC
+from commitlog_store.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from tests.interop.rocketmq import RocketMq
 from tests.interop.store_process import Json, StoreProcess
 

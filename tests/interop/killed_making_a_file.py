@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
-from commitlog import Message, MessageStore, MessageStoreConfig
-from commitlog.files import disk
+from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.files import disk
 
 __all__ = ["MESSAGES_BEFORE", "SETTINGS", "main"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from commitlog import (
+from commitlog_store import (
     BodyCompression,
     CompressionType,
     FlushDiskType,
@@ -21,7 +21,7 @@ from commitlog import (
     MessageStore,
     MessageStoreConfig,
 )
-from commitlog.format.compression import compress
+from commitlog_store.format.compression import compress
 from tests.interop.store_process import Json
 
 __all__ = ["main", "open_store", "put"]

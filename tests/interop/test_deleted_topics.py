@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FILLER_SIZE, MessageStore, MessageStoreConfig, StoreReader, verify_store
+from commitlog_store import FILLER_SIZE, MessageStore, MessageStoreConfig, StoreReader, verify_store
 from tests.interop.comparison import Answers, answers_of
 from tests.interop.operations import message_of
 from tests.interop.rocketmq import RocketMq, message_store_settings

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from commitlog import MessageFilter
-from commitlog.errors import FilterError
+from commitlog_store import MessageFilter
+from commitlog_store.errors import FilterError
 from tests.interop.rocketmq import RocketMq
 from tests.support.filter_rows import evaluated
 from tests.support.sql92_cases import HAND_WRITTEN, MESSAGES, random_expression, random_messages

@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from commitlog import LogFollower, MessageStore, MessageStoreConfig, StoreReader, promote, verify_store
+from commitlog_store import LogFollower, MessageStore, MessageStoreConfig, StoreReader, promote, verify_store
 from tests.interop.rocketmq import RocketMq, message_store_settings
 from tests.interop.store_process import Json
 from tests.store.follower.mirrors import log_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.interop.rocketmq import RocketMq, message_store_settings
 
 __all__: list[str] = []

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, StoreReader, commit_group_offsets
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.config_files.json_file import decode_config
-from commitlog.paths import POSITIONS_GROUP
+from commitlog_store import MessageStore, StoreReader, commit_group_offsets
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.config_files.json_file import decode_config
+from commitlog_store.paths import POSITIONS_GROUP
 from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMqBroker, message_store_settings
 from tests.interop.test_message_store_writes import SMALL

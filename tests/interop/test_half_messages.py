@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import HalfMessageHandle, Message, MessageExt, MessageStore, StoreReader
-from commitlog.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
-from commitlog.format.sys_flag import (
+from commitlog_store import HalfMessageHandle, Message, MessageExt, MessageStore, StoreReader
+from commitlog_store.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
+from commitlog_store.format.sys_flag import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from commitlog.half_message import Answer
+from commitlog_store.half_message import Answer
 from tests.interop.agreement import agree_on_closed
 from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMq, message_store_settings

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import BrokerRole, FlushDiskType, Message, MessageStore, MessageStoreConfig, verify_store
+from commitlog_store import BrokerRole, FlushDiskType, Message, MessageStore, MessageStoreConfig, verify_store
 from tests.interop.rocketmq import RocketMq, message_store_settings
 from tests.interop.store_process import StoreProcess
 from tests.support.waiting import wait_for

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.interop.conftest import OpenMessageStore
 from tests.interop.operations import Operations, message_of
 from tests.interop.rocketmq import RocketMq, message_store_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStoreConfig, salvage_store
+from commitlog_store import MessageStoreConfig, salvage_store
 from tests.interop.agreement import agree_on_closed
 from tests.interop.operations import Operations
 from tests.interop.rocketmq import RocketMq

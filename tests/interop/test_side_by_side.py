@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import StoreLocked
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import StoreLocked
 from tests.interop.acknowledged import Acknowledged, acknowledged
 from tests.interop.operations import NAME, Operations
 from tests.interop.rocketmq import RocketMq

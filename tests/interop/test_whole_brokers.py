@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import LogFollower, promote, verify_store
-from commitlog.errors import AccessRefused, LogDiverged
-from commitlog.follower.access_keys import AccessKeys
+from commitlog_store import LogFollower, promote, verify_store
+from commitlog_store.errors import AccessRefused, LogDiverged
+from commitlog_store.follower.access_keys import AccessKeys
 from tests.interop.rocketmq import RocketMqBroker
 from tests.interop.whole_broker import WholeBroker, free_ports
 from tests.store.follower.mirrors import log_bytes

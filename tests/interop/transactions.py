@@ -6,7 +6,7 @@ import base64
 import time
 from typing import NamedTuple
 
-from commitlog import HalfMessageHandle
+from commitlog_store import HalfMessageHandle
 from tests.interop.operations import message_of
 from tests.interop.store_process import Json, StoreProcess
 from tests.support.waiting import wait_for

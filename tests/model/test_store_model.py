@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, PutMessageStatus, StoreReader
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, PutMessageStatus, StoreReader
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []

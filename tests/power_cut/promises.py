@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash.stored_messages import Stored, log_records
 from tests.crash.workloads import kill
 from tests.power_cut.block_device import Note

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import Message, MessageStore, MessageStoreConfig
-from commitlog.follower.log_follower import LogFollower
+from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.follower.log_follower import LogFollower
 from tests.power_cut.bodies import body_of, number_of, rows_of
 
 __all__ = ["APPLICATION", "GROUP", "MIRROR", "SETTINGS", "main"]

@@ -9,10 +9,10 @@ from typing import TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from commitlog import ALL_COLUMNS, BatchId, MessageFilter, MessageStore, StoreReader
-from commitlog.columnar.body_compression import BodyCompression
-from commitlog.format.sys_flag import CompressionType
-from commitlog.stager import BatchStager
+from commitlog_store import ALL_COLUMNS, BatchId, MessageFilter, MessageStore, StoreReader
+from commitlog_store.columnar.body_compression import BodyCompression
+from commitlog_store.format.sys_flag import CompressionType
+from commitlog_store.stager import BatchStager
 from tests.support.store_builder import StoreBuilder
 
 __all__ = [

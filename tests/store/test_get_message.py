@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     GetMessageResult,
     GetMessageStatus,
     Message,
@@ -18,7 +18,7 @@ from commitlog import (
     QueueInfo,
     StoreReader,
 )
-from commitlog.errors import CorruptRecord, InvalidValue, OffsetOutOfRange, StoreBusy, StoreClosed
+from commitlog_store.errors import CorruptRecord, InvalidValue, OffsetOutOfRange, StoreBusy, StoreClosed
 from tests.support.golden import ROCKETMQ_533, expected
 from tests.support.store_builder import StoreBuilder
 
@@ -250,7 +250,7 @@ def test_retention_that_is_faster_than_every_look_is_named(
         low = next(starts)
         raise OffsetOutOfRange(topic="orders", queue_id=0, start=0, stop=1, min_offset=low, max_offset=1000)
 
-    monkeypatch.setattr("commitlog.batch.consistent_reads._PAUSES", (0.0, 0.0))
-    monkeypatch.setattr("commitlog.reader.pull", outrun)
+    monkeypatch.setattr("commitlog_store.batch.consistent_reads._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("commitlog_store.reader.pull", outrun)
     with pytest.raises(StoreBusy, match=r"changed during each of 2 looks at it: retention deleted files"):
         reader.get_message("orders", 0, 50)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import commitlog
-from commitlog import Message, MessageStore, MessageStoreConfig
+import commitlog_store
+from commitlog_store import Message, MessageStore, MessageStoreConfig
 
 __all__: list[str] = []
 
-PUBLIC = {name: getattr(commitlog, name) for name in commitlog.__all__}
+PUBLIC = {name: getattr(commitlog_store, name) for name in commitlog_store.__all__}
 # Records that calls return, and enumerations: the examples of the calls show them.
 WITHOUT_EXAMPLE = {
     "BodyCompression", "Checkpoint", "CommittedBatch", "CompressionType", "ExportReport", "Fence", "Finding",

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import METADATA_SCHEMAS, StoreReader, store_metadata, verify_store
-from commitlog.errors import InvalidValue, StoreNotFound
+from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata, verify_store
+from commitlog_store.errors import InvalidValue, StoreNotFound
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import paths
-from commitlog.errors import InvalidValue
-from commitlog.paths import (
+from commitlog_store import paths
+from commitlog_store.errors import InvalidValue
+from commitlog_store.paths import (
     file_name_for_offset,
     is_system_topic,
     parse_file_name,

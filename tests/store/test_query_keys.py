@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import ALL_COLUMNS, Message, MessageStore, StoreReader
-from commitlog.batch.visibility import BatchGate
-from commitlog.errors import CommitLogError, CorruptIndex, CorruptRecord, FileChanged, InvalidValue, ReaderClosed
-from commitlog.format.compression import compress
-from commitlog.format.index_file import entry_offset, slot_offset
-from commitlog.format.java_hash import index_key_hash
-from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType
+from commitlog_store import ALL_COLUMNS, Message, MessageStore, StoreReader
+from commitlog_store.batch.visibility import BatchGate
+from commitlog_store.errors import CommitLogError, CorruptIndex, CorruptRecord, FileChanged, InvalidValue, ReaderClosed
+from commitlog_store.format.compression import compress
+from commitlog_store.format.index_file import entry_offset, slot_offset
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import wait_for
 

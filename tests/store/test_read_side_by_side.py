@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 
-from commitlog import ALL_COLUMNS, MessageFilter, StoreReader
-from commitlog.errors import InvalidValue, OffsetOutOfRange, ReaderClosed
+from commitlog_store import ALL_COLUMNS, MessageFilter, StoreReader
+from commitlog_store.errors import InvalidValue, OffsetOutOfRange, ReaderClosed
 from tests.store.ranges_of_queues import (
     CUTS,
     QUEUES,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from commitlog import ALL_COLUMNS, Message, MessageFilter, MessageStore, StoreReader
-from commitlog.errors import InvalidValue, OffsetOutOfRange, QueueNotFound, ReaderClosed
+from commitlog_store import ALL_COLUMNS, Message, MessageFilter, MessageStore, StoreReader
+from commitlog_store.errors import InvalidValue, OffsetOutOfRange, QueueNotFound, ReaderClosed
 from tests.store.ranges_of_queues import (
     CUTS,
     QUEUES,

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from commitlog import GetMessageResult, GetMessageStatus, StoreReader, store_metadata
-from commitlog.cli.offset_at import offsets_at
-from commitlog.cli.scan import ranges
-from commitlog.cli.stats import topic_stats
-from commitlog.cli.summary import summarize
-from commitlog.cli.times import Clock
-from commitlog.errors import OffsetOutOfRange
+from commitlog_store import GetMessageResult, GetMessageStatus, StoreReader, store_metadata
+from commitlog_store.cli.offset_at import offsets_at
+from commitlog_store.cli.scan import ranges
+from commitlog_store.cli.stats import topic_stats
+from commitlog_store.cli.summary import summarize
+from commitlog_store.cli.times import Clock
+from commitlog_store.errors import OffsetOutOfRange
 from tests.support.growing_store import GrowingStore
 from tests.support.long_runs import LONG_RUN_S, Progress
 

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, MessageExt, StoreReader
-from commitlog.errors import MessageNotFound
-from commitlog.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS, MessageExt, StoreReader
+from commitlog_store.errors import MessageNotFound
+from commitlog_store.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from tests.support import golden
 
 __all__: list[str] = []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
-from commitlog.files import disk
+from commitlog_store import StoreReader
+from commitlog_store.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
+from commitlog_store.files import disk
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import FileChanged, FileMissing, LogNotFound, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import FileChanged, FileMissing, LogNotFound, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from tests.support.live_owner import LIVE_QUEUES, live_body
 from tests.support.source_tree import PROJECT
 from tests.support.store_builder import StoreBuilder
@@ -113,7 +113,7 @@ def test_rows_stay_right_while_another_process_also_deletes_the_head(tmp_path: P
 
 def _run_with_store(store: Path, program: str) -> str:
     """Run a program that has ``reader`` in a process of its own: SIGBUS would kill it."""
-    text = "import os, sys\nfrom commitlog import StoreReader\nfrom commitlog.errors import *\n"
+    text = "import os, sys\nfrom commitlog_store import StoreReader\nfrom commitlog_store.errors import *\n"
     text += f"store = {str(store)!r}\nreader = StoreReader.open(store)\n" + textwrap.dedent(program)
     done = subprocess.run([sys.executable, "-c", text], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)

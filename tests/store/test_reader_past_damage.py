@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import ALL_COLUMNS, MessageStore, StoreReader
-from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, InvalidValue
-from commitlog.format.record import Corrupt, field_offset
-from commitlog.format.sys_flag import COMPRESSED_FLAG
-from commitlog.paths import BATCH_TOPIC
+from commitlog_store import ALL_COLUMNS, MessageStore, StoreReader
+from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, InvalidValue
+from commitlog_store.format.record import Corrupt, field_offset
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG
+from commitlog_store.paths import BATCH_TOPIC
 from tests.store.batch.batches import commit
 from tests.support import golden
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import DEFAULT_COLUMNS, MessageBatches, MessageStore, StoreReader
-from commitlog.errors import FilterError, InvalidValue, ReaderClosed, TopicNotFound, UnsupportedStore
-from commitlog.paths import COMPACTION_CONSUME_QUEUE
+from commitlog_store import DEFAULT_COLUMNS, MessageBatches, MessageStore, StoreReader
+from commitlog_store.errors import FilterError, InvalidValue, ReaderClosed, TopicNotFound, UnsupportedStore
+from commitlog_store.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.owner.owned_store import open_store
 
 __all__: list[str] = []

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import GetMessageResult, GetMessageStatus, Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import StoreClosed
-from commitlog.files import file_watch
+from commitlog_store import GetMessageResult, GetMessageStatus, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import StoreClosed
+from commitlog_store.files import file_watch
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []

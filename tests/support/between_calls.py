@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from commitlog.files import disk
+from commitlog_store.files import disk
 
 __all__ = ["Calls", "change_before", "spread"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commitlog import verify_store
+from commitlog_store import verify_store
 
 __all__ = ["assert_clean"]
 

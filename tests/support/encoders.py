@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 
-from commitlog.format.index_file import IndexEntry
-from commitlog.format.java_hash import string_hash_code
-from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, TOPIC_LENGTH_SIZE, Record
+from commitlog_store.format.index_file import IndexEntry
+from commitlog_store.format.java_hash import string_hash_code
+from commitlog_store.format.record import HEADER_DTYPES, HOST_FLAGS, TOPIC_LENGTH_SIZE, Record
 
 __all__ = ["encode_entry", "encode_record", "tags_code"]
 

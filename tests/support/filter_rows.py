@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from commitlog.filter.expression import BooleanNode, evaluate
+from commitlog_store.filter.expression import BooleanNode, evaluate
 
 __all__ = ["FilterRows", "evaluated"]
 

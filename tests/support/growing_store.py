@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.errors import CommitLogError
-from commitlog.files import disk
-from commitlog.retention.decision import RetentionLimits
-from commitlog.retention.survey import CleanRequest
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files import disk
+from commitlog_store.retention.decision import RetentionLimits
+from commitlog_store.retention.survey import CleanRequest
 from tests.store.batch.batches import commit, table
 from tests.store.owner.owned_store import put_ok, small
 from tests.support.between_calls import change_before, spread

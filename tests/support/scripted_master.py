@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from commitlog.format.ha_transfer import decode_offset, encode_transfer_header
+from commitlog_store.format.ha_transfer import decode_offset, encode_transfer_header
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = ["ScriptedMaster", "Slave", "frame"]

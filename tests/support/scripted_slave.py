@@ -8,7 +8,7 @@ import struct
 import threading
 from types import TracebackType
 
-from commitlog.format.ha_transfer import (
+from commitlog_store.format.ha_transfer import (
     TRANSFER_HEADER_SIZE,
     TransferHeader,
     decode_transfer_header,

@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["PROJECT", "Module", "imported_names", "modules"]
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-_ROOTS = {"commitlog": PROJECT / "store", "pyspark_commitlog": PROJECT / "connector"}
+_ROOTS = {"commitlog_store": PROJECT / "store", "pyspark_commitlog": PROJECT / "connector"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Module:
 
 @functools.cache
 def modules(package: str) -> tuple[Module, ...]:
-    """The modules of ``commitlog`` or ``pyspark_commitlog``, sorted by name; parsed once, so do not change them."""
+    """The modules of ``commitlog_store`` or ``pyspark_commitlog``, sorted by name; parsed once: do not change them."""
     root = _ROOTS[package]
     found = []
     for path in sorted((root / package).rglob("*.py")):

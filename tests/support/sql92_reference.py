@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
-from commitlog.filter import expression as tree
-from commitlog.filter.java_values import JavaType
+from commitlog_store.filter import expression as tree
+from commitlog_store.filter.java_values import JavaType
 
 __all__ = ["EvaluationFailed", "result_of"]
 

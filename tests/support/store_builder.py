@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog.columnar.records import EncodedRecords, encode_records, new_headers, patch_late_fields
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
-from commitlog.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_header, file_size
-from commitlog.format.java_hash import index_key_hash
-from commitlog.format.record import encode_filler
-from commitlog.paths import ABORT, file_name_for_offset, parse_file_name
+from commitlog_store.columnar.records import EncodedRecords, encode_records, new_headers, patch_late_fields
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_header, file_size
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.record import encode_filler
+from commitlog_store.paths import ABORT, file_name_for_offset, parse_file_name
 from tests.support.encoders import tags_code
 
 STORE_HOST = (bytes([10, 1, 2, 3]), 10911)

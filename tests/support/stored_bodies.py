@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commitlog import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader
 
 __all__ = ["bodies", "topic_bodies"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import commitlog.errors
+import commitlog_store.errors
 import pyspark_commitlog.errors
 
 __all__: list[str] = []
@@ -112,7 +112,7 @@ def test_the_errors_in_troubleshooting_exist() -> None:
     first_column = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = {name for cell in first_column for name in re.findall(r"`([A-Z][A-Za-z]*)`", cell)}
     assert len(named) > 20
-    known = {*dir(builtins), *commitlog.errors.__all__, *pyspark_commitlog.errors.__all__}
+    known = {*dir(builtins), *commitlog_store.errors.__all__, *pyspark_commitlog.errors.__all__}
     assert named <= known, f"renamed or gone: {sorted(named - known)}"
 
 

@@ -35,25 +35,27 @@ def packages(names: set[str]) -> set[str]:
 
 
 def test_the_store_loads_neither_spark_nor_the_terminal() -> None:
-    loaded = packages(modules_after("import commitlog", "commitlog.StoreReader, commitlog.MessageStore"))
-    assert "commitlog" in loaded
+    loaded = packages(
+        modules_after("import commitlog_store", "commitlog_store.StoreReader, commitlog_store.MessageStore")
+    )
+    assert "commitlog_store" in loaded
     assert not loaded & {"pyspark", "pyspark_commitlog", "py4j", "typer", "rich", "pandas", "lark"}
 
 
 def test_the_errors_and_paths_load_nothing_heavy() -> None:
-    loaded = packages(modules_after("import commitlog.errors, commitlog.paths"))
+    loaded = packages(modules_after("import commitlog_store.errors, commitlog_store.paths"))
     assert not loaded & {"numpy", "pyarrow", "pyspark", "typer", "rich"}
 
 
 def test_the_command_is_ready_for_an_interrupt_before_the_long_imports() -> None:
-    assert not packages(modules_after("import commitlog.cli")) & {"logging", "numpy", "pyarrow", "rich", "typer"}
+    assert not packages(modules_after("import commitlog_store.cli")) & {"logging", "numpy", "pyarrow", "rich", "typer"}
 
 
 def test_the_connector_is_light_to_discover() -> None:
     """Spark imports every package called pyspark_* on the first use of any Python source, ours or not."""
     loaded = modules_after("import pyspark_commitlog", given="import pyspark.sql.datasource")
     assert not packages(loaded) & {"numpy", "pyarrow", "pandas", "typer", "rich"}
-    assert "commitlog.reader" not in loaded
+    assert "commitlog_store.reader" not in loaded
 
 
 def test_the_connector_imports_even_when_nothing_it_needs_does() -> None:
@@ -61,7 +63,7 @@ def test_the_connector_imports_even_when_nothing_it_needs_does() -> None:
     broken = "\n".join(
         [
             "import sys, pyspark.sql.datasource",
-            "for name in ('commitlog', 'numpy', 'pyarrow', 'rich', 'typer'):",
+            "for name in ('commitlog_store', 'numpy', 'pyarrow', 'rich', 'typer'):",
             "    for loaded in [key for key in sys.modules if key == name or key.startswith(name + '.')]:",
             "        del sys.modules[loaded]",
             "    sys.modules[name] = None",
@@ -79,9 +81,9 @@ def test_spark_finds_the_connector() -> None:
 
 
 def test_both_packages_are_typed() -> None:
-    import commitlog
+    import commitlog_store
     import pyspark_commitlog
 
-    for package in (commitlog, pyspark_commitlog):
+    for package in (commitlog_store, pyspark_commitlog):
         assert package.__file__ is not None
         assert (Path(package.__file__).parent / "py.typed").is_file()

@@ -65,14 +65,14 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
 
 # Imports within a function, against the direction: what is imported does not import the module in return.
 LATE_IMPORTS = {
-    ("commitlog.broker_properties", "commitlog.files.disk"),
-    ("commitlog.config", "commitlog.files.local_address"),
+    ("commitlog_store.broker_properties", "commitlog_store.files.disk"),
+    ("commitlog_store.config", "commitlog_store.files.local_address"),
 }
 
-# The modules of commitlog that the connector may import from.
+# The modules of commitlog_store that the connector may import from.
 PUBLIC_MODULES = (
-    "commitlog", "commitlog.errors", "commitlog.paths", "commitlog.stager", "commitlog.timestamps",
-    "commitlog.columnar.columns",
+    "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.stager",
+    "commitlog_store.timestamps", "commitlog_store.columnar.columns",
 )  # fmt: skip
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
@@ -117,7 +117,7 @@ FILE_MODULES = frozenset({"fileinput", "glob", "mmap", "pathlib", "shutil", "tem
 
 
 def room_of(name: str) -> str:
-    """The room of a module, or of a name imported from one, such as ``commitlog.format.record.decode``."""
+    """The room of a module, or of a name imported from one, such as ``commitlog_store.format.record.decode``."""
     parts = name.split(".")
     if len(parts) == 1:
         return "public"
@@ -127,7 +127,7 @@ def room_of(name: str) -> str:
 
 
 def test_every_module_of_the_store_is_in_a_room() -> None:
-    for module in modules("commitlog"):
+    for module in modules("commitlog_store"):
         parts = module.name.split(".")
         assert len(parts) == 1 or parts[1] in LEAVES | ROOM_IMPORTS.keys(), (
             f"{module.path}: no room is called {parts[1]!r}; give it one in {__name__} and in docs/architecture.md"
@@ -137,9 +137,9 @@ def test_every_module_of_the_store_is_in_a_room() -> None:
 def test_imports_within_the_store_point_one_way() -> None:
     wrong = [
         f"{module.path}:{line}: {room_of(module.name)} imports {name} ({room_of(name)})"
-        for module in modules("commitlog")
+        for module in modules("commitlog_store")
         for name, line in imported_names(module)
-        if name.split(".")[0] == "commitlog"
+        if name.split(".")[0] == "commitlog_store"
         and room_of(name) != room_of(module.name)
         and room_of(name) not in ROOM_IMPORTS[room_of(module.name)]
         and (module.name, name) not in LATE_IMPORTS
@@ -159,10 +159,10 @@ def test_no_two_rooms_import_each_other() -> None:
 def test_the_store_imports_only_the_packages_that_its_rooms_allow() -> None:
     wrong = [
         f"{module.path}:{line}: {room_of(module.name)} imports {name}"
-        for module in modules("commitlog")
+        for module in modules("commitlog_store")
         for name, line in imported_names(module)
         if (top := name.split(".")[0]) not in sys.stdlib_module_names
-        and top != "commitlog"
+        and top != "commitlog_store"
         and top not in THIRD_PARTY[room_of(module.name)]
     ]
     assert not wrong, "\n".join(wrong)
@@ -173,20 +173,20 @@ def test_the_connector_imports_only_public_names_of_the_store() -> None:
         f"{module.path}:{line}: imports {name}"
         for module in modules("pyspark_commitlog")
         for name, line in imported_names(module)
-        if name.split(".")[0] == "commitlog"
+        if name.split(".")[0] == "commitlog_store"
         and not (name in PUBLIC_MODULES or name.rpartition(".")[0] in PUBLIC_MODULES)
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_a_public_module_is_not_a_way_around() -> None:
-    """``from commitlog import log`` ends in a public module's name, and would still reach a private room."""
+    """``from commitlog_store import log`` ends in a public module's name, and would still reach a private room."""
     private = ROOM_IMPORTS.keys() - {"leaves", "public"}
     wrong = [
         f"{module.path}:{line}: imports {name}"
         for module in modules("pyspark_commitlog")
         for name, line in imported_names(module)
-        if name.startswith("commitlog.") and name.count(".") == 1 and name.split(".")[1] in private
+        if name.startswith("commitlog_store.") and name.count(".") == 1 and name.split(".")[1] in private
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -194,7 +194,7 @@ def test_a_public_module_is_not_a_way_around() -> None:
 def test_formats_are_pure() -> None:
     wrong = [
         f"{module.path}:{line}: imports {name}"
-        for module in modules("commitlog")
+        for module in modules("commitlog_store")
         if room_of(module.name) in {"format", "columnar", "filter", "leaves"}
         for name, line in imported_names(module, with_type_checking=False)
         if name.split(".")[0] in FORBIDDEN_IN_CODECS
@@ -205,7 +205,7 @@ def test_formats_are_pure() -> None:
 def test_only_files_touches_files() -> None:
     wrong = [
         f"{module.path}:{line}: {what}"
-        for module in modules("commitlog")
+        for module in modules("commitlog_store")
         if room_of(module.name) != "files"
         for line, what in _file_access(module)
     ]
@@ -263,7 +263,7 @@ def _reaches_the_disk(name: str) -> bool:
     ],
 )
 def test_the_file_access_finder_sees_every_way_to_the_disk(source: str) -> None:
-    assert _file_access(Module(name="commitlog.log.here", path=Path("here.py"), tree=ast.parse(source)))
+    assert _file_access(Module(name="commitlog_store.log.here", path=Path("here.py"), tree=ast.parse(source)))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_the_file_access_finder_sees_every_way_to_the_disk(source: str) -> None:
     ],
 )
 def test_the_file_access_finder_leaves_the_rest_alone(source: str) -> None:
-    assert not _file_access(Module(name="commitlog.log.here", path=Path("here.py"), tree=ast.parse(source)))
+    assert not _file_access(Module(name="commitlog_store.log.here", path=Path("here.py"), tree=ast.parse(source)))
 
 
 @pytest.mark.parametrize(
@@ -292,11 +292,11 @@ def test_the_file_access_finder_leaves_the_rest_alone(source: str) -> None:
         ("import a.b", ["a.b"]),
         ("from a.b import c, d", ["a.b.c", "a.b.d"]),
         ("def f():\n    from a import b", ["a.b"]),
-        ("from . import x", ["commitlog.log.x"]),
-        ("from ..format import x", ["commitlog.format.x"]),
+        ("from . import x", ["commitlog_store.log.x"]),
+        ("from ..format import x", ["commitlog_store.format.x"]),
         ("if TYPE_CHECKING:\n    import os", []),
     ],
 )
 def test_the_import_finder_sees_every_kind_of_import(source: str, names: list[str]) -> None:
-    module = Module(name="commitlog.log.here", path=Path("here.py"), tree=ast.parse(source))
+    module = Module(name="commitlog_store.log.here", path=Path("here.py"), tree=ast.parse(source))
     assert [name for name, _ in imported_names(module, with_type_checking=False)] == names

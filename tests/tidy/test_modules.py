@@ -22,7 +22,7 @@ SECTION_BANNER = re.compile(r"^\s*#\s*(?:[-=*#~_─═]{2,})", re.MULTILINE)
 
 
 def all_modules() -> tuple[Module, ...]:
-    return modules("commitlog") + modules("pyspark_commitlog")
+    return modules("commitlog_store") + modules("pyspark_commitlog")
 
 
 def test_modules_list_their_public_names_and_they_exist() -> None:
@@ -47,7 +47,7 @@ def test_only_the_command_line_prints() -> None:
     printing = [
         f"{module.path}:{node.lineno}"
         for module in all_modules()
-        if not module.name.startswith("commitlog.cli")
+        if not module.name.startswith("commitlog_store.cli")
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "pprint"}
     ]
@@ -58,7 +58,7 @@ def test_the_store_waits_for_nothing_that_an_interrupt_leaves_waiting() -> None:
     """docs/decisions/0011."""
     found = [
         f"{module.path}:{getattr(node, 'lineno', 0)}"
-        for module in modules("commitlog")
+        for module in modules("commitlog_store")
         for node in ast.walk(module.tree)
         if _waits_unsafely(node)
     ]

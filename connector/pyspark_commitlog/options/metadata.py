@@ -30,7 +30,7 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
     if "metadata" not in given or given.keys() >= values.OF_A_CATALOG:  # which ``parse_options`` refuses
         return None
-    from commitlog import METADATA_SCHEMAS  # here, so that reads of messages do not wait for its import
+    from commitlog_store import METADATA_SCHEMAS  # here, so that reads of messages do not wait for its import
 
     table = values.option_text("metadata", given.pop("metadata")).strip().lower()
     if table not in METADATA_SCHEMAS:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from commitlog import MessageFilter, OnDamage, StoreReader
-from commitlog.errors import StoreNotFound
+from commitlog_store import MessageFilter, OnDamage, StoreReader
+from commitlog_store.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for

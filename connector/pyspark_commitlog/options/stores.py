@@ -12,8 +12,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
-from commitlog.errors import InvalidValue
-from commitlog.paths import checked_commit_log
+from commitlog_store.errors import InvalidValue
+from commitlog_store.paths import checked_commit_log
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from commitlog import QueueInfo, StoreReader
-from commitlog.columnar.columns import nearest_names
-from commitlog.errors import QueueNotFound, TopicNotFound, UnsupportedStore
-from commitlog.paths import is_system_topic
+from commitlog_store import QueueInfo, StoreReader
+from commitlog_store.columnar.columns import nearest_names
+from commitlog_store.errors import QueueNotFound, TopicNotFound, UnsupportedStore
+from commitlog_store.paths import is_system_topic
 
 __all__ = ["QueueKey", "Subscription"]
 

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from commitlog import MessageFilter
-from commitlog.columnar.columns import nearest_name
-from commitlog.errors import FilterError, InvalidValue
-from commitlog.paths import path_fault, validate_group, validate_topic
-from commitlog.timestamps import checked_timestamp_ms
+from commitlog_store import MessageFilter
+from commitlog_store.columnar.columns import nearest_name
+from commitlog_store.errors import FilterError, InvalidValue
+from commitlog_store.paths import path_fault, validate_group, validate_topic
+from commitlog_store.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 

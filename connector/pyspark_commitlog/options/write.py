@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from commitlog import BatchId, BodyCompression, BrokerRole, CompressionType, FlushDiskType, MessageStoreConfig
-from commitlog.errors import InvalidValue
-from commitlog.paths import MOST_QUEUES, validate_new_topic
-from commitlog.stager import no_producers_fault
+from commitlog_store import BatchId, BodyCompression, BrokerRole, CompressionType, FlushDiskType, MessageStoreConfig
+from commitlog_store.errors import InvalidValue
+from commitlog_store.paths import MOST_QUEUES, validate_new_topic
+from commitlog_store.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for

@@ -1,6 +1,6 @@
 """Columns of the sink: checks the frame's Spark types, and maps its column names to the store's.
 
-This is the check of ``commitlog.columnar.input`` in Spark's terms, done on the driver before the first row.
+This is the check of ``commitlog_store.columnar.input`` in Spark's terms, done on the driver before the first row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from commitlog import ALL_COLUMNS
+from commitlog_store import ALL_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.values import did_you_mean
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog import BatchId, CommittedBatch, PutMessageStatus, StagedFile, StoreReader
-from commitlog.errors import CommitLogError, DiskFull, NotAStore, PutRefused, StoreLocked, StoreNotFound
-from commitlog.stager import largest_record_of, queue_counts, remove_files
+from commitlog_store import BatchId, CommittedBatch, PutMessageStatus, StagedFile, StoreReader
+from commitlog_store.errors import CommitLogError, DiskFull, NotAStore, PutRefused, StoreLocked, StoreNotFound
+from commitlog_store.stager import largest_record_of, queue_counts, remove_files
 from pyspark_commitlog.options.write import Flush, SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 
 if TYPE_CHECKING:
-    from commitlog import MessageStore
+    from commitlog_store import MessageStore
 
 __all__ = ["commit_staged", "plan_write", "prepare_store", "remove_staged", "staged_rows"]
 
@@ -136,7 +136,7 @@ def _open(options: SinkOptions) -> MessageStore:
     """The store, owned. While it has another owner, a warning says who that is, ever more rarely."""
     # Tasks import this module with the pickled writers, and never open a store: so they import only two thirds of the
     # package.
-    from commitlog import MessageStore
+    from commitlog_store import MessageStore
 
     started = time.monotonic()
     pause_s = _FIRST_WAIT_S

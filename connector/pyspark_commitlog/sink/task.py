@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog import BatchId, PutMessageStatus, StagedFile
-from commitlog.errors import PutRefused, StagingFailed, StoreNotFound
-from commitlog.stager import BatchStager
+from commitlog_store import BatchId, PutMessageStatus, StagedFile
+from commitlog_store.errors import PutRefused, StagingFailed, StoreNotFound
+from commitlog_store.stager import BatchStager
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.worker_gc import leave_out_imported_modules

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from commitlog import BatchId
-from commitlog.paths import UNNAMED_WRITE_PREFIX
-from commitlog.stager import remove_batch
+from commitlog_store import BatchId
+from commitlog_store.paths import UNNAMED_WRITE_PREFIX
+from commitlog_store.stager import remove_batch
 from pyspark_commitlog.errors import ConnectorError, OptionError
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.sink.commit import commit_staged, remove_staged, staged_rows

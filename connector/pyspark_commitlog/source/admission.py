@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from commitlog import FILLER_SIZE, StoreReader
-from commitlog.errors import FileMissing
+from commitlog_store import FILLER_SIZE, StoreReader
+from commitlog_store.errors import FileMissing
 
 __all__ = ["SizeWalker", "Sizes", "WaitingQueue", "admit", "admit_bytes", "admit_rows", "message_sizes"]
 

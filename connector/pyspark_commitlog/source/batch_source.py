@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from pyspark_commitlog.loss import naming_store
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.short_errors import with_short_errors

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from commitlog import CommitLogError
+from commitlog_store import CommitLogError
 from pyspark_commitlog.errors import ConnectorError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.stream_offset import StreamOffset
@@ -46,7 +46,7 @@ class GroupCommits:
             if offset.initial or offsets == self._committed:
                 return
             # Here, since it needs POSIX record locks, which programs that only read do without.
-            from commitlog import commit_group_offsets
+            from commitlog_store import commit_group_offsets
 
             commit_group_offsets(self._path, self._group, offsets)
         except (CommitLogError, ConnectorError, OSError, ImportError) as error:

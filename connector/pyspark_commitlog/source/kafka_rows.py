@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from commitlog import column_type
+from commitlog_store import column_type
 
 __all__ = ["HEADERS_COLUMN", "HEADERS_TYPE", "KAFKA_COLUMNS", "NO_HEADERS", "KafkaColumn"]
 

@@ -17,8 +17,8 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.sql.utils import is_remote
 
-from commitlog import OnDamage, StoreReader, column_type
-from commitlog.paths import validate_topic
+from commitlog_store import OnDamage, StoreReader, column_type
+from commitlog_store.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
 from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
 from pyspark_commitlog.options.subscription import Subscription

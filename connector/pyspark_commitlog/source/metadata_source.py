@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from commitlog import METADATA_SCHEMAS, StoreReader, store_metadata
-from commitlog.errors import StoreOpenError, UnsupportedStore
+from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata
+from commitlog_store.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.metadata import MetadataOptions
 from pyspark_commitlog.short_errors import with_short_errors

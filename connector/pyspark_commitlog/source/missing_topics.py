@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commitlog import StoreReader
-from commitlog.errors import QueueNotFound, TopicNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import QueueNotFound, TopicNotFound
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import Subscription
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from commitlog import QueueInfo, StoreReader
-from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing
+from commitlog_store import QueueInfo, StoreReader
+from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import SourceOptions, rule_option

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from commitlog import StoreReader
-from commitlog.errors import StoreOpenError, UnsupportedStore
+from commitlog_store import StoreReader
+from commitlog_store.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.options.read import SourceOptions
 
 __all__ = ["OpenStores"]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from commitlog import StoreReader
-from commitlog.errors import FileMissing
+from commitlog_store import StoreReader
+from commitlog_store.errors import FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.source.admission import Sizes, message_sizes
 

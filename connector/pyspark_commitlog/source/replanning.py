@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from commitlog import StoreReader
-from commitlog.errors import (
+from commitlog_store import StoreReader
+from commitlog_store.errors import (
     CommitLogError,
     FileChanged,
     MessageNotFound,

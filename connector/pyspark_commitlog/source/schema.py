@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
-from commitlog.columnar.columns import COLUMN_TYPES, PROPERTIES_COLUMN
+from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
+from commitlog_store.columnar.columns import COLUMN_TYPES, PROPERTIES_COLUMN
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.values import did_you_mean

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from commitlog.errors import CommitLogError
+from commitlog_store.errors import CommitLogError
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.loss import naming_store
 from pyspark_commitlog.options.read import SourceOptions, rule_option

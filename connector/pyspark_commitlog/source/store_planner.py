@@ -9,8 +9,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from commitlog import QueueInfo, StoreReader
-from commitlog.errors import CommitLogError, FileMissing
+from commitlog_store import QueueInfo, StoreReader
+from commitlog_store.errors import CommitLogError, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey

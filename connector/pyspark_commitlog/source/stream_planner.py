@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import WaitingQueue

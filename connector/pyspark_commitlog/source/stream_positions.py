@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from commitlog import QueueInfo, StoreReader
+from commitlog_store import QueueInfo, StoreReader
 from pyspark_commitlog.loss import find_losses, replaced_position, report_losses
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 from pyspark_commitlog.source.stream_offset import StreamOffset

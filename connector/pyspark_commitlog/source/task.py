@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from commitlog import MessageFilter, OnDamage, StoreReader
-from commitlog.errors import CorruptRecord, FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store import MessageFilter, OnDamage, StoreReader
+from commitlog_store.errors import (
+    CorruptRecord,
+    FileChanged,
+    FileMissing,
+    OffsetOutOfRange,
+    QueueNotFound,
+    TopicNotFound,
+)
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from tests.connector.cluster.standalone import StandaloneCluster, standalone_cluster
 from tests.connector.sink.sink_helpers import append, stream_to
 from tests.connector.sink_failures.driver import QUICK_DRIVER

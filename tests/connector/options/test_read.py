@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import CommitLogError
+from commitlog_store.errors import CommitLogError
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import OPTION_NAMES, parse_batch_options, parse_options, parse_stream_options
 from pyspark_commitlog.options.subscription import Subscription

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from commitlog import FlushDiskType, MessageStoreConfig
-from commitlog.batch_id import BatchId
-from commitlog.columnar.body_compression import BodyCompression
-from commitlog.format.sys_flag import CompressionType
+from commitlog_store import FlushDiskType, MessageStoreConfig
+from commitlog_store.batch_id import BatchId
+from commitlog_store.columnar.body_compression import BodyCompression
+from commitlog_store.format.sys_flag import CompressionType
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.write import (
     WRITE_OPTIONS,

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from commitlog.batch_id import BatchId
+from commitlog_store.batch_id import BatchId
 from pyspark_commitlog.sink.commit import commit_staged, prepare_store
 from tests.connector.sink.test_commit import options_of, stage
 from tests.support.small_disks import fill_up, mount_ext4, mount_tmpfs

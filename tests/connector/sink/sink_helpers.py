@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commitlog import MessageExt, StoreReader
+from commitlog_store import MessageExt, StoreReader
 from tests.support.stored_bodies import topic_bodies
 from tests.support.waiting import WAIT_LIMIT_S
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader
+from commitlog_store import Message, MessageStore, StoreReader
 from pyspark_commitlog.options.write import parse_batch_write_options
 from tests.connector.sink.sink_helpers import SMALL, append, body_texts, messages, staged_files, stream_to
 from tests.connector.sink.test_batch import error_of

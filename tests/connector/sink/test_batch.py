@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import MessageStore
-from commitlog.files.local_address import local_address
+from commitlog_store import MessageStore
+from commitlog_store.files.local_address import local_address
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.save_modes import explain_modes
 from tests.connector.sink.sink_helpers import SMALL, append, body_texts, messages, rows_of, staged_files

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
-from commitlog.batch_id import BatchId
-from commitlog.errors import DiskFull, NotAStore, StagingLost, StoreLocked
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
+from commitlog_store.batch_id import BatchId
+from commitlog_store.errors import DiskFull, NotAStore, StagingLost, StoreLocked
 from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import commit_staged, plan_write, prepare_store, remove_staged, staged_rows

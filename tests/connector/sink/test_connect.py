@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.connector.sink.sink_helpers import SMALL, body_texts, staged_files
 from tests.support.clean_store import assert_clean
 from tests.support.local_spark import PROJECT, make_java_available

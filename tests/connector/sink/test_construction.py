@@ -71,7 +71,7 @@ def test_bad_options_and_schemas_are_refused_before_a_file_is_touched(tmp_path: 
 
 def test_tasks_do_not_import_what_owns_a_store() -> None:
     """Every executor's Python imports what a pickled writer needs, while the rows wait."""
-    program = "import sys, pyspark_commitlog.sink.writers; print('commitlog.store' in sys.modules)"
+    program = "import sys, pyspark_commitlog.sink.writers; print('commitlog_store.store' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=WAIT_LIMIT_S
     )

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from commitlog.columnar.input import message_schema
+from commitlog_store.columnar.input import message_schema
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.write import parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import LogFollower, MessageExt, MessageStore, StoreReader
-from commitlog.format.index_file import file_size
-from commitlog.format.sys_flag import COMPRESSED_FLAG
+from commitlog_store import LogFollower, MessageExt, MessageStore, StoreReader
+from commitlog_store.format.index_file import file_size
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG
 from pyspark_commitlog.options.write import parse_batch_write_options
 from tests.connector.sink.sink_helpers import SMALL, append, body_texts, messages, rows_of, staged_files
 from tests.connector.sink.test_batch import error_of

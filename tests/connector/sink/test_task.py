@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore
-from commitlog.batch.staging import read_blocks
-from commitlog.batch_id import BatchId, StagedFile, TopicUse
-from commitlog.errors import PutRefused, StoreNotFound
-from commitlog.format.message_rules import NO_PRODUCERS_TOPICS
-from commitlog.format.properties import decode_properties
-from commitlog.format.record import Record, decode_record
+from commitlog_store import MessageStore
+from commitlog_store.batch.staging import read_blocks
+from commitlog_store.batch_id import BatchId, StagedFile, TopicUse
+from commitlog_store.errors import PutRefused, StoreNotFound
+from commitlog_store.format.message_rules import NO_PRODUCERS_TOPICS
+from commitlog_store.format.properties import decode_properties
+from commitlog_store.format.record import Record, decode_record
 from pyspark_commitlog.options.write import parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.task import StageTask

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore
-from commitlog.batch_id import BatchId
-from commitlog.errors import BatchConflict, PutRefused, StagingLost, StoreIOError
-from commitlog.files import disk
-from commitlog.stager import queue_counts
+from commitlog_store import MessageStore
+from commitlog_store.batch_id import BatchId
+from commitlog_store.errors import BatchConflict, PutRefused, StagingLost, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.stager import queue_counts
 from pyspark_commitlog.options.write import parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import commit_staged, prepare_store

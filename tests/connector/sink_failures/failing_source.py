@@ -22,7 +22,7 @@ from unittest import mock
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from commitlog.files import disk
+from commitlog_store.files import disk
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.options.write import parse_stream_write_options
 from pyspark_commitlog.sink.columns import check_sink_schema
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["CHANGES", "FORMAT", "FailingSource", "Failure", "told"]
 
 FORMAT = "commitlog_failing"
-# All that changes a file: ``commitlog.files.disk`` says so.
+# All that changes a file: ``commitlog_store.files.disk`` says so.
 CHANGES = (
     *("create_file", "open_for_writing", "allocate", "write_at", "write_mapped", "store_mapped", "sync", "truncate"),
     *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.connector.sink.sink_helpers import staged_files
 from tests.connector.sink_failures.driver import QUICK_DRIVER
 from tests.connector.sink_failures.output import Input, Watcher, check_output

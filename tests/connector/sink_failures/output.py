@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from commitlog import StoreReader
-from commitlog.errors import NotAStore, QueueNotFound, StoreNotFound, TopicNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import NotAStore, QueueNotFound, StoreNotFound, TopicNotFound
 from tests.connector.sink.sink_helpers import messages
 from tests.support.clean_store import assert_clean
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import Message, MessageStore
+from commitlog_store import Message, MessageStore
 from tests.connector.sink_failures.output import TOPIC, Input
 
 __all__ = ["OWNERS_QUEUES"]

@@ -44,7 +44,7 @@ def says_what_failed(error: str, path: str, code: int) -> bool:
     """An error of the store's own, with the path: no naked ``OSError``, and nothing that it led to later."""
     # A file that cannot be opened, such as the lock, is ReadFailed: nothing was written.
     names = ("DiskFull", "StoreIOError", "ReadFailed") if code == ENOSPC else ("StoreIOError", "ReadFailed")
-    named = any(f"commitlog.errors.{name}: Cannot " in error for name in names)
+    named = any(f"commitlog_store.errors.{name}: Cannot " in error for name in names)
     # A new file has no name yet, but a directory; one that is written whole is reported by its final name; and a lock
     # that fails is reported by the path of the store.
     told_of = path.partition("/#")[0].removesuffix(".tmp").removesuffix("/lock")

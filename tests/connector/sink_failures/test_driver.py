@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.connector.sink.sink_helpers import staged_files
 from tests.connector.sink.test_stream import replay_last
 from tests.connector.sink_failures.deaths import Deaths, points

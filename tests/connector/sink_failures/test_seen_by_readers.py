@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import CorruptConsumeQueue
-from commitlog.reader import QueueInfo
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import CorruptConsumeQueue
+from commitlog_store.reader import QueueInfo
 from pyspark_commitlog.options.read import parse_batch_options
 from tests.connector.sink_failures.output import TOPIC, Input
 from tests.connector.sink_failures.query import Query, register

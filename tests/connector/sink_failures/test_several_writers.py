@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.connector.sink.test_stream import replay_last
 from tests.connector.sink_failures.output import TOPIC, Input, Watcher, check_output
 from tests.connector.sink_failures.owner import OWNERS_QUEUES

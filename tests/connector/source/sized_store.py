@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog import Fence, QueueInfo, StoreReader
-from commitlog.files.store_paths import StorePaths
+from commitlog_store import Fence, QueueInfo, StoreReader
+from commitlog_store.files.store_paths import StorePaths
 from pyspark_commitlog.source.partitions import QueueRange
 from tests.support.store_builder import StoreBuilder
 

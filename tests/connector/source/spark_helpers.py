@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commitlog import ALL_COLUMNS
+from commitlog_store import ALL_COLUMNS
 from pyspark_commitlog.source.schema import SPARK_TYPES
 from tests.support.waiting import WAIT_LIMIT_S
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import FILLER_SIZE
-from commitlog.format.consume_queue_unit import UNIT_DTYPE
+from commitlog_store import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows, message_sizes
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from commitlog import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.schema import check_schema

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from commitlog.errors import CorruptConsumeQueue, CorruptRecord
+from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader

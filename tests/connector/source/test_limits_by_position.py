@@ -218,7 +218,7 @@ def test_several_stores_are_read_as_one_is(new_store: NewStore) -> None:
 
 
 def test_a_group_gets_the_ends_of_batches_that_have_run(new_store: NewStore) -> None:
-    from commitlog import StoreReader
+    from commitlog_store import StoreReader
 
     store = filled(new_store)
     query = Spark40(store, commitGroup="spark")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import LogNotFound
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import LogNotFound
 from pyspark_commitlog import lookup
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options

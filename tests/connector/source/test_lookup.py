@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, StoreReader
-from commitlog.errors import StoreNotFound, TopicNotFound
+from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS, StoreReader
+from commitlog_store.errors import StoreNotFound, TopicNotFound
 from pyspark_commitlog import lookup
 from pyspark_commitlog.errors import OptionError, SchemaError
 from pyspark_commitlog.source.lookup import LookupTask

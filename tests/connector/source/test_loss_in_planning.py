@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from commitlog import StoreReader
-from commitlog.errors import FileMissing, StoreBusy, UnsupportedStore
+from commitlog_store import StoreReader
+from commitlog_store.errors import FileMissing, StoreBusy, UnsupportedStore
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader

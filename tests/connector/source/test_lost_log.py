@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import LogNotFound
+from commitlog_store.errors import LogNotFound
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.options.write import parse_batch_write_options
 from pyspark_commitlog.sink.commit import prepare_store

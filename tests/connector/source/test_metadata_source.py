@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import METADATA_SCHEMAS, store_metadata
+from commitlog_store import METADATA_SCHEMAS, store_metadata
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.metadata import parse_metadata_options
 from pyspark_commitlog.options.read import parse_stream_options

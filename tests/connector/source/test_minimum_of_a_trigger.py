@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from commitlog.errors import FileChanged
+from commitlog_store.errors import FileChanged
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from tests.connector.source.planned_query import Query, all_rows, filled

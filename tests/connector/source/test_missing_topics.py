@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog.errors import TopicNotFound
+from commitlog_store.errors import TopicNotFound
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.schema import check_schema

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.offset_rules import resolve_rule

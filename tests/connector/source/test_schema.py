@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS
+from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import parse_options
 from pyspark_commitlog.source.schema import SPARK_TYPES, check_schema, default_schema

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import commit_group_offsets
-from commitlog.errors import NotAStore, StoreNotFound, TopicNotFound
+from commitlog_store import commit_group_offsets
+from commitlog_store.errors import NotAStore, StoreNotFound, TopicNotFound
 from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError, TailLostError
 from pyspark_commitlog.listener import batch_numbers, lag_by_queue
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options

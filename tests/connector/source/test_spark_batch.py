@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa import assert_df_equality
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS
+from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS
 from tests.connector.source.spark_helpers import ORDER, expected_frame, expected_rows, read, struct
 from tests.support.store_builder import StoreBuilder
 

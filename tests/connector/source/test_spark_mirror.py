@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commitlog import MessageStore
+from commitlog_store import MessageStore
 from tests.connector.source.spark_helpers import Batches, stream
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import put_ok

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa import assert_df_equality
 
-from commitlog import ALL_COLUMNS, StoreReader, commit_group_offsets
+from commitlog_store import ALL_COLUMNS, StoreReader, commit_group_offsets
 from pyspark_commitlog.options.subscription import QueueKey
 from tests.connector.source.spark_helpers import ORDER, Batches, expected_frame, stream, struct
 from tests.support.spark_versions import with_read_limits

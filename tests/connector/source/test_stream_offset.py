@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import Fence
+from commitlog_store import Fence
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.source.stream_offset import StreamOffset
 

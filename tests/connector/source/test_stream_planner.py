@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import QueueInfo
+from commitlog_store import QueueInfo
 from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError
 from pyspark_commitlog.options.read import parse_stream_options
 from tests.connector.source.planned_query import FROM_START, Query, all_rows, filled

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from commitlog.errors import CorruptRecord
+from commitlog_store.errors import CorruptRecord
 from pyspark_commitlog.errors import DataLossError, TailLostError
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
 from pyspark_commitlog.source.schema import check_schema

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from commitlog import FILLER_SIZE
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog_store import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_options
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from commitlog import MessageStore
+from commitlog_store import MessageStore
 
 __all__ = ["commit", "expected", "table"]
 

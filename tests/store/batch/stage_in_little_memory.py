@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog import BatchId, MessageStore, MessageStoreConfig
-from commitlog.stager import BatchStager
+from commitlog_store import BatchId, MessageStore, MessageStoreConfig
+from commitlog_store.stager import BatchStager
 
 __all__ = ["main"]
 

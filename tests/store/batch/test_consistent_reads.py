@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.batch.visibility import BatchGate
-from commitlog.errors import OffsetOutOfRange, StoreBusy
+from commitlog_store import StoreReader
+from commitlog_store.batch.visibility import BatchGate
+from commitlog_store.errors import OffsetOutOfRange, StoreBusy
 from tests.support.growing_store import GrowingStore
 
 __all__: list[str] = []
@@ -75,7 +75,7 @@ def test_a_failure_before_and_after_a_change_is_not_the_same_twice(growing: Grow
 
 
 def test_a_store_that_changes_during_every_look_is_busy(growing: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commitlog.batch.consistent_reads._PAUSES", (0.0,) * 3)
+    monkeypatch.setattr("commitlog_store.batch.consistent_reads._PAUSES", (0.0,) * 3)
     with StoreReader.open(growing.path) as reader:
         with pytest.raises(StoreBusy, match="changed during each of 3 looks at it: retention deleted files"):
             reader.consistently(_Asked(growing, None))

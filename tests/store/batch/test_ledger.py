@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import BatchId, StoreReader
-from commitlog.batch.staging import StagedWriter
-from commitlog.errors import BatchConflict, CorruptConfig, ReadFailed
-from commitlog.files import disk
+from commitlog_store import BatchId, StoreReader
+from commitlog_store.batch.staging import StagedWriter
+from commitlog_store.errors import BatchConflict, CorruptConfig, ReadFailed
+from commitlog_store.files import disk
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.clean_store import assert_clean

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import BatchId, StagedFile
-from commitlog.batch.staging import StagedWriter, remove_batch, remove_files, remove_up_to
-from commitlog.errors import CorruptStaging, InvalidValue, PutRefused, StagingFailed, StagingLost
-from commitlog.stager import BatchStager
+from commitlog_store import BatchId, StagedFile
+from commitlog_store.batch.staging import StagedWriter, remove_batch, remove_files, remove_up_to
+from commitlog_store.errors import CorruptStaging, InvalidValue, PutRefused, StagingFailed, StagingLost
+from commitlog_store.stager import BatchStager
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import topic_bodies

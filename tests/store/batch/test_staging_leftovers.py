@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import BatchId
-from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, _directory_name, remove_leftovers
-from commitlog.errors import StagingLost, StoreAccessDenied
-from commitlog.files import disk
-from commitlog.paths import UNNAMED_WRITE_PREFIX
-from commitlog.stager import BatchStager
+from commitlog_store import BatchId
+from commitlog_store.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, _directory_name, remove_leftovers
+from commitlog_store.errors import StagingLost, StoreAccessDenied
+from commitlog_store.files import disk
+from commitlog_store.paths import UNNAMED_WRITE_PREFIX
+from commitlog_store.stager import BatchStager
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import BatchId, MessageStore, StoreReader
-from commitlog.errors import InvalidValue, PutRefused, StoreClosed, TransactionEnded
-from commitlog.paths import BATCH_TOPIC
-from commitlog.services.transaction import Transaction
+from commitlog_store import BatchId, MessageStore, StoreReader
+from commitlog_store.errors import InvalidValue, PutRefused, StoreClosed, TransactionEnded
+from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.services.transaction import Transaction
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean
@@ -258,7 +258,7 @@ def test_a_store_is_closed_while_the_interpreter_shuts_down(tmp_path: Path) -> N
 import atexit
 import logging
 import pyarrow as pa
-from commitlog import MessageStore
+from commitlog_store import MessageStore
 logging.disable(logging.WARNING)  # appends that a busy machine slows down
 store = MessageStore.open({str(tmp_path)!r})
 

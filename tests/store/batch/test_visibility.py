@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, StoreReader
-from commitlog.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
-from commitlog.errors import StoreBusy, StoreIOError
-from commitlog.files import disk
-from commitlog.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store import FlushDiskType, StoreReader
+from commitlog_store.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
+from commitlog_store.errors import StoreBusy, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from tests.crash.workloads import kill
 from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok

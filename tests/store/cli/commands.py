@@ -19,8 +19,8 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from commitlog.cli import main
-from commitlog.cli.app import app
+from commitlog_store.cli import main
+from commitlog_store.cli.app import app
 from tests.support import golden
 from tests.support.waiting import WAIT_LIMIT_S
 

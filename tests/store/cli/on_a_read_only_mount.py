@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from commitlog.cli.app import app
-from commitlog.cli.exit_codes import exit_code
-from commitlog.errors import CommitLogError
+from commitlog_store.cli.app import app
+from commitlog_store.cli.exit_codes import exit_code
+from commitlog_store.errors import CommitLogError
 
 __all__ = ["COMMANDS"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig
-from commitlog.cli import produce
-from commitlog.cli.owner_config import owner_config
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog_store.cli import produce
+from commitlog_store.cli.owner_config import owner_config
 from tests.store.cli.commands import ended, plain
 from tests.store.owner.owned_store import open_store, put_ok
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from tests.store.cli.commands import COUNTS, EXPECTED, SCRIPT, ended, iso, lines, run
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader
 from tests.store.cli.commands import ended, lines, plain, run
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from commitlog import commit_group_offsets
+from commitlog_store import commit_group_offsets
 from tests.store.cli.commands import ended, shell
 from tests.store.cli.test_one_name import commands
 from tests.store.owner.owned_store import open_store, put_ok

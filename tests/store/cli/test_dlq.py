@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     Message,
     MessageExtBrokerInner,
     MessageStore,

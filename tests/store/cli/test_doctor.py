@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, commit_group_offsets
-from commitlog.cli.doctor_limits import parse_limits
+from commitlog_store import Message, MessageStore, MessageStoreConfig, commit_group_offsets
+from commitlog_store.cli.doctor_limits import parse_limits
 from tests.store.cli.commands import ended, lines, run, script, shell
 from tests.store.retention.small_stores import Clock, store_clock
 from tests.store.verify.made_store import damage, files, make_store, message_place

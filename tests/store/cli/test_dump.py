@@ -7,7 +7,7 @@ import io
 import json
 from pathlib import Path
 
-from commitlog.format.index_file import HEADER_SIZE
+from commitlog_store.format.index_file import HEADER_SIZE
 from tests.store.cli.commands import EXPECTED, ended, lines, run
 from tests.support.store_builder import StoreBuilder
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog.cli.app import app
-from commitlog.errors import CommitLogError
-from commitlog.format.sys_flag import COMPRESSED_FLAG
+from commitlog_store.cli.app import app
+from commitlog_store.errors import CommitLogError
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG
 from tests.store.cli.commands import SCRIPT, ended, script
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S

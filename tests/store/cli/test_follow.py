@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader
 from tests.store.cli.commands import ended, lines, plain
 from tests.store.follower.mirrors import log_bytes
 from tests.store.owner.owned_store import open_store, put_ok, small
@@ -46,7 +46,7 @@ def master_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def follow_to(end: int, *arguments: object, ending: signal.Signals = signal.SIGTERM) -> str:
     """Run the command until its mirror ends there, and send the signal; what it printed to stderr."""
-    command = [sys.executable, "-m", "commitlog", "follow", *map(str, arguments), "--json", "--every", "0.1"]
+    command = [sys.executable, "-m", "commitlog_store", "follow", *map(str, arguments), "--json", "--every", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -110,7 +110,16 @@ def test_keys_without_a_remoting_port_name_the_missing_option(tmp_path: Path) ->
 
 def test_a_wait_for_a_broker_is_said_once_and_ended_by_a_signal(tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
-    command = [sys.executable, "-m", "commitlog", "follow", "127.0.0.1:1", str(mirror), "--config-from", "127.0.0.1:1"]
+    command = [
+        sys.executable,
+        "-m",
+        "commitlog_store",
+        "follow",
+        "127.0.0.1:1",
+        str(mirror),
+        "--config-from",
+        "127.0.0.1:1",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "mirror waits for its master: The broker at 127.0.0.1:1 cannot be reached" in process.stderr.readline()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.store.cli.commands import EXPECTED, ended, lines, run
 from tests.store.owner.owned_store import open_store, put_ok
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import HalfMessageHandle, Message, StoreReader
-from commitlog.cli.app import app
-from commitlog.errors import InvalidValue
-from commitlog.format.record import HEADER_SIZE
+from commitlog_store import HalfMessageHandle, Message, StoreReader
+from commitlog_store.cli.app import app
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.record import HEADER_SIZE
 from tests.store.cli.commands import lines, run
 from tests.store.half.test_damage import damage, fill_the_file
 from tests.store.half.test_half_messages import stored

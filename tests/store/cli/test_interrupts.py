@@ -19,7 +19,7 @@ __all__: list[str] = []
 _SMALLEST_PIPE = 4096
 
 
-@pytest.mark.parametrize("command", [["-m", "commitlog"], [SCRIPT]], ids=["module", "script"])
+@pytest.mark.parametrize("command", [["-m", "commitlog_store"], [SCRIPT]], ids=["module", "script"])
 @pytest.mark.parametrize("module", ["numpy.version", "pyarrow.lib", "rich.console"])
 def test_ctrl_c_while_modules_are_imported_ends_quietly(command: list[str], module: str, golden_533: Path) -> None:
     process = subprocess.Popen(

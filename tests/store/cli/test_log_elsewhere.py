@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, commit_group_offsets
+from commitlog_store import Message, MessageStore, MessageStoreConfig, commit_group_offsets
 from tests.store.cli.commands import ended, plain, script, shell
 from tests.store.verify.made_store import make_store
 

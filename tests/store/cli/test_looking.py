@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import typer
 
-import commitlog
-from commitlog import StoreReader
-from commitlog.cli.exit_codes import EXIT_CODES
-from commitlog.cli.stats import topic_stats
-from commitlog.cli.times import Clock
-from commitlog.cli.values import parse_size
-from commitlog.paths import COMPACTION_CONSUME_QUEUE
+import commitlog_store
+from commitlog_store import StoreReader
+from commitlog_store.cli.exit_codes import EXIT_CODES
+from commitlog_store.cli.stats import topic_stats
+from commitlog_store.cli.times import Clock
+from commitlog_store.cli.values import parse_size
+from commitlog_store.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import ended, lines, on_a_terminal, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -31,8 +31,8 @@ COMMANDS = ("info", "offset-at", "stats", "verify", "cat", "tail", "get", "query
 
 
 def test_the_version_and_the_module_are_the_command() -> None:
-    assert run("--version").startswith(f"commitlog {commitlog.__version__} ")
-    command = [sys.executable, "-m", "commitlog", "--version"]
+    assert run("--version").startswith(f"commitlog {commitlog_store.__version__} ")
+    command = [sys.executable, "-m", "commitlog_store", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, run("--version"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.cli.exit_codes import EXIT_CODES
+from commitlog_store.cli.exit_codes import EXIT_CODES
 from tests.store.cli.commands import run
 from tests.store.cli.test_one_name import commands
 from tests.support.local_spark import PROJECT

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from commitlog.cli.app import app
+from commitlog_store.cli.app import app
 from tests.store.cli.commands import ended, plain
 
 __all__: list[str] = []

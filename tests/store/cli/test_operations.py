@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.cli.exit_codes import EXIT_CODES
+from commitlog_store import StoreReader
+from commitlog_store.cli.exit_codes import EXIT_CODES
 from tests.store.cli.commands import shell
 from tests.store.cli.test_verify import damaged_and_left_open
 from tests.store.verify.made_store import damage, files, make_store, message_place
@@ -111,7 +111,7 @@ def owner_at_work(store: Path) -> Iterator[None]:
     """Another process that puts a message every 10 ms."""
     program = (
         "import sys, time\n"
-        "from commitlog import Message, MessageStore\n"
+        "from commitlog_store import Message, MessageStore\n"
         "with MessageStore.open(sys.argv[1]) as store:\n"
         "    while True:\n"
         "        store.put_message(Message(queue_id=0, topic='orders', body=b'new', keys=['new'])).raise_for_status()\n"

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.cli import main
-from commitlog.cli.app import app
-from commitlog.cli.message_lines import BadLine, Defaults, read_batches
-from commitlog.cli.options import LineFormat
-from commitlog.verify.store import verify_store
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.cli import main
+from commitlog_store.cli.app import app
+from commitlog_store.cli.message_lines import BadLine, Defaults, read_batches
+from commitlog_store.cli.options import LineFormat
+from commitlog_store.verify.store import verify_store
 from tests.store.cli.commands import SCRIPT, lines, plain, script
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -246,10 +246,10 @@ def test_standard_output_that_is_closed_is_not_a_failure(path: Path) -> None:
 def test_an_interrupt_while_the_command_is_being_imported_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(MetaPathFinder):
         def find_spec(self, name: str, path: object, target: object = None) -> None:
-            if name == "commitlog.cli.app":
+            if name == "commitlog_store.cli.app":
                 raise KeyboardInterrupt
 
-    monkeypatch.delitem(sys.modules, "commitlog.cli.app")
+    monkeypatch.delitem(sys.modules, "commitlog_store.cli.app")
     monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
     with pytest.raises(SystemExit) as ended:
         main()

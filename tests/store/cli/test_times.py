@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.cli.times import parse_time, parse_zone
+from commitlog_store.cli.times import parse_time, parse_zone
 from tests.store.cli.commands import EXPECTED, ended, iso, lines, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 

@@ -16,10 +16,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import StoreReader
-from commitlog.cli import main
-from commitlog.cli.app import app
-from commitlog.files import store_lock
+from commitlog_store import StoreReader
+from commitlog_store.cli import main
+from commitlog_store.cli.app import app
+from commitlog_store.files import store_lock
 from tests.store.batch.batches import commit, expected, table
 from tests.store.cli.commands import lines, run, script
 from tests.store.owner.owned_store import open_store, put_ok

@@ -8,7 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
-from commitlog import Message, MessageStore
+from commitlog_store import Message, MessageStore
 from tests.store.cli.commands import COUNTS, ended, lines, run, script
 from tests.store.verify.made_store import damage, files, make_store, message_place, queue_file
 from tests.support.store_builder import StoreBuilder

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog.columnar.bodies import verify_crc
-from commitlog.columnar.columns import ALL_COLUMNS
-from commitlog.columnar.decode import record_batch
-from commitlog.columnar.dispatch import dispatch_requests, index_entries
-from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_messages
-from commitlog.columnar.input import message_schema, parse_messages
-from commitlog.columnar.locate import QueuePlace, locate
-from commitlog.columnar.records import patch_late_fields
-from commitlog.columnar.scan import RecordScan, scan_records
-from commitlog.format.record import Record, decode_record
+from commitlog_store.columnar.bodies import verify_crc
+from commitlog_store.columnar.columns import ALL_COLUMNS
+from commitlog_store.columnar.decode import record_batch
+from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
+from commitlog_store.columnar.encode import EncodedMessages, RecordSettings, encode_messages
+from commitlog_store.columnar.input import message_schema, parse_messages
+from commitlog_store.columnar.locate import QueuePlace, locate
+from commitlog_store.columnar.records import patch_late_fields
+from commitlog_store.columnar.scan import RecordScan, scan_records
+from commitlog_store.format.record import Record, decode_record
 from tests.store.columnar.record_blocks import rows_of
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from commitlog.format.arrays import ByteArray
-from commitlog.format.record import Decoded, Record, body_crc, decode_record, header_size
+from commitlog_store.format.arrays import ByteArray
+from commitlog_store.format.record import Decoded, Record, body_crc, decode_record, header_size
 from tests.store.columnar.record_blocks import plain_record
 from tests.support.encoders import encode_record
 

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from commitlog.columnar.bodies import verify_crc
-from commitlog.columnar.columns import ALL_COLUMNS
-from commitlog.columnar.decode import record_batch
-from commitlog.columnar.locate import QueuePlace, locate
-from commitlog.format import compression, sys_flag
-from commitlog.format.message_id import encode_message_id, format_host
-from commitlog.format.properties import decode_properties, decode_utf8
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, header_size
+from commitlog_store.columnar.bodies import verify_crc
+from commitlog_store.columnar.columns import ALL_COLUMNS
+from commitlog_store.columnar.decode import record_batch
+from commitlog_store.columnar.locate import QueuePlace, locate
+from commitlog_store.format import compression, sys_flag
+from commitlog_store.format.message_id import encode_message_id, format_host
+from commitlog_store.format.properties import decode_properties, decode_utf8
+from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, header_size
 from tests.support.encoders import encode_record
 
 __all__ = [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.arrow_bytes import gather_binary, strided_view, to_text
-from commitlog.format.properties import decode_utf8
+from commitlog_store.columnar.arrow_bytes import gather_binary, strided_view, to_text
+from commitlog_store.format.properties import decode_utf8
 from tests.store.columnar.record_blocks import odd_properties
 
 __all__: list[str] = []

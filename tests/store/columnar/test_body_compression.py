@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.body_compression import BodyCompression
-from commitlog.columnar.unique_key import unique_keys
-from commitlog.errors import InvalidValue
-from commitlog.format.compression import compress, decompress
-from commitlog.format.message_rules import MessageLimits
-from commitlog.format.record import body_crc
-from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG, CompressionType, compression_type
+from commitlog_store.columnar.body_compression import BodyCompression
+from commitlog_store.columnar.unique_key import unique_keys
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.compression import compress, decompress
+from commitlog_store.format.message_rules import MessageLimits
+from commitlog_store.format.record import body_crc
+from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG, CompressionType, compression_type
 from tests.store.columnar.encoded_rows import decoded, encode, read_rows
 
 __all__: list[str] = []

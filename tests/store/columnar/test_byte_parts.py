@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.byte_parts import Part, join_rows
+from commitlog_store.columnar.byte_parts import Part, join_rows
 
 __all__: list[str] = []
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog.columnar.bodies import plain_body
-from commitlog.columnar.columns import ALL_COLUMNS, COLUMN_TYPES, arrow_schema, column_type
-from commitlog.columnar.decode import record_batch
-from commitlog.columnar.locate import QueuePlace, locate
-from commitlog.errors import InvalidValue
-from commitlog.format.record import HEADER_DTYPES, Record, decode_record, header_size
-from commitlog.format.sys_flag import CompressionType
+from commitlog_store.columnar.bodies import plain_body
+from commitlog_store.columnar.columns import ALL_COLUMNS, COLUMN_TYPES, arrow_schema, column_type
+from commitlog_store.columnar.decode import record_batch
+from commitlog_store.columnar.locate import QueuePlace, locate
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.record import HEADER_DTYPES, Record, decode_record, header_size
+from commitlog_store.format.sys_flag import CompressionType
 from tests.store.columnar.record_blocks import Block, expected_row, one_record, plain_record, rows_of
 from tests.support.encoders import encode_record
 

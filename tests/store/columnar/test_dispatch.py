@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
-from commitlog.columnar.scan import RecordScan, scan_records
-from commitlog.format import sys_flag
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
-from commitlog.format.index_file import ENTRY_SIZE, HEADER_SIZE, INDEX_ENTRY_DTYPE, SLOT_SIZE, decode_header
-from commitlog.format.java_hash import index_key_hash
-from commitlog.format.properties import decode_properties, decode_utf8
-from commitlog.format.record import Filler, Record, Unwritten
+from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
+from commitlog_store.columnar.scan import RecordScan, scan_records
+from commitlog_store.format import sys_flag
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.format.index_file import ENTRY_SIZE, HEADER_SIZE, INDEX_ENTRY_DTYPE, SLOT_SIZE, decode_header
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.properties import decode_properties, decode_utf8
+from commitlog_store.format.record import Filler, Record, Unwritten
 from tests.store.columnar.log_stretches import as_array, record_of, stretch
 from tests.store.columnar.record_blocks import one_record, plain_record
 from tests.support.encoders import tags_code

@@ -12,23 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.encode import EncodedMessages
-from commitlog.columnar.input import message_schema, parse_messages
-from commitlog.columnar.queue_choice import choose_queues
-from commitlog.columnar.records import (
+from commitlog_store.columnar.encode import EncodedMessages
+from commitlog_store.columnar.input import message_schema, parse_messages
+from commitlog_store.columnar.queue_choice import choose_queues
+from commitlog_store.columnar.records import (
     TopicRows,
     encode_records,
     new_headers,
     patch_late_fields,
 )
-from commitlog.errors import InvalidValue
-from commitlog.format.java_hash import string_hash_code
-from commitlog.format.message_rules import MessageLimits
-from commitlog.format.properties import encode_properties
-from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record
-from commitlog.format.single_record import encode_message, message_properties, stored_place
-from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from commitlog.message import Message
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.java_hash import string_hash_code
+from commitlog_store.format.message_rules import MessageLimits
+from commitlog_store.format.properties import encode_properties
+from commitlog_store.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record
+from commitlog_store.format.single_record import encode_message, message_properties, stored_place
+from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from commitlog_store.message import Message
 from tests.store.columnar.encoded_rows import encode_table, one_chunk
 from tests.store.format.test_record import walk
 from tests.support import golden

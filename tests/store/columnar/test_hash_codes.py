@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.hash_codes import index_key_hashes, string_hash_codes, tags_codes
-from commitlog.format.java_hash import index_key_hash, string_hash_code
+from commitlog_store.columnar.hash_codes import index_key_hashes, string_hash_codes, tags_codes
+from commitlog_store.format.java_hash import index_key_hash, string_hash_code
 from tests.support.encoders import tags_code
 
 __all__: list[str] = []

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog.columnar.encode import EncodedMessages
-from commitlog.columnar.input import MESSAGE_COLUMNS, message_schema, parse_messages
-from commitlog.columnar.queue_choice import choose_queues
-from commitlog.errors import InvalidValue
-from commitlog.format.java_hash import string_hash_code
-from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits
-from commitlog.format.record import Record, decode_record
-from commitlog.put_status import PutMessageStatus
+from commitlog_store.columnar.encode import EncodedMessages
+from commitlog_store.columnar.input import MESSAGE_COLUMNS, message_schema, parse_messages
+from commitlog_store.columnar.queue_choice import choose_queues
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.java_hash import string_hash_code
+from commitlog_store.format.message_rules import STORE_PROPERTIES, MessageLimits
+from commitlog_store.format.record import Record, decode_record
+from commitlog_store.put_status import PutMessageStatus
 from tests.store.columnar.encoded_rows import encode_table, one_chunk
 
 __all__: list[str] = []

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commitlog.columnar.properties import PropertyRows
-from commitlog.format.properties import decode_properties
+from commitlog_store.columnar.properties import PropertyRows
+from commitlog_store.format.properties import decode_properties
 from tests.store.columnar.record_blocks import properties_of_many
 
 __all__: list[str] = []

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commitlog.columnar.properties import PropertyGroups
-from commitlog.format.properties import decode_properties
+from commitlog_store.columnar.properties import PropertyGroups
+from commitlog_store.format.properties import decode_properties
 from tests.store.columnar.record_blocks import properties_of_many
 
 __all__: list[str] = []

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.records import encode_records, new_headers, patch_late_fields
-from commitlog.errors import InvalidValue
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record
+from commitlog_store.columnar.records import encode_records, new_headers, patch_late_fields
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record
 from tests.store.columnar.record_blocks import properties_of_one
 from tests.support.encoders import encode_record
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog.columnar.scan import RecordScan, scan_records
-from commitlog.format.record import (
+from commitlog_store.columnar.scan import RecordScan, scan_records
+from commitlog_store.format.record import (
     HEADER_DTYPES,
     HOST_FLAGS,
     Corrupt,

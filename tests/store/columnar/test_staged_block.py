@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog.columnar.staged_block import (
+from commitlog_store.columnar.staged_block import (
     BLOCK_HEAD_SIZE,
     StagedBlock,
     decode_block,
     decode_block_head,
     encode_block,
 )
-from commitlog.errors import InvalidValue
+from commitlog_store.errors import InvalidValue
 from tests.store.columnar.encoded_rows import encode
 
 __all__: list[str] = []

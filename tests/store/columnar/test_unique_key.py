@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog.columnar.unique_key import unique_keys
-from commitlog.errors import InvalidValue
-from commitlog.format.java_hash import index_key_hash
-from commitlog.put_status import PutMessageStatus
+from commitlog_store.columnar.unique_key import unique_keys
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.put_status import PutMessageStatus
 from tests.store.columnar.encoded_rows import TOPIC, decoded, encode, key_hashes, read_rows
 
 __all__: list[str] = []

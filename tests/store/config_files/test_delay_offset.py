@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.config_files.delay_offset import DelayOffsetFile
-from commitlog.errors import CorruptConfig
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.errors import CorruptConfig
 
 __all__: list[str] = []
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Consumer, Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
-from commitlog.consumers.group import average_share
-from commitlog.errors import ConsumerClosed, CorruptRecord, DiskFull, InvalidValue, NotAStore, StoreClosed
-from commitlog.files import disk
-from commitlog.files.whole_file import replace_file
+from commitlog_store import Consumer, Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog_store.consumers.group import average_share
+from commitlog_store.errors import ConsumerClosed, CorruptRecord, DiskFull, InvalidValue, NotAStore, StoreClosed
+from commitlog_store.files import disk
+from commitlog_store.files.whole_file import replace_file
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
@@ -571,7 +571,7 @@ def test_a_disk_that_fails_for_the_positions_at_closing_leaves_the_mark_of_a_cra
             monkeypatch.setattr(disk, step, _no_space)
         write(path, data)
 
-    monkeypatch.setattr("commitlog.config_files.json_file.replace_file", failing)
+    monkeypatch.setattr("commitlog_store.config_files.json_file.replace_file", failing)
     with pytest.raises(DiskFull, match=r"consumerOffset\.json"):
         store.close()
     monkeypatch.undo()

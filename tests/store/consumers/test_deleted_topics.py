@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore
-from commitlog.errors import CorruptConsumeQueue
+from commitlog_store import MessageStore
+from commitlog_store.errors import CorruptConsumeQueue
 from tests.store.consumers.test_consumer import consumer_offsets, numbers, put
 from tests.store.retention.small_stores import SMALL, fill
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog import Consumer, MessageExt, MessageStore
-from commitlog.errors import ConsumerClosed, InvalidValue, NestedCall, StoreForked
+from commitlog_store import Consumer, MessageExt, MessageStore
+from commitlog_store.errors import ConsumerClosed, InvalidValue, NestedCall, StoreForked
 from tests.store.consumers.test_consumer import CONFIG, consumer_offsets, numbers, put
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 

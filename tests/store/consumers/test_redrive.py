@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import CorruptRecord, InvalidValue, PutRefused, StoreClosed
+from commitlog_store import Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import CorruptRecord, InvalidValue, PutRefused, StoreClosed
 
 __all__: list[str] = []
 

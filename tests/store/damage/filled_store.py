@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from commitlog import ALL_COLUMNS, StoreReader
-from commitlog.errors import CommitLogError
-from commitlog.format import compression
-from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType
+from commitlog_store import ALL_COLUMNS, StoreReader
+from commitlog_store.errors import CommitLogError
+from commitlog_store.format import compression
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 
 __all__ = [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.columnar.bodies import plain_body
-from commitlog.format import compression
-from commitlog.format.record import header_size
-from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.columnar.bodies import plain_body
+from commitlog_store.format import compression
+from commitlog_store.format.record import header_size
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 
 __all__ = ["BAD", "COUNT", "KINDS", "SMALL", "FlippedStore", "flip_byte", "make"]

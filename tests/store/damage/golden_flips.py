@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from commitlog import StoreReader
-from commitlog.errors import CommitLogError, CorruptCheckpoint, CorruptIndex
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.index_file import HEADER_SIZE, entry_offset, slot_offset
-from commitlog.format.java_hash import index_key_hash
-from commitlog.format.record import field_offset
-from commitlog.format.sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
+from commitlog_store import StoreReader
+from commitlog_store.errors import CommitLogError, CorruptCheckpoint, CorruptIndex
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.index_file import HEADER_SIZE, entry_offset, slot_offset
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.record import field_offset
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from tests.store.damage.filled_store import damage_byte, flips, outcome
 from tests.support import golden
 from tests.support.stored_bodies import bodies

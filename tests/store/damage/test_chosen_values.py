@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import CorruptConsumeQueue, CorruptIndex, CorruptRecord, CorruptStoreError
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.index_file import entry_offset, slot_offset
-from commitlog.format.java_hash import index_key_hash
+from commitlog_store import StoreReader
+from commitlog_store.errors import CorruptConsumeQueue, CorruptIndex, CorruptRecord, CorruptStoreError
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.index_file import entry_offset, slot_offset
+from commitlog_store.format.java_hash import index_key_hash
 from tests.store.damage.filled_store import index_file, poke, queue_file
 from tests.support.store_builder import StoreBuilder
 

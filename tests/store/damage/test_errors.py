@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import PutMessageStatus, StoreReader, errors
-from commitlog.errors import CommitLogError, CorruptRecord, CorruptStoreError, StoreOpenError
-from commitlog.format import compression
-from commitlog.format.sys_flag import CompressionType
+from commitlog_store import PutMessageStatus, StoreReader, errors
+from commitlog_store.errors import CommitLogError, CorruptRecord, CorruptStoreError, StoreOpenError
+from commitlog_store.format import compression
+from commitlog_store.format.sys_flag import CompressionType
 from tests.store.damage.filled_store import BODIES, log_file
 from tests.support.store_builder import StoreBuilder
 

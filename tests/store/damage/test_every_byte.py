@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from commitlog import MessageExt, StoreReader
-from commitlog.errors import CommitLogError, CorruptCheckpoint, CorruptIndex
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.index_file import HEADER_SIZE, entry_offset
+from commitlog_store import MessageExt, StoreReader
+from commitlog_store.errors import CommitLogError, CorruptCheckpoint, CorruptIndex
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.index_file import HEADER_SIZE, entry_offset
 from tests.store.damage.filled_store import (
     BODIES,
     LOG_FILE_SIZE,

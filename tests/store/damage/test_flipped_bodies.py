@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.errors import CorruptRecord
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.errors import CorruptRecord
 from tests.store.damage.flipped_bodies import BAD, COUNT, KINDS, SMALL, FlippedStore, flip_byte, make
 from tests.support import golden
 

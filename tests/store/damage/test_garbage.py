@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import StoreReader
-from commitlog.errors import CommitLogError
+from commitlog_store import StoreReader
+from commitlog_store.errors import CommitLogError
 from tests.store.damage.filled_store import (
     BODIES,
     LOG_FILE_SIZE,

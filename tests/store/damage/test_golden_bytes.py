@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.errors import CorruptConsumeQueue
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.record import MAGIC_V2
-from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.errors import CorruptConsumeQueue
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.record import MAGIC_V2
+from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
 from tests.store.damage.filled_store import flips
 from tests.store.damage.golden_flips import GoldenStore, StoredMessage
 from tests.support import golden

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import StoreReader
-from commitlog.columnar import bodies
-from commitlog.errors import CommitLogError, CorruptRecord
-from commitlog.format import compression
-from commitlog.format.sys_flag import CompressionType
+from commitlog_store import StoreReader
+from commitlog_store.columnar import bodies
+from commitlog_store.errors import CommitLogError, CorruptRecord
+from commitlog_store.format import compression
+from commitlog_store.format.sys_flag import CompressionType
 from tests.store.damage.filled_store import log_file, poke, queue_file
 from tests.support.store_builder import StoreBuilder
 

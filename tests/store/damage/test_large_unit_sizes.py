@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import CommitLogError
+from commitlog_store import StoreReader
+from commitlog_store.errors import CommitLogError
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     LogFollower,
     MessageStore,
     StoreReader,
@@ -20,7 +20,7 @@ from commitlog import (
     store_metadata,
     verify_store,
 )
-from commitlog.errors import InvalidValue, NotAStore, StoreNotFound, StoreOpenError, UnsupportedStore
+from commitlog_store.errors import InvalidValue, NotAStore, StoreNotFound, StoreOpenError, UnsupportedStore
 from tests.store.cli.commands import ended
 from tests.support.store_builder import StoreBuilder
 

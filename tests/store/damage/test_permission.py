@@ -32,7 +32,7 @@ def run_with_file_modes(program: str) -> str:
     It stays the same user: interpreter and clone may lie where only that user can look.
     """
     text = WITHOUT_CAPABILITIES if os.geteuid() == 0 else ""
-    text += "from commitlog import StoreReader\nfrom commitlog.errors import *\n" + textwrap.dedent(program)
+    text += "from commitlog_store import StoreReader\nfrom commitlog_store.errors import *\n" + textwrap.dedent(program)
     done = subprocess.run(
         [sys.executable, "-c", text], cwd="/", capture_output=True, text=True, check=False, timeout=200
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from commitlog.verify.store import verify_store
+from commitlog_store import StoreReader
+from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from commitlog_store.verify.store import verify_store
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

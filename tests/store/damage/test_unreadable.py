@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from commitlog import StoreReader, export_store
-from commitlog.errors import ReadFailed
-from commitlog.files import disk
+from commitlog_store import StoreReader, export_store
+from commitlog_store.errors import ReadFailed
+from commitlog_store.files import disk
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

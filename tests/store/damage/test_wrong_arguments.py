@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound
 from tests.store.damage.filled_store import LOG_FILE_SIZE, records_of
 from tests.support.store_builder import StoreBuilder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import CommitLogError, CorruptCheckpoint, CorruptConsumeQueue, TopicNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import CommitLogError, CorruptCheckpoint, CorruptConsumeQueue, TopicNotFound
 from tests.store.damage.filled_store import BODIES, expected_bodies, index_file, log_file, queue_file, read_everything
 from tests.support.store_builder import StoreBuilder
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from commitlog.export.export_store import export_store
-from commitlog.files import disk
+from commitlog_store.export.export_store import export_store
+from commitlog_store.files import disk
 
 __all__ = ["FILE_SIZE", "die_at"]
 

@@ -17,8 +17,8 @@ import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from commitlog import ALL_COLUMNS, MessageStore, StoreReader, export_store
-from commitlog.errors import (
+from commitlog_store import ALL_COLUMNS, MessageStore, StoreReader, export_store
+from commitlog_store.errors import (
     CorruptStoreError,
     FilterError,
     InvalidValue,
@@ -27,8 +27,8 @@ from commitlog.errors import (
     TopicNotFound,
     UnsupportedStore,
 )
-from commitlog.export.export_store import EXPORT_COLUMNS
-from commitlog.paths import COMPACTION_CONSUME_QUEUE
+from commitlog_store.export.export_store import EXPORT_COLUMNS
+from commitlog_store.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import lines
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.programs import child_environment

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.files import file_watch
-from commitlog.files.file_watch import FileWatch
+from commitlog_store.files import file_watch
+from commitlog_store.files.file_watch import FileWatch
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []

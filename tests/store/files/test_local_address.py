@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStoreConfig
-from commitlog.errors import TooManyOpenFiles
-from commitlog.files.local_address import choose_address, local_address
+from commitlog_store import MessageStoreConfig
+from commitlog_store.errors import TooManyOpenFiles
+from commitlog_store.files.local_address import choose_address, local_address
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import StoreIOError
-from commitlog.files import disk
-from commitlog.files.frame_space import FrameSpace
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
-from commitlog.files.memory import drop_pages
+from commitlog_store.errors import StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.files.frame_space import FrameSpace
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
+from commitlog_store.files.memory import drop_pages
 
 __all__: list[str] = []
 

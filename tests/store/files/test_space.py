@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import DiskFull, StoreIOError
-from commitlog.files import disk, space
-from commitlog.files.frame_space import FrameSpace
-from commitlog.files.mapped_file_queue_writer import AllocateNow, MappedFileQueueWriter
-from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
-from commitlog.files.transient_store_pool import TransientStorePool
-from commitlog.log.commit_log_writer import CommitLogWriter
+from commitlog_store.errors import DiskFull, StoreIOError
+from commitlog_store.files import disk, space
+from commitlog_store.files.frame_space import FrameSpace
+from commitlog_store.files.mapped_file_queue_writer import AllocateNow, MappedFileQueueWriter
+from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
+from commitlog_store.files.transient_store_pool import TransientStorePool
+from commitlog_store.log.commit_log_writer import CommitLogWriter
 
 __all__: list[str] = []
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from commitlog.files import disk
-from commitlog.files.whole_file import new_file, replace_file
+from commitlog_store.files import disk
+from commitlog_store.files.whole_file import new_file, replace_file
 
 __all__: list[str] = []
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import CorruptRecord, DiskFull, ReadFailed, StoreIOError
-from commitlog.files import disk
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
+from commitlog_store.errors import CorruptRecord, DiskFull, ReadFailed, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
 
 __all__: list[str] = []
 

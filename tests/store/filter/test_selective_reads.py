@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     ALL_COLUMNS,
     Message,
     MessageFilter,
@@ -21,8 +21,8 @@ from commitlog import (
     MessageStoreConfig,
     StoreReader,
 )
-from commitlog.errors import CorruptRecord, FileMissing, FilterError, InvalidValue
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.errors import CorruptRecord, FileMissing, FilterError, InvalidValue
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from tests.support.filter_rows import FilterRows
 from tests.support.store_builder import StoreBuilder
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import MessageFilter
-from commitlog.errors import FilterError
-from commitlog.filter import message_filter
-from commitlog.filter.expression import BooleanNode, implied_values, property_names
+from commitlog_store import MessageFilter
+from commitlog_store.errors import FilterError
+from commitlog_store.filter import message_filter
+from commitlog_store.filter.expression import BooleanNode, implied_values, property_names
 from tests.support.filter_rows import FilterRows, evaluated
 from tests.support.sql92_cases import MESSAGES, random_expression, random_messages
 from tests.support.sql92_reference import result_of
@@ -210,9 +210,9 @@ def test_a_filter_travels_without_the_parser() -> None:
     wanted = MessageFilter.parse(tags="x", filter="a > 5 AND b CONTAINS 'y'", keys=["k"])
     assert pickle.loads(pickle.dumps(wanted)) == wanted
     script = (
-        "import pickle, sys, commitlog;"
+        "import pickle, sys, commitlog_store;"
         f"wanted = pickle.loads({pickle.dumps(wanted)!r});"
-        "commitlog.MessageFilter.parse(tags='x', keys='k');"
+        "commitlog_store.MessageFilter.parse(tags='x', keys='k');"
         "assert wanted.expression and 'lark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

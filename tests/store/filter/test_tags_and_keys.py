@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commitlog import MessageFilter
-from commitlog.errors import FilterError, InvalidValue
-from commitlog.filter.tags import parse_subscription
-from commitlog.format.java_hash import string_hash_code
+from commitlog_store import MessageFilter
+from commitlog_store.errors import FilterError, InvalidValue
+from commitlog_store.filter.tags import parse_subscription
+from commitlog_store.format.java_hash import string_hash_code
 from tests.support.filter_rows import FilterRows
 
 __all__: list[str] = []

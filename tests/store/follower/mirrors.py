@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from commitlog import BrokerRole, MessageStore
-from commitlog.follower.log_follower import LogFollower
+from commitlog_store import BrokerRole, MessageStore
+from commitlog_store.follower.log_follower import LogFollower
 from tests.store.owner.owned_store import open_store, small
 from tests.support.waiting import WAIT_LIMIT_S
 

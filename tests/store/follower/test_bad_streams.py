@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore
-from commitlog.errors import PeerRefused
+from commitlog_store import MessageStore
+from commitlog_store.errors import PeerRefused
 from tests.store.follower.certificates import make_certificate
 from tests.store.follower.mirrors import assert_identical, follow, log_bytes, master_of
 from tests.store.owner.owned_store import put_ok

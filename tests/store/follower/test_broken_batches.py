@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import verify_store
-from commitlog.paths import file_name_for_offset
+from commitlog_store import verify_store
+from commitlog_store.paths import file_name_for_offset
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_master import ScriptedMaster, Slave

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from commitlog import LogFollower, MessageStoreConfig, promote, verify_store
-from commitlog.errors import InvalidValue, PeerRefused
-from commitlog.follower.broker_settings import with_settings_of_broker
-from commitlog.format.index_file import file_size
+from commitlog_store import LogFollower, MessageStoreConfig, promote, verify_store
+from commitlog_store.errors import InvalidValue, PeerRefused
+from commitlog_store.follower.broker_settings import with_settings_of_broker
+from commitlog_store.format.index_file import file_size
 from tests.store.follower.mirrors import master_of
 from tests.store.follower.test_remoting_config import ANSWERS
 from tests.store.owner.owned_store import put_ok

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import verify_store
-from commitlog.errors import PeerRefused
-from commitlog.format.record import encode_filler
+from commitlog_store import verify_store
+from commitlog_store.errors import PeerRefused
+from commitlog_store.format.record import encode_filler
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_master import ScriptedMaster, Slave, frame

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import BatchId, Message, MessageStore, StoreReader, verify_store
-from commitlog.errors import LogDiverged, PutRefused, ReplicaStore
+from commitlog_store import BatchId, Message, MessageStore, StoreReader, verify_store
+from commitlog_store.errors import LogDiverged, PutRefused, ReplicaStore
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import all_messages, open_store, put_ok, small
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

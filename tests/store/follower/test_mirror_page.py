@@ -63,7 +63,7 @@ def test_the_program_of_the_page_runs(
 
 
 def test_the_page_names_only_errors_that_exist() -> None:
-    import commitlog.errors
+    import commitlog_store.errors
 
     for name in re.findall(r"^\| `([A-Z]\w+)` \|", PAGE, flags=re.MULTILINE):
-        assert name in commitlog.errors.__all__
+        assert name in commitlog_store.errors.__all__

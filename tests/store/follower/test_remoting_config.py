@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.config_files.delay_offset import DelayOffsetFile
-from commitlog.config_files.subscription_group import SubscriptionGroups
-from commitlog.errors import LogDiverged, RemotingFailed
-from commitlog.follower.remoting import RemotingClient
-from commitlog.follower.remoting_config import SlaveSynchronize
-from commitlog.ha.address import parse_address
-from commitlog.queue.topic_config import read_topic_config
+from commitlog_store import StoreReader
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.config_files.subscription_group import SubscriptionGroups
+from commitlog_store.errors import LogDiverged, RemotingFailed
+from commitlog_store.follower.remoting import RemotingClient
+from commitlog_store.follower.remoting_config import SlaveSynchronize
+from commitlog_store.ha.address import parse_address
+from commitlog_store.queue.topic_config import read_topic_config
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_broker import ScriptedBroker, remoting_frame

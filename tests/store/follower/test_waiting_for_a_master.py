@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import LogFollower
-from commitlog.errors import RemotingFailed
+from commitlog_store import LogFollower
+from commitlog_store.errors import RemotingFailed
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.follower.test_remoting_config import ANSWERS
 from tests.store.owner.owned_store import open_store, put_ok

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog.columnar.locate import RecordProblem
-from commitlog.format.record import Record, decode_record
+from commitlog_store.columnar.locate import RecordProblem
+from commitlog_store.format.record import Record, decode_record
 from tests.store.columnar.record_blocks import Block, one_record, plain_record, rows_of
 from tests.support.encoders import encode_record
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format.checkpoint import (
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.checkpoint import (
     CHECKPOINT_SIZE,
     NO_OFFSET,
     Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
 )
-from commitlog.format.timestamps import MAX_TIMESTAMP_MS
+from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
 from tests.store.format.golden_files import STORES, messages, store_file
 from tests.support import golden
 

@@ -10,7 +10,7 @@ import zlib
 import crcmod.predefined
 import pytest
 
-from commitlog.format.checksum import crc32
+from commitlog_store.format.checksum import crc32
 
 _BY_DEFINITION = crcmod.predefined.mkCrcFun("crc-32")
 
@@ -33,6 +33,6 @@ def test_the_checksum_of_the_standard_text_is_the_catalogues() -> None:
 
 
 def test_without_wheels_the_interpreters_own_is_used() -> None:
-    program = "import sys; sys.modules['zlib_ng'] = None; import zlib; from commitlog.format import checksum; "
+    program = "import sys; sys.modules['zlib_ng'] = None; import zlib; from commitlog_store.format import checksum; "
     program += "assert checksum.crc32 is zlib.crc32"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format.compression import compress, decompress
-from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType, compression_type
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.compression import compress, decompress
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType, compression_type
 from tests.store.format.golden_files import STORES, messages
 from tests.support import golden
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format.consume_queue_unit import (
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.consume_queue_unit import (
     FILLER_SIZE,
     UNIT,
     UNIT_DTYPE,

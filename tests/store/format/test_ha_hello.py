@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format.ha_hello import (
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.ha_hello import (
     HELLO_SIZE,
     MAGIC,
     NONCE_SIZE,

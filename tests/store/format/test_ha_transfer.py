@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commitlog.format.ha_transfer import (
+from commitlog_store.format.ha_transfer import (
     OFFSET_SIZE,
     TRANSFER_HEADER_SIZE,
     TransferHeader,

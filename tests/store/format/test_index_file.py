@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format import index_file
-from commitlog.format.index_file import (
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format import index_file
+from commitlog_store.format.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
     INDEX_ENTRY_DTYPE,
@@ -30,7 +30,7 @@ from commitlog.format.index_file import (
     infer_slot_count,
     slot_offset,
 )
-from commitlog.format.java_hash import index_key_hash
+from commitlog_store.format.java_hash import index_key_hash
 from tests.store.format.golden_files import GOLDEN, STORES
 from tests.support import golden
 from tests.support.encoders import encode_entry

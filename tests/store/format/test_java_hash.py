@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commitlog.format.java_hash import index_key_hash, string_hash_code
+from commitlog_store.format.java_hash import index_key_hash, string_hash_code
 from tests.store.format.golden_files import STORES, delayed, messages
 from tests.support.encoders import tags_code
 

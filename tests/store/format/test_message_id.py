@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format.message_id import MessageId, decode_message_id, encode_message_id, format_host, parse_host
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.message_id import MessageId, decode_message_id, encode_message_id, format_host, parse_host
 from tests.store.format.golden_files import STORES, messages
 
 __all__: list[str] = []

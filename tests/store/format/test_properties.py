@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format import properties
-from commitlog.format.properties import MAX_PROPERTIES_SIZE, decode_properties, decode_utf8, encode_properties
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format import properties
+from commitlog_store.format.properties import MAX_PROPERTIES_SIZE, decode_properties, decode_utf8, encode_properties
 from tests.store.format.golden_files import STORES, messages
 
 __all__: list[str] = []

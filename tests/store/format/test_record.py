@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format import sys_flag
-from commitlog.format.record import (
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format import sys_flag
+from commitlog_store.format.record import (
     BLANK_MAGIC,
     FILLER_SIZE,
     HEADER_DTYPES,

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue
-from commitlog.format.properties import decode_properties, encode_properties
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, header_size
-from commitlog.format.single_record import (
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.properties import decode_properties, encode_properties
+from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, header_size
+from commitlog_store.format.single_record import (
     PlainRecords,
     encode_message,
     message_properties,
     patch_late,
     stored_place,
 )
-from commitlog.message import Message
+from commitlog_store.message import Message
 from tests.store.format.test_record import walk
 from tests.support import golden
 from tests.support.encoders import encode_record

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog.errors import InvalidValue
-from commitlog.format import sys_flag
-from commitlog.format.sys_flag import CompressionType, compression_type, has_queue_unit, transaction_type
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format import sys_flag
+from commitlog_store.format.sys_flag import CompressionType, compression_type, has_queue_unit, transaction_type
 from tests.store.format.golden_files import STORES, messages
 
 __all__: list[str] = []

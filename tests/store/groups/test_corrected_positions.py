@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.errors import CorruptConfig
+from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.errors import CorruptConfig
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commitlog import BrokerRole, MessageStore
+from commitlog_store import BrokerRole, MessageStore
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.waiting import wait_for
 

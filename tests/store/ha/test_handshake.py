@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import pytest
 
-from commitlog.errors import PeerRefused
-from commitlog.format.ha_hello import ANSWER_SIZE, HELLO_SIZE, NONCE_SIZE, Hello, Purpose, encode_hello
-from commitlog.ha.handshake import answer_hello, receive_exactly, say_hello
+from commitlog_store.errors import PeerRefused
+from commitlog_store.format.ha_hello import ANSWER_SIZE, HELLO_SIZE, NONCE_SIZE, Hello, Purpose, encode_hello
+from commitlog_store.ha.handshake import answer_hello, receive_exactly, say_hello
 
 __all__: list[str] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStoreConfig
+from commitlog_store import MessageStoreConfig
 from tests.support.source_tree import PROJECT
 
 __all__: list[str] = []

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import BrokerRole, Message, MessageStore, MessageStoreConfig
-from commitlog.errors import InvalidValue, ListenFailed
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.ha.connection import HAConnection, MasterIdentity
-from commitlog.ha.security import Security
+from commitlog_store import BrokerRole, Message, MessageStore, MessageStoreConfig
+from commitlog_store.errors import InvalidValue, ListenFailed
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.ha.connection import HAConnection, MasterIdentity
+from commitlog_store.ha.security import Security
 from tests.store.ha.masters import ANY_PORT, fill, log_bytes, open_master, wait_for_slaves
 from tests.store.owner.owned_store import SYNC, put_ok
 from tests.support.scripted_slave import ScriptedSlave

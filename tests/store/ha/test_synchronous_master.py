@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     BatchId,
     BatchStager,
     HalfMessageHandle,
@@ -22,7 +22,7 @@ from commitlog import (
     MessageStore,
     PutMessageStatus,
 )
-from commitlog.errors import HalfMessageEnded, PutNotConfirmed
+from commitlog_store.errors import HalfMessageEnded, PutNotConfirmed
 from tests.store.ha.masters import ANY_PORT, SYNC_MASTER, wait_for_slaves
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.scripted_slave import ScriptedSlave

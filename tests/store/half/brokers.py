@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commitlog import MessageExtBrokerInner, MessageStore, PutMessageResult
-from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
+from commitlog_store import MessageExtBrokerInner, MessageStore, PutMessageResult
+from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC
 
 __all__ = ["note_positions", "positions", "put_half", "put_op"]
 
@@ -38,7 +38,7 @@ def note_positions(path: Path, half: int, op: int) -> None:
 
 def positions(path: Path) -> tuple[int, int]:
     """The positions in the half queue and in the op queue."""
-    from commitlog.config_files.consumer_offset import ConsumerOffsets
+    from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 
     offsets = ConsumerOffsets(str(path))
     return tuple(offsets.get("CID_RMQ_SYS_TRANS", topic).get(0, -1) for topic in (HALF_TOPIC, OP_TOPIC))  # type: ignore[return-value]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import HalfMessageHandle, HalfMessagesChecked, Message, MessageExtBrokerInner, MessageStore
-from commitlog.errors import HalfMessageEnded
-from commitlog.format.half_messages import OP_TOPIC
-from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE
+from commitlog_store import HalfMessageHandle, HalfMessagesChecked, Message, MessageExtBrokerInner, MessageStore
+from commitlog_store.errors import HalfMessageEnded
+from commitlog_store.format.half_messages import OP_TOPIC
+from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE
 from tests.store.half.brokers import put_half, put_op
 from tests.store.half.test_check import answering, now
 from tests.store.half.test_half_messages import stored

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import HalfMessagesChecked, MessageStore, StoreReader
-from commitlog.errors import CorruptRecord, HalfMessageEnded, HalfMessageNotFound
-from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
-from commitlog.format.record import HEADER_SIZE, field_offset
+from commitlog_store import HalfMessagesChecked, MessageStore, StoreReader
+from commitlog_store.errors import CorruptRecord, HalfMessageEnded, HalfMessageNotFound
+from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC
+from commitlog_store.format.record import HEADER_SIZE, field_offset
 from tests.store.half.brokers import put_half
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok

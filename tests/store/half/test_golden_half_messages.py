@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import HalfMessagesChecked, MessageExt, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.format.half_messages import CHECK_MAX_TIME_TOPIC
-from commitlog.half_message import Answer
+from commitlog_store import HalfMessagesChecked, MessageExt, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.format.half_messages import CHECK_MAX_TIME_TOPIC
+from commitlog_store.half_message import Answer
 from tests.support.golden import GOLDEN, ROCKETMQ_533_HALF, copy_golden
 from tests.support.stored_bodies import topic_bodies
 

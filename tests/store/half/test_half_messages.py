@@ -10,17 +10,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import HalfMessageHandle, Message, MessageExt, MessageExtBrokerInner, MessageStore, StoreReader
-from commitlog.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, PutRefused, StoreClosed, StoreIOError
-from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
-from commitlog.format.sys_flag import (
+from commitlog_store import HalfMessageHandle, Message, MessageExt, MessageExtBrokerInner, MessageStore, StoreReader
+from commitlog_store.errors import (
+    HalfMessageEnded,
+    HalfMessageNotFound,
+    InvalidValue,
+    PutRefused,
+    StoreClosed,
+    StoreIOError,
+)
+from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC
+from commitlog_store.format.sys_flag import (
     COMPRESSED_FLAG,
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,
     CompressionType,
     transaction_type,
 )
-from commitlog.half_message import PendingHalfMessage
+from commitlog_store.half_message import PendingHalfMessage
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import SYNC, Gate, all_messages, open_store, put_ok
 from tests.support.clean_store import assert_clean

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.errors import CorruptConfig, HalfMessageNotFound
-from commitlog.format.half_messages import HALF_TOPIC, named_offsets
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.errors import CorruptConfig, HalfMessageNotFound
+from commitlog_store.format.half_messages import HALF_TOPIC, named_offsets
 from tests.crash.workloads import kill
 from tests.store.half.brokers import note_positions, positions, put_half, put_op
 from tests.store.half.test_half_messages import stored

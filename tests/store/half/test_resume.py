@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import HalfMessageHandle, HalfMessagesChecked, MessageExt, MessageStore
-from commitlog.errors import HalfMessageEnded, InvalidValue, MessageNotFound
-from commitlog.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from commitlog_store import HalfMessageHandle, HalfMessagesChecked, MessageExt, MessageStore
+from commitlog_store.errors import HalfMessageEnded, InvalidValue, MessageNotFound
+from commitlog_store.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from tests.store.half.test_check import answering, old
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import SYNC, open_store, put_ok

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.format.index_file import (
+from commitlog_store.format.index_file import (
     HEADER_SIZE,
     INDEX_ENTRY_DTYPE,
     IndexEntry,
@@ -18,8 +18,8 @@ from commitlog.format.index_file import (
     file_size,
     slot_offset,
 )
-from commitlog.format.java_hash import index_key_hash
-from commitlog.index.writer import IndexWriter
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.index.writer import IndexWriter
 from tests.support.encoders import encode_entry
 
 __all__ = [

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import CorruptIndex, InvalidValue
-from commitlog.files import disk
-from commitlog.format.index_file import INDEX_ENTRY_DTYPE, decode_header, entry_offset, file_size, slot_offset
-from commitlog.format.java_hash import index_key_hash
-from commitlog.index.file_writer import IndexFileWriter
-from commitlog.index.service import IndexService
+from commitlog_store.errors import CorruptIndex, InvalidValue
+from commitlog_store.files import disk
+from commitlog_store.format.index_file import INDEX_ENTRY_DTYPE, decode_header, entry_offset, file_size, slot_offset
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.index.file_writer import IndexFileWriter
+from commitlog_store.index.service import IndexService
 from tests.store.index.put_key import PutKey, Rows, columns, decoded_rows
 from tests.support.golden import GOLDEN
 

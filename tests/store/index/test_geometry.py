@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import StoreReader
-from commitlog.errors import CorruptIndex, UnsupportedStore
-from commitlog.files import disk
-from commitlog.files.mapped_file import MappedFile
-from commitlog.format.index_file import (
+from commitlog_store import StoreReader
+from commitlog_store.errors import CorruptIndex, UnsupportedStore
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.format.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
     INDEX_ENTRY_DTYPE,
@@ -33,8 +33,8 @@ from commitlog.format.index_file import (
     infer_slot_count,
     slot_offset,
 )
-from commitlog.format.java_hash import index_key_hash
-from commitlog.index.service import IndexFile, IndexService
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.index.service import IndexFile, IndexService
 from tests.support.encoders import encode_entry
 from tests.support.store_builder import StoreBuilder
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import CorruptIndex, StoreClosed
-from commitlog.format.index_file import HEADER_SIZE, INDEX_ENTRY_DTYPE, decode_header, entry_offset
-from commitlog.index.writer import IndexSurvey, IndexWriter
+from commitlog_store.errors import CorruptIndex, StoreClosed
+from commitlog_store.format.index_file import HEADER_SIZE, INDEX_ENTRY_DTYPE, decode_header, entry_offset
+from commitlog_store.index.writer import IndexSurvey, IndexWriter
 from tests.store.index.put_key import (
     CAPACITY,
     OFFSETS,

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.errors import InvalidValue, StoreClosed
-from commitlog.files import disk
-from commitlog.format.java_hash import index_key_hash
-from commitlog.index.service import IndexService
-from commitlog.index.writer import IndexWriter
+from commitlog_store.errors import InvalidValue, StoreClosed
+from commitlog_store.files import disk
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.index.service import IndexService
+from commitlog_store.index.writer import IndexWriter
 from tests.store.index.put_key import OFFSETS, ROWS, T0, Rows, contents, decoded_rows, files, new_writer, put, put_keys
 from tests.store.index.test_file_writer import GOLDEN_FILES
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.columnar.scan import RecordScan
-from commitlog.files import disk
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.format.record import Corrupt, Filler, Torn, Unwritten, encode_filler, field_offset
-from commitlog.log.commit_log import CommitLog
-from commitlog.log.past_damage import Gap, walk_past_damage
+from commitlog_store.columnar.scan import RecordScan
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.format.record import Corrupt, Filler, Torn, Unwritten, encode_filler, field_offset
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.past_damage import Gap, walk_past_damage
 from tests.store.columnar.log_stretches import record_of, stretch
 from tests.support import golden
 

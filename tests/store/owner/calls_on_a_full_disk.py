@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.errors import DiskFull, PutRefused, StagingFailed, StoreIOError
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.errors import DiskFull, PutRefused, StagingFailed, StoreIOError
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import wait_for

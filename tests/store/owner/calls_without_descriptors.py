@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from commitlog import Message, MessageStore, StoreReader, store_metadata, verify_store
-from commitlog.cli.app import app
-from commitlog.config import FlushDiskType
-from commitlog.errors import CommitLogError, PutRefused, TooManyOpenFiles
-from commitlog.export.export_store import export_store
+from commitlog_store import Message, MessageStore, StoreReader, store_metadata, verify_store
+from commitlog_store.cli.app import app
+from commitlog_store.config import FlushDiskType
+from commitlog_store.errors import CommitLogError, PutRefused, TooManyOpenFiles
+from commitlog_store.export.export_store import export_store
 from tests.store.owner.owned_store import open_store
 
 __all__ = ["PARTS", "main", "sweep"]

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from commitlog import FlushDiskType, Message
-from commitlog.errors import StoreClosed
+from commitlog_store import FlushDiskType, Message
+from commitlog_store.errors import StoreClosed
 from tests.store.owner.owned_store import open_store
 
 __all__ = ["main"]

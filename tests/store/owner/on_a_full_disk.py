@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, Message, MessageStore, PutMessageStatus
+from commitlog_store import FlushDiskType, Message, MessageStore, PutMessageStatus
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import bodies
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     ALL_COLUMNS,
     FlushDiskType,
     Message,
@@ -22,7 +22,7 @@ from commitlog import (
     PutMessageStatus,
     StoreReader,
 )
-from commitlog.files import disk
+from commitlog_store.files import disk
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = [

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, PutMessageStatus
-from commitlog.errors import CommitLogError, DiskFull
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, PutMessageStatus
+from commitlog_store.errors import CommitLogError, DiskFull
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import wait_for

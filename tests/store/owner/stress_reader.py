@@ -9,8 +9,8 @@ import os
 import select
 import sys
 
-from commitlog import StoreReader
-from commitlog.errors import TopicNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import TopicNotFound
 
 __all__ = ["follow", "main"]
 

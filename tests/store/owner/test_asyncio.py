@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from commitlog import MessageStore
-from commitlog.errors import InvalidValue, PutNotConfirmed, PutRefused, StoreClosed, StoreLocked
+from commitlog_store import MessageStore
+from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused, StoreClosed, StoreLocked
 from tests.store.owner.owned_store import SYNC, Gate, open_store, rows, small
 from tests.support.waiting import WAIT_LIMIT_S
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from commitlog import MessageExtBrokerInner, MessageStore, PutMessageResult, PutMessageStatus
-from commitlog.format.sys_flag import (
+from commitlog_store import MessageExtBrokerInner, MessageStore, PutMessageResult, PutMessageStatus
+from commitlog_store.format.sys_flag import (
     COMPRESSED_FLAG,
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import BrokerProperties, FlushDiskType, MessageStoreConfig
-from commitlog.errors import InvalidValue, ReadFailed
+from commitlog_store import BrokerProperties, FlushDiskType, MessageStoreConfig
+from commitlog_store.errors import InvalidValue, ReadFailed
 
 __all__: list[str] = []
 

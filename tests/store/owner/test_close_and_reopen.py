@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.errors import InvalidValue, LogLost, NotAStore, StoreClosed, StoreIOError
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.errors import InvalidValue, LogLost, NotAStore, StoreClosed, StoreIOError
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, small
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

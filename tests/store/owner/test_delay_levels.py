@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, PutMessageStatus, StoreReader
+from commitlog_store import Message, MessageStore, PutMessageStatus, StoreReader
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.files import space
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store.files import space
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
 

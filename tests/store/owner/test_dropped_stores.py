@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore
-from commitlog.errors import StoreForked
+from commitlog_store import Message, MessageStore
+from commitlog_store.errors import StoreForked
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 _LEFT_OPEN = """
 import sys
-from commitlog import Message, MessageStore
+from commitlog_store import Message, MessageStore
 store = MessageStore.open(sys.argv[1])
 assert store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok
 """

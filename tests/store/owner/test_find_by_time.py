@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.log.scan import find_by_time
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.log.scan import find_by_time
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.retention.small_stores import store_clock
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import NotAStore, StoreNotFound, TopicNotFound
-from commitlog.files import disk
+from commitlog_store import StoreReader
+from commitlog_store.errors import NotAStore, StoreNotFound, TopicNotFound
+from commitlog_store.files import disk
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore
-from commitlog.errors import StoreClosed
-from commitlog.services.transaction import Transaction
+from commitlog_store import MessageStore
+from commitlog_store.errors import StoreClosed
+from commitlog_store.services.transaction import Transaction
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import bodies
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from commitlog import MessageExtBrokerInner, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.format.message_id import format_host
-from commitlog.format.properties import decode_properties
-from commitlog.format.record import Filler, Record, decode_record
+from commitlog_store import MessageExtBrokerInner, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.format.message_id import format_host
+from commitlog_store.format.properties import decode_properties
+from commitlog_store.format.record import Filler, Record, decode_record
 from tests.store.owner.owned_store import all_messages
 from tests.support import golden
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig
-from commitlog.files import disk
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog_store.files import disk
 from tests.store.owner.owned_store import SYNC, small
 
 __all__: list[str] = []

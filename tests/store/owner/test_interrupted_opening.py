@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore
-from commitlog.errors import StoreLocked
+from commitlog_store import MessageStore
+from commitlog_store.errors import StoreLocked
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.interrupter import Interrupter, interrupt_main_thread
 from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 
-_OPENING = ("commitlog/store.py", "services/owned_store.py", "threads/jobs.py")
+_OPENING = ("commitlog_store/store.py", "services/owned_store.py", "threads/jobs.py")
 
 
 def test_interrupted_at_any_line_it_gives_the_lock_back(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import BatchId, BatchStager, BrokerRole, Message, MessageExtBrokerInner, MessageStore, StoreReader
-from commitlog.errors import PutRefused
-from commitlog.files import disk
-from commitlog.queue.topic_config import TopicConfig
+from commitlog_store import BatchId, BatchStager, BrokerRole, Message, MessageExtBrokerInner, MessageStore, StoreReader
+from commitlog_store.errors import PutRefused
+from commitlog_store.files import disk
+from commitlog_store.queue.topic_config import TopicConfig
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.delayed import Deliverer, bodies_of, delayed

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.errors import StoreClosed, StoreLocked
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.errors import StoreClosed, StoreLocked
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

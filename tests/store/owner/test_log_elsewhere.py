@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     BrokerProperties,
     LogFollower,
     Message,
@@ -20,8 +20,8 @@ from commitlog import (
     repair_store,
     store_metadata,
 )
-from commitlog.errors import InvalidValue, LogLost, LogNotFound, NotAStore
-from commitlog.retention.survey import clean_request, forecast_clean
+from commitlog_store.errors import InvalidValue, LogLost, LogNotFound, NotAStore
+from commitlog_store.retention.survey import clean_request, forecast_clean
 
 __all__: list[str] = []
 

@@ -12,9 +12,9 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.files import disk
-from commitlog.threads import fair_lock
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.files import disk
+from commitlog_store.threads import fair_lock
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
+from commitlog_store import Message, MessageExtBrokerInner, PutMessageStatus
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 

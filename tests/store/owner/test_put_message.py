@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from commitlog import Message, PutMessageStatus, StoreReader
-from commitlog.errors import PutRefused
+from commitlog_store import Message, PutMessageStatus, StoreReader
+from commitlog_store.errors import PutRefused
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.store.retention.small_stores import store_clock
 from tests.support.stored_bodies import bodies

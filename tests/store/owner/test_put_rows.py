@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, MessageStore
-from commitlog.errors import InvalidValue, PutRefused
+from commitlog_store import BatchId, BatchStager, Message, MessageExtBrokerInner, MessageStore
+from commitlog_store.errors import InvalidValue, PutRefused
 from tests.store.owner.owned_store import open_store, rows
 
 __all__: list[str] = []

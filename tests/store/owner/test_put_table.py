@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, PutMessageStatus, PutTableResult
-from commitlog.columnar.input_chunks import message_chunks
-from commitlog.errors import InvalidValue, PutRefused
-from commitlog.format.java_hash import string_hash_code
+from commitlog_store import MessageStore, PutMessageStatus, PutTableResult
+from commitlog_store.columnar.input_chunks import message_chunks
+from commitlog_store.errors import InvalidValue, PutRefused
+from commitlog_store.format.java_hash import string_hash_code
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 

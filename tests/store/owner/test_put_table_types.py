@@ -14,7 +14,7 @@ __all__: list[str] = []
 _PROGRAM = """
 import sys
 import pyarrow as pa
-from commitlog import BatchId, BatchStager, MessageStore
+from commitlog_store import BatchId, BatchStager, MessageStore
 
 asked = []
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries
-from commitlog.columnar.encode import EncodedMessages
-from commitlog.files import disk
-from commitlog.files.frame_space import FrameSpace
-from commitlog.log import commit_log_writer
-from commitlog.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries
+from commitlog_store.columnar.encode import EncodedMessages
+from commitlog_store.files import disk
+from commitlog_store.files.frame_space import FrameSpace
+from commitlog_store.log import commit_log_writer
+from commitlog_store.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
 from tests.store.columnar.encoded_rows import BASE, encode, scan_of
 from tests.support.clean_store import assert_clean
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus
-from commitlog.batch_id import BatchId
-from commitlog.errors import PutRefused
-from commitlog.format.message_rules import NO_PRODUCERS_TOPICS
-from commitlog.format.sys_flag import INNER_BATCH_FLAG
-from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from commitlog.stager import BatchStager
+from commitlog_store import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus
+from commitlog_store.batch_id import BatchId
+from commitlog_store.errors import PutRefused
+from commitlog_store.format.message_rules import NO_PRODUCERS_TOPICS
+from commitlog_store.format.sys_flag import INNER_BATCH_FLAG
+from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from commitlog_store.stager import BatchStager
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.support.clean_store import assert_clean
 

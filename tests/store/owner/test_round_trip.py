@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, MessageStore, StoreReader, export_store
-from commitlog.cli.app import app
-from commitlog.columnar.input import ASSIGNED_COLUMNS
-from commitlog.errors import InvalidValue
-from commitlog.format.message_rules import NO_PRODUCERS_TOPICS, STORE_PROPERTIES
-from commitlog.paths import is_system_topic
+from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS, MessageStore, StoreReader, export_store
+from commitlog_store.cli.app import app
+from commitlog_store.columnar.input import ASSIGNED_COLUMNS
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.message_rules import NO_PRODUCERS_TOPICS, STORE_PROPERTIES
+from commitlog_store.paths import is_system_topic
 from tests.store.owner.owned_store import small
 from tests.support.clean_store import assert_clean
 

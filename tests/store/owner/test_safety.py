@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, PutMessageStatus
-from commitlog.errors import CommitLogError, NotAStore
+from commitlog_store import Message, PutMessageStatus
+from commitlog_store.errors import CommitLogError, NotAStore
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 

@@ -15,18 +15,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore
-from commitlog.columnar.input_chunks import CHUNK_ROWS
-from commitlog.errors import NestedCall, PutRefused, StoreClosed, StoreIOError
-from commitlog.files import disk
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.log.commit_log_writer import CommitLogWriter
-from commitlog.queue.consume_queue_store import ConsumeQueueStore
-from commitlog.services import put_table as bulk
-from commitlog.services.flush import GroupCommitService
-from commitlog.services.put_message import PutMessageService
-from commitlog.services.stats import StoreStatsService
-from commitlog.threads.jobs import Job, JobThread
+from commitlog_store import Message, MessageStore
+from commitlog_store.columnar.input_chunks import CHUNK_ROWS
+from commitlog_store.errors import NestedCall, PutRefused, StoreClosed, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.services import put_table as bulk
+from commitlog_store.services.flush import GroupCommitService
+from commitlog_store.services.put_message import PutMessageService
+from commitlog_store.services.stats import StoreStatsService
+from commitlog_store.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, StoreReader
-from commitlog.files import disk
-from commitlog.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
+from commitlog_store import Message, StoreReader
+from commitlog_store.files import disk
+from commitlog_store.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 
 __all__: list[str] = []

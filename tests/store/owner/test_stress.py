@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.store.owner.owned_store import SYNC
 from tests.store.owner.stress_reader import TOPIC, follow
 from tests.support.clean_store import assert_clean

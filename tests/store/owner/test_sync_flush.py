@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
+from commitlog_store import Message, MessageExtBrokerInner, PutMessageStatus
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

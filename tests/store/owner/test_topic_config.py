@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus, StoreReader
-from commitlog.errors import (
+from commitlog_store import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus, StoreReader
+from commitlog_store.errors import (
     CorruptConfig,
     DiskFull,
     InvalidValue,
@@ -26,10 +26,10 @@ from commitlog.errors import (
     StoreAccessDenied,
     StoreIOError,
 )
-from commitlog.files import disk
-from commitlog.format.java_hash import string_hash_code
-from commitlog.queue.queue_counts import queue_counts
-from commitlog.queue.topic_config import TopicConfig, parse_topic_config
+from commitlog_store.files import disk
+from commitlog_store.format.java_hash import string_hash_code
+from commitlog_store.queue.queue_counts import queue_counts
+from commitlog_store.queue.topic_config import TopicConfig, parse_topic_config
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.store.owner.owned_store import open_store, put_ok
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStoreConfig, verify_store
-from commitlog.errors import InvalidValue
-from commitlog.files.transient_store_pool import TransientStorePool
+from commitlog_store import MessageStoreConfig, verify_store
+from commitlog_store.errors import InvalidValue
+from commitlog_store.files.transient_store_pool import TransientStorePool
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.stored_bodies import bodies

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from commitlog import Message
-from commitlog.errors import InvalidValue, StoreClosed, StoreIOError
+from commitlog_store import Message
+from commitlog_store.errors import InvalidValue, StoreClosed, StoreIOError
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 

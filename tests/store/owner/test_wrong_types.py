@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commitlog import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus
-from commitlog.errors import InvalidValue
-from commitlog.format.single_record import encode_message
+from commitlog_store import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.single_record import encode_message
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows, small
 from tests.support.stored_bodies import bodies
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from commitlog import Message, MessageStore, StoreReader, verify_store
+from commitlog_store import Message, MessageStore, StoreReader, verify_store
 from tests.store.owner.owned_store import SYNC, open_store, small
 
 __all__ = ["MESSAGES", "main"]

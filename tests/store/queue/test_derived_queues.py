@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests
-from commitlog.columnar.scan import scan_records
-from commitlog.errors import OffsetOutOfRange, QueueNotFound, TopicNotFound
-from commitlog.format.consume_queue_unit import FILLER_SIZE
-from commitlog.format.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
-from commitlog.queue.derived_queues import DerivedCatalog, DerivedQueue, QueueBuilder
+from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests
+from commitlog_store.columnar.scan import scan_records
+from commitlog_store.errors import OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from commitlog_store.queue.derived_queues import DerivedCatalog, DerivedQueue, QueueBuilder
 from tests.store.columnar.log_stretches import as_array, record_of, stretch
 
 __all__: list[str] = []

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
-from commitlog.queue.expired_units import Units, count_before, end_before, judge_range, sound_at_or_before, sound_units
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
+from commitlog_store.queue.expired_units import (
+    Units,
+    count_before,
+    end_before,
+    judge_range,
+    sound_at_or_before,
+    sound_units,
+)
 
 __all__: list[str] = []
 

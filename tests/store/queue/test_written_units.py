@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.files import disk
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.queue.written_units import last_written, written_units
+from commitlog_store.files import disk
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.queue.written_units import last_written, written_units
 
 __all__: list[str] = []
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import DiskFull
-from commitlog.recovery.forecast import forecast_open
+from commitlog_store.errors import DiskFull
+from commitlog_store.recovery.forecast import forecast_open
 from tests.crash.cuts import whole_records
 from tests.store.owner.owned_store import open_store
 from tests.store.recovery.test_contradictions import damaged_in_the_unflushed_part

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.errors import UnsupportedStore
-from commitlog.format.sys_flag import INNER_BATCH_FLAG
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.errors import UnsupportedStore
+from commitlog_store.format.sys_flag import INNER_BATCH_FLAG
+from commitlog_store.verify.store import verify_store
 from tests.store.owner.owned_store import small
 from tests.support.store_builder import StoreBuilder
 

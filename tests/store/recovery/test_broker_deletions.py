@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, StoreReader, verify_store
-from commitlog.errors import TopicNotFound
-from commitlog.log.store_checkpoint import StoreCheckpoint
+from commitlog_store import FlushDiskType, Message, MessageStore, StoreReader, verify_store
+from commitlog_store.errors import TopicNotFound
+from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from tests.crash.workloads import kill, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 

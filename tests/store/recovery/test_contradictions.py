@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader, repair_store, verify_store
-from commitlog.errors import CutRefused, DamagedLog, InvalidValue, LogLost, LogShort
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.recovery.forecast import forecast_open
-from commitlog.recovery.kept import kept_pieces
-from commitlog.recovery.start import StartKind
-from commitlog.verify.store import verification_report
+from commitlog_store import MessageStore, StoreReader, repair_store, verify_store
+from commitlog_store.errors import CutRefused, DamagedLog, InvalidValue, LogLost, LogShort
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.recovery.forecast import forecast_open
+from commitlog_store.recovery.kept import kept_pieces
+from commitlog_store.recovery.start import StartKind
+from commitlog_store.verify.store import verification_report
 from tests.crash.cuts import whole_records
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok

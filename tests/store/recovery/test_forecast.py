@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, repair_store
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.recovery.forecast import Forecast, forecast_open
-from commitlog.verify.assessment import Verdict
-from commitlog.verify.store import VerificationReport, verification_report
+from commitlog_store import Message, MessageStore, MessageStoreConfig, repair_store
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.recovery.forecast import Forecast, forecast_open
+from commitlog_store.verify.assessment import Verdict
+from commitlog_store.verify.store import VerificationReport, verification_report
 from tests.crash.cuts import whole_records
 from tests.crash.workloads import kill
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.files import disk
-from commitlog.files.mapped_file import MappedFile
-from commitlog.log.record_search import first_good_record
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.log.record_search import first_good_record
 from tests.store.columnar.log_stretches import record_of, stretch
 
 __all__: list[str] = []

@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, StoreReader, repair_store, salvage_store
-from commitlog.errors import DamagedLog, LogShort, NotAStore, StoreLocked
-from commitlog.recovery.forecast import forecast_open
-from commitlog.recovery.kept import drop_kept, kept_pieces
-from commitlog.verify.store import verification_report
+from commitlog_store import FlushDiskType, MessageStore, StoreReader, repair_store, salvage_store
+from commitlog_store.errors import DamagedLog, LogShort, NotAStore, StoreLocked
+from commitlog_store.recovery.forecast import forecast_open
+from commitlog_store.recovery.kept import drop_kept, kept_pieces
+from commitlog_store.verify.store import verification_report
 from tests.crash.cuts import whole_records
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok, small
@@ -79,8 +79,8 @@ def test_a_refused_opening_still_knows_how_much_is_missing(tmp_path: Path) -> No
 _KILLED_WITHIN_A_COMMIT = """
 import os, signal, sys
 import pyarrow as pa
-from commitlog import MessageStore
-from commitlog.log.commit_log_writer import CommitLogWriter
+from commitlog_store import MessageStore
+from commitlog_store.log.commit_log_writer import CommitLogWriter
 from tests.store.owner.owned_store import small
 
 write = CommitLogWriter._write_block
@@ -192,7 +192,7 @@ def test_an_owner_in_another_container_is_seen(tmp_path: Path) -> None:
         with pytest.raises(StoreLocked):
             forecast_open(tmp_path / "store")
         done = subprocess.run(
-            ["unshare", "-Urpf", "--mount-proc", sys.executable, "-m", "commitlog", "repair", tmp_path / "store"],
+            ["unshare", "-Urpf", "--mount-proc", sys.executable, "-m", "commitlog_store", "repair", tmp_path / "store"],
             check=False, capture_output=True, text=True, env=child_environment(),
         )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import LogLost
-from commitlog.files.mapped_file_queue_writer import AllocateNow
-from commitlog.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog.format.index_file import HEADER_SIZE
-from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.queue.consume_queue_store import QueueFiles
-from commitlog.recovery.parts import StoreParts
-from commitlog.recovery.start import Evidence, StartKind, StartParts, decide, gather
+from commitlog_store import StoreReader
+from commitlog_store.errors import LogLost
+from commitlog_store.files.mapped_file_queue_writer import AllocateNow
+from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
+from commitlog_store.format.index_file import HEADER_SIZE
+from commitlog_store.log.owner_directory import OwnerDirectory
+from commitlog_store.queue.consume_queue_store import QueueFiles
+from commitlog_store.recovery.parts import StoreParts
+from commitlog_store.recovery.start import Evidence, StartKind, StartParts, decide, gather
 from tests.store.owner.owned_store import open_store, put_ok, small
 
 __all__: list[str] = []
@@ -219,7 +219,7 @@ def test_a_store_is_opened_as_decided_and_the_log_says_why(
 ) -> None:
     _closed(tmp_path / "store")
     change(tmp_path / "store")
-    with caplog.at_level(logging.INFO, "commitlog"), open_store(tmp_path / "store") as store:
+    with caplog.at_level(logging.INFO, "commitlog_store"), open_store(tmp_path / "store") as store:
         assert (store.recovered is None) == (kind is StartKind.CLEAN)
         assert store._owned.log.start.kind is kind
         assert f"{tmp_path / 'store'}: {kind.value}. {store._owned.log.start.reason}" in caplog.messages

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader, verify_store
-from commitlog.errors import CorruptConsumeQueue
-from commitlog.files import disk
-from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader, verify_store
+from commitlog_store.errors import CorruptConsumeQueue
+from commitlog_store.files import disk
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import put_ok
 from tests.store.retention.small_stores import Clock, store_clock

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.config import FlushDiskType
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.config import FlushDiskType
 from tests.crash.workloads import kill
 from tests.store.retention.small_stores import fill
 from tests.support.clean_store import assert_clean

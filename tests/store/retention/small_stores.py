@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig
-from commitlog.log.commit_log_writer import CommitLogWriter
-from commitlog.recovery import open as opened_log
+from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.recovery import open as opened_log
 
 __all__ = ["HOUR", "SMALL", "Clock", "fill", "log_bases", "queue_bases", "store_clock"]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.errors import InvalidValue, OffsetOutOfRange, StoreIOError
-from commitlog.files import disk
-from commitlog.recovery.start import StartKind
-from commitlog.retention.survey import clean_request, forecast_clean
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.errors import InvalidValue, OffsetOutOfRange, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.recovery.start import StartKind
+from commitlog_store.retention.survey import clean_request, forecast_clean
+from commitlog_store.verify.store import verify_store
 from tests.crash.workloads import kill
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.delayed import Deliverer, bodies_of

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import GetMessageStatus, MessageStore, StoreReader
-from commitlog.errors import CorruptConsumeQueue
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.retention.holders import ReadPositions, hold_of
+from commitlog_store import GetMessageStatus, MessageStore, StoreReader
+from commitlog_store.errors import CorruptConsumeQueue
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.retention.holders import ReadPositions, hold_of
 from tests.store.retention.small_stores import SMALL, fill, queue_bases
 from tests.support.delayed import Deliverer, bodies_of, delayed
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.errors import CorruptConfig, InvalidValue, StoreIOError, TopicInUse, TopicNotFound
-from commitlog.files import disk
-from commitlog.recovery.start import StartKind
-from commitlog.verify.store import verify_store
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.errors import CorruptConfig, InvalidValue, StoreIOError, TopicInUse, TopicNotFound
+from commitlog_store.files import disk
+from commitlog_store.recovery.start import StartKind
+from commitlog_store.verify.store import verify_store
 from tests.crash.workloads import kill
 from tests.store.cli.commands import ended, run
 from tests.store.retention.small_stores import SMALL, Clock, fill, store_clock

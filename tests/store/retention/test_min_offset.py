@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.recovery.start import StartKind
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.recovery.start import StartKind
+from commitlog_store.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, fill, log_bases
 
 __all__: list[str] = []

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from commitlog import MessageStoreConfig, StoreReader
-from commitlog.files.mapped_file_queue import MappedFileQueue
-from commitlog.log.past_damage import Gap, walk_past_damage
+from commitlog_store import MessageStoreConfig, StoreReader
+from commitlog_store.files.mapped_file_queue import MappedFileQueue
+from commitlog_store.log.past_damage import Gap, walk_past_damage
 from tests.support.golden import GOLDEN, ROCKETMQ_498
 
 __all__ = ["FILE_SIZE", "GOLDEN_498", "SMALL_INDEX", "Place", "damaged", "log_file", "messages", "places"]

@@ -13,8 +13,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from commitlog import MessageStore, StoreReader, salvage_store
-from commitlog.errors import NotAStore, StoreNotFound
+from commitlog_store import MessageStore, StoreReader, salvage_store
+from commitlog_store.errors import NotAStore, StoreNotFound
 from tests.store.export.killed_exports import die_at
 from tests.store.salvage.damaged_stores import SMALL_INDEX, messages
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader, salvage_store
-from commitlog.errors import InvalidValue, NotAStore, StoreLocked, TargetFailed
-from commitlog.files import disk
+from commitlog_store import Message, MessageStore, StoreReader, salvage_store
+from commitlog_store.errors import InvalidValue, NotAStore, StoreLocked, TargetFailed
+from commitlog_store.files import disk
 from tests.store.salvage.damaged_stores import GOLDEN_498, SMALL_INDEX, messages
 from tests.support.programs import child_environment
 from tests.support.source_tree import PROJECT

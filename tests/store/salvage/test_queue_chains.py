@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog.salvage.queue_chains import Chains, QueueChain
+from commitlog_store.salvage.queue_chains import Chains, QueueChain
 
 __all__: list[str] = []
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pa_dataset
 import pytest
 
-from commitlog import (
+from commitlog_store import (
     MessageExtBrokerInner,
     MessageStore,
     MessageStoreConfig,
@@ -21,8 +21,8 @@ from commitlog import (
     StoreReader,
     salvage_store,
 )
-from commitlog.errors import InvalidValue, NotAStore, StoreNotFound
-from commitlog.verify.store import verify_store
+from commitlog_store.errors import InvalidValue, NotAStore, StoreNotFound
+from commitlog_store.verify.store import verify_store
 from tests.store.salvage.damaged_stores import (
     FILE_SIZE,
     GOLDEN_498,

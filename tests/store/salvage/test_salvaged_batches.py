@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, SalvageReport, StoreReader, salvage_store
-from commitlog.batch.frames import FoundFrame, frame_of
-from commitlog.log.commit_log import CommitLog
-from commitlog.paths import BATCH_TOPIC
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, MessageStoreConfig, SalvageReport, StoreReader, salvage_store
+from commitlog_store.batch.frames import FoundFrame, frame_of
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.verify.store import verify_store
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import MessageExt, MessageStore, MessageStoreConfig, StoreReader, salvage_store
-from commitlog.cli.app import app
-from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
-from commitlog.format.record import HEADER_SIZE
-from commitlog.half_message import Answer
+from commitlog_store import MessageExt, MessageStore, MessageStoreConfig, StoreReader, salvage_store
+from commitlog_store.cli.app import app
+from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from commitlog_store.format.record import HEADER_SIZE
+from commitlog_store.half_message import Answer
 from tests.store.half.test_check import answering
 from tests.store.half.test_damage import damage, fill_the_file
 from tests.store.half.test_half_messages import prepare, stored

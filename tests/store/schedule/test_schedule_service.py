@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageExtBrokerInner, MessageStore, StoreReader
-from commitlog.batch_id import BatchId, schedule_application
-from commitlog.config_files.delay_offset import DelayOffsetFile
-from commitlog.errors import InvalidValue
-from commitlog.files import disk
-from commitlog.files.limits import DiskUse
-from commitlog.format.properties import decode_properties
+from commitlog_store import MessageExtBrokerInner, MessageStore, StoreReader
+from commitlog_store.batch_id import BatchId, schedule_application
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.errors import InvalidValue
+from commitlog_store.files import disk
+from commitlog_store.files.limits import DiskUse
+from commitlog_store.format.properties import decode_properties
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.clean_store import assert_clean

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from commitlog import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig
 from tests.support.small_disks import fill_up, mount_ext4, mount_tmpfs
 from tests.support.waiting import wait_for
 

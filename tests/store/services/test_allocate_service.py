@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import DiskFull
-from commitlog.files import disk
-from commitlog.files.frame_space import FrameSpace
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.recovery.allocate import AllocateMappedFileService
-from commitlog.threads.wakeup import Wakeup
+from commitlog_store.errors import DiskFull
+from commitlog_store.files import disk
+from commitlog_store.files.frame_space import FrameSpace
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.recovery.allocate import AllocateMappedFileService
+from commitlog_store.threads.wakeup import Wakeup
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []

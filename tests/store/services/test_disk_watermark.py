@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import StoreIOError
-from commitlog.files.limits import DiskUse, fullest_disk
-from commitlog.services.disk_watermark import DiskWatermarkService
-from commitlog.services.running_state import RunningFlags, RunningState
+from commitlog_store.errors import StoreIOError
+from commitlog_store.files.limits import DiskUse, fullest_disk
+from commitlog_store.services.disk_watermark import DiskWatermarkService
+from commitlog_store.services.running_state import RunningFlags, RunningState
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 

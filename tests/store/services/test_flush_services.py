@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStoreConfig
-from commitlog.errors import StoreIOError
-from commitlog.files import disk
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.files.transient_store_pool import TransientStorePool
-from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
-from commitlog.threads.wakeup import Wakeup
-from commitlog.threads.worker import Worker
+from commitlog_store import MessageStoreConfig
+from commitlog_store.errors import StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.files.transient_store_pool import TransientStorePool
+from commitlog_store.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
+from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.threads.worker import Worker
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore
-from commitlog.batch_id import BatchId
-from commitlog.errors import StoreIOError
-from commitlog.files.limits import DiskUse
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.retention.decision import RetentionLimits
-from commitlog.retention.survey import CleanRequest
-from commitlog.services.commit_batch import CommitBatchService
-from commitlog.services.disk_watermark import DiskWatermarkService
-from commitlog.services.flush import LogFlusher
-from commitlog.services.running_state import RunningFlags, RunningState
+from commitlog_store import Message, MessageStore
+from commitlog_store.batch_id import BatchId
+from commitlog_store.errors import StoreIOError
+from commitlog_store.files.limits import DiskUse
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.retention.decision import RetentionLimits
+from commitlog_store.retention.survey import CleanRequest
+from commitlog_store.services.commit_batch import CommitBatchService
+from commitlog_store.services.disk_watermark import DiskWatermarkService
+from commitlog_store.services.flush import LogFlusher
+from commitlog_store.services.running_state import RunningFlags, RunningState
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.delayed import Deliverer, delayed
 
@@ -28,7 +28,7 @@ __all__: list[str] = []
 
 @pytest.fixture(autouse=True)
 def _all_levels(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="commitlog")
+    caplog.set_level(logging.INFO, logger="commitlog_store")
 
 
 def _state() -> RunningState:
@@ -89,7 +89,7 @@ def test_retention_that_finds_nothing_on_a_full_disk_is_logged_once(
 
 
 def _of_retention(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.message for record in caplog.records if record.name == "commitlog.services.clean"]
+    found = [record.message for record in caplog.records if record.name == "commitlog_store.services.clean"]
     return [message for message in found if "deleted by" not in message]
 
 
@@ -135,6 +135,6 @@ def test_slow_commits_are_logged_when_they_begin_and_when_they_are_over(
                 batch.put_messages([{"body": b"x", "queueId": 0}], topic="orders")
         store.put_message(Message(topic="orders", body=b"x", queue_id=0)).raise_for_status()
         assert batches.check(BatchId("loader", 3)) is not None
-    begin, end = (record.message for record in caplog.records if record.name == "commitlog.services.commit_batch")
+    begin, end = (record.message for record in caplog.records if record.name == "commitlog_store.services.commit_batch")
     assert begin.startswith(f"A commit of a batch to {tmp_path} took 600 ms")
     assert "200 ms again; 2 before" in end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commitlog.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
+from commitlog_store.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 
 __all__: list[str] = []
 

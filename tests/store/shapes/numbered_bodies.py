@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commitlog import StoreReader
+from commitlog_store import StoreReader
 from tests.support.store_builder import StoreBuilder
 
 __all__ = [

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import OffsetOutOfRange, QueueNotFound, TopicNotFound
-from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store import StoreReader
+from commitlog_store.errors import OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from tests.store.shapes.numbered_bodies import (
     SMALL_LOG,
     UNITS,

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import CorruptConsumeQueue, CorruptStoreError, FileMissing, MessageNotFound, TopicNotFound
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
-from commitlog.format.sys_flag import TRANSACTION_PREPARED_TYPE
-from commitlog.log.commit_log import CommitLog
-from commitlog.paths import file_name_for_offset
+from commitlog_store import StoreReader
+from commitlog_store.errors import CorruptConsumeQueue, CorruptStoreError, FileMissing, MessageNotFound, TopicNotFound
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.format.sys_flag import TRANSACTION_PREPARED_TYPE
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import file_name_for_offset
 from tests.store.shapes.numbered_bodies import (
     SMALL_LOG,
     UNITS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import InvalidValue
+from commitlog_store import StoreReader
+from commitlog_store.errors import InvalidValue
 from tests.store.shapes.numbered_bodies import SMALL_LOG, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import LogNotFound
+from commitlog_store import StoreReader
+from commitlog_store.errors import LogNotFound
 from tests.store.shapes.numbered_bodies import bounds, log_files, made_bodies, numbered, read
 from tests.support.store_builder import StoreBuilder
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog_store import StoreReader
+from commitlog_store.errors import InvalidValue, QueueNotFound, TopicNotFound
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from tests.store.shapes.numbered_bodies import body, made_bodies, numbered, read
 from tests.support.store_builder import StoreBuilder
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import FileChanged, InvalidValue, OffsetOutOfRange
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
+from commitlog_store import StoreReader
+from commitlog_store.errors import FileChanged, InvalidValue, OffsetOutOfRange
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
 from tests.store.shapes.numbered_bodies import body, bounds, log_files, made_bodies, numbered, queue_files, read
 from tests.support.store_builder import StoreBuilder
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commitlog import MessageStore, StoreReader, export_store
-from commitlog.errors import InvalidValue
-from commitlog.timestamps import milliseconds_of
+from commitlog_store import MessageStore, StoreReader, export_store
+from commitlog_store.errors import InvalidValue
+from commitlog_store.timestamps import milliseconds_of
 from tests.store.shapes.numbered_bodies import body, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing
-from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store import StoreReader
+from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
 __all__: list[str] = []

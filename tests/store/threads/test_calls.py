@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from commitlog.errors import NestedCall
-from commitlog.threads.calls import Calls
+from commitlog_store.errors import NestedCall
+from commitlog_store.threads.calls import Calls
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []

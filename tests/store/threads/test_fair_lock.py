@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from commitlog.threads.fair_lock import FairLock
+from commitlog_store.threads.fair_lock import FairLock
 
 __all__: list[str] = []
 

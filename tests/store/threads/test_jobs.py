@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from commitlog.threads.jobs import JobThread, JobThreadEnded
+from commitlog_store.threads.jobs import JobThread, JobThreadEnded
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from commitlog.threads.parallel import for_each
+from commitlog_store.threads.parallel import for_each
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []

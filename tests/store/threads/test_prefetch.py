@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from commitlog.threads.prefetch import prefetch
+from commitlog_store.threads.prefetch import prefetch
 
 __all__: list[str] = []
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from commitlog.threads.wakeup import Wakeup
+from commitlog_store.threads.wakeup import Wakeup
 
 __all__: list[str] = []
 

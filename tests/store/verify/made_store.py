@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.verify.store import Finding, verify_store
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.verify.store import Finding, verify_store
 
 __all__ = ["CONFIG", "checks", "damage", "files", "flip", "make_store", "message_place", "only", "queue_file"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.index_file import HEADER_SIZE, decode_header
-from commitlog.index.writer import IndexWriter
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.index_file import HEADER_SIZE, decode_header
+from commitlog_store.index.writer import IndexWriter
+from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import (
     CONFIG,
     damage,

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commitlog import Message, MessageStore, Verdict, assess_store, repair_store, salvage_store
-from commitlog.errors import CommitLogError
-from commitlog.files.store_paths import StorePaths
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
-from commitlog.format.record import MAGIC_V1
-from commitlog.recovery import forecast
-from commitlog.verify.findings import Finding
-from commitlog.verify.next_steps import is_of_the_log
-from commitlog.verify.store import verification_report
+from commitlog_store import Message, MessageStore, Verdict, assess_store, repair_store, salvage_store
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog_store.format.record import MAGIC_V1
+from commitlog_store.recovery import forecast
+from commitlog_store.verify.findings import Finding
+from commitlog_store.verify.next_steps import is_of_the_log
+from commitlog_store.verify.store import verification_report
 from tests.store.cli.commands import shell
 from tests.store.damage.test_permission import run_with_file_modes
 from tests.store.verify.made_store import damage, files, flip, make_store, message_place, queue_file
@@ -264,7 +264,7 @@ def test_a_file_that_may_not_be_read(path: Path) -> None:
         one.chmod(0o755 if one.is_dir() else 0o644)
     second.chmod(0o000)
     program = f"""
-        from commitlog import assess_store, MessageStore
+        from commitlog_store import assess_store, MessageStore
         for deep in (False, True):
             found = assess_store({str(path)!r}, deep=deep)
             denied = [one.path for one in found.findings if one.check == "access.read"]
@@ -290,7 +290,7 @@ def test_another_part_that_may_not_be_read_is_named(path: Path, closed: str) -> 
     (path / closed).chmod(0o000)
     said = run_with_file_modes(
         f"""
-        from commitlog import assess_store, MessageStore
+        from commitlog_store import assess_store, MessageStore
         for deep in (False, True):
             found = assess_store({str(path)!r}, deep=deep)
             print(found.verdict.name, any({closed!r} in one.message + one.path for one in found.findings), found.lost)
@@ -315,7 +315,7 @@ def test_a_file_that_recovery_may_not_write_keeps_the_store_from_opening(path: P
     denied.chmod(0o444)
     said = run_with_file_modes(
         f"""
-        from commitlog import assess_store, MessageStore
+        from commitlog_store import assess_store, MessageStore
         found = assess_store({str(path)!r})
         print(found.verdict.value, found.opening.refusal)
         print(found.next_steps, [one.path for one in found.findings if one.check == "opening.refused"])

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from commitlog import Verdict, assess_store
-from commitlog.files import disk
+from commitlog_store import Verdict, assess_store
+from commitlog_store.files import disk
 from tests.store.verify.made_store import files, make_store
 from tests.store.verify.test_assessment import newest_file
 

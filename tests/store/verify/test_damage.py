@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.index_file import HEADER_SIZE, SLOT_SIZE, decode_header, entry_offset
-from commitlog.verify.findings import FINDINGS_PER_FILE
-from commitlog.verify.store import verify_store
+from commitlog_store.format.checkpoint import Checkpoint, encode_checkpoint
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.index_file import HEADER_SIZE, SLOT_SIZE, decode_header, entry_offset
+from commitlog_store.verify.findings import FINDINGS_PER_FILE
+from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import (
     CONFIG,
     checks,
@@ -92,7 +92,7 @@ def test_a_damaged_last_record_is_reported(path: Path) -> None:
 
 
 def _last(path: Path, queue: int) -> int:
-    from commitlog import StoreReader
+    from commitlog_store import StoreReader
 
     with StoreReader.open(path) as reader:
         return reader.queue_info("orders", queue).max_offset - 1

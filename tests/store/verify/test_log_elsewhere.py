@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, Verdict, assess_store, repair_store, store_metadata
-from commitlog.errors import LogLost, LogNotFound, LogShort, NotAStore
-from commitlog.verify.assessment import Assessment
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, MessageStoreConfig, Verdict, assess_store, repair_store, store_metadata
+from commitlog_store.errors import LogLost, LogNotFound, LogShort, NotAStore
+from commitlog_store.verify.assessment import Assessment
+from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import damage, flip, make_store, message_place
 
 __all__: list[str] = []

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
-from commitlog.errors import NotAStore
-from commitlog.files import disk
-from commitlog.verify.store import verify_store
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.errors import NotAStore
+from commitlog_store.files import disk
+from commitlog_store.verify.store import verify_store
 from tests.store.cli.commands import script
 from tests.store.owner.owned_store import open_store, put_ok
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog import Message, MessageStore, StoreReader
-from commitlog.columnar.dispatch import dispatch_requests, index_entries
-from commitlog.columnar.scan import scan_records
-from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.index_file import entry_offset
-from commitlog.index.file_writer import IndexFileWriter
-from commitlog.verify.findings import FINDINGS_PER_FILE
-from commitlog.verify.store import verify_store
+from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
+from commitlog_store.columnar.scan import scan_records
+from commitlog_store.format.checkpoint import Checkpoint, encode_checkpoint
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.index_file import entry_offset
+from commitlog_store.index.file_writer import IndexFileWriter
+from commitlog_store.verify.findings import FINDINGS_PER_FILE
+from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import CONFIG, checks, damage, files, flip, only
 
 __all__: list[str] = []

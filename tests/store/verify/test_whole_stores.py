@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
-from commitlog.columnar.scan import scan_records
-from commitlog.errors import NotAStore, StoreNotFound
-from commitlog.format.checkpoint import Checkpoint
-from commitlog.verify import log as verification_log
-from commitlog.verify.findings import Findings
-from commitlog.verify.log import LogCheck
-from commitlog.verify.store import verification_report, verify_store
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.columnar.scan import scan_records
+from commitlog_store.errors import NotAStore, StoreNotFound
+from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.verify import log as verification_log
+from commitlog_store.verify.findings import Findings
+from commitlog_store.verify.log import LogCheck
+from commitlog_store.verify.store import verification_report, verify_store
 from tests.store.verify.made_store import CONFIG, files, make_store
 from tests.support import golden
 from tests.support.store_builder import StoreBuilder

@@ -1,0 +1,10 @@
+"""``python -m commitlog_store``: the same as the command ``commitlog``."""
+
+from __future__ import annotations
+
+from commitlog_store.cli import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    main()

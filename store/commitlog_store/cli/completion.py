@@ -1,0 +1,113 @@
+"""Completion in the shell: what the store on the command line has, and the values that an option takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from zoneinfo import available_timezones
+
+import typer
+
+from commitlog_store.columnar.columns import ALL_COLUMNS
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files.disk import with_home
+from commitlog_store.groups.positions import committed_offsets
+from commitlog_store.reader import StoreReader
+
+__all__ = [
+    "complete_application",
+    "complete_columns",
+    "complete_group",
+    "complete_half_message",
+    "complete_queue",
+    "complete_topic",
+    "complete_zone",
+    "one_of",
+]
+
+
+def _given(ctx: typer.Context, name: str) -> list[str]:
+    """What the line has for an argument or an option so far.
+
+    While the value of an option is typed, the line is no whole command: its arguments are left unnamed then.
+    """
+    if value := ctx.params.get(name):
+        return [value] if isinstance(value, str) else list(value)
+    arguments = [one for one in ctx.command.params if one.param_type_name == "argument"]
+    for place, one in enumerate(arguments):
+        if one.name == name:
+            return ctx.args[place:] if one.nargs == -1 else ctx.args[place : place + 1]
+    return []
+
+
+def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]]) -> list[str]:
+    """What the store on the command line has; nothing if it cannot be read. Says nothing: a line is being typed."""
+    path = _given(ctx, "path")
+    if not path:
+        return []
+    logging.disable()
+    try:
+        commit_log = _given(ctx, "commit_log")
+        with StoreReader.open(
+            with_home(path[0]), store_path_commit_log=commit_log[0] if commit_log else None
+        ) as reader:
+            return sorted(names(reader))
+    except (CommitLogError, OSError):
+        return []
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """The topics of the store."""
+    return [topic for topic in _in_store(ctx, StoreReader.topics) if topic.startswith(incomplete)]
+
+
+def complete_group(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """The consumer groups that have positions in the store."""
+    found = _in_store(ctx, lambda reader: committed_offsets(reader).groups())
+    return [group for group in found if group.startswith(incomplete)]
+
+
+def complete_queue(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """The ids of the queues of the topics on the command line."""
+    topics = _given(ctx, "topics") or _given(ctx, "topic")
+
+    def ids(reader: StoreReader) -> Iterable[str]:
+        known = set(reader.topics())
+        return {f"{one}" for topic in topics if topic in known for one in reader.queue_ids(topic)}
+
+    return sorted((one for one in _in_store(ctx, ids) if one.startswith(incomplete)), key=int)
+
+
+def complete_application(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """The applications and queries that have committed batches."""
+    found = _in_store(ctx, lambda reader: [one.batch.app_id for one in reader.batches()])
+    return [one for one in found if one.startswith(incomplete)]
+
+
+def complete_half_message(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """The handles of the half messages that are pending."""
+    found = _in_store(ctx, lambda reader: [str(one.handle) for one in reader.pending_half_messages()])
+    return [one for one in found if one.startswith(incomplete)]
+
+
+def complete_columns(incomplete: str) -> Iterable[str]:
+    """The columns of messages, the last name of a list with commas."""
+    head, comma, last = incomplete.rpartition(",")
+    given = head.split(",")
+    return [f"{head}{comma}{name}" for name in ALL_COLUMNS if name.startswith(last) and name not in given]
+
+
+def complete_zone(incomplete: str) -> Iterable[str]:
+    """The time zones that the system knows."""
+    return [zone for zone in ("UTC", "local", *sorted(available_timezones())) if zone.startswith(incomplete)]
+
+
+def one_of(*values: str) -> Callable[[str], Iterable[str]]:
+    """A completion of these values."""
+
+    def complete(incomplete: str) -> Iterable[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return complete

@@ -1,0 +1,113 @@
+"""Questions before a command changes a store: what it will do, which consumer groups have not read that yet, and y/N.
+
+``clean``, ``topics rm``, ``groups reset``, ``promote`` and ``dlq redrive`` show first what they will do. On a terminal
+they ask; elsewhere they change nothing without ``--yes``, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from commitlog_store.cli.render import printable_text, say
+from commitlog_store.groups.positions import GroupPosition
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import is_system_group
+from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.reader import StoreReader
+
+__all__ = ["DryRun", "Unread", "Yes", "confirmed", "print_unread", "unread_before", "unread_in", "unread_rows"]
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Do it without asking. Without a terminal, nothing is done otherwise.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is given.")]
+
+_OTHERS = "Spark checkpoints, exports and programs that keep positions of their own are not known to the store"
+_NOTHING = "Nothing is changed without --yes."
+
+
+class Unread(NamedTuple):
+    """Messages of a topic that a consumer group has not read; how many is None where its lag is not known."""
+
+    group: str
+    topic: str
+    messages: int | None
+
+
+def confirmed(question: str, *, yes: bool, dry_run: bool, for_program: bool = False) -> bool:
+    """Whether to continue; False with ``dry_run``. Exits with 1 where the answer is no, or there is no terminal.
+
+    ``for_program``: the output is for a program, so no question is asked.
+    """
+    if dry_run or yes:
+        return not dry_run
+    sys.stdout.flush()
+    if for_program or not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        say(_NOTHING)
+        raise typer.Exit(1)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    say("Nothing is changed.")
+    raise typer.Exit(1)
+
+
+def unread_in(reader: StoreReader, topics: Collection[str]) -> list[Unread]:
+    """What consumer groups have not read of these topics, by their positions."""
+    return _counted((row, row.lag) for row in reader.groups() if row.topic in topics)
+
+
+def unread_before(reader: StoreReader, log_start: int) -> list[Unread]:
+    """What consumer groups have not read of the messages before a physical offset, by their positions."""
+    rows = reader.groups()
+    with contextlib.closing(CommitLog(reader.paths.commit_log)) as log:
+        log.refresh()
+        catalog = QueueCatalog(reader.path, log)
+
+        def lost(row: GroupPosition) -> int | None:
+            if not row.lag:
+                return row.lag
+            low, high = catalog.bounds(row.topic, row.queue_id)
+            first = catalog.queue(row.topic, row.queue_id).first_offset_from(log_start, low, high)
+            return max(first - max(row.committed_offset or 0, low), 0)
+
+        return _counted((row, lost(row)) for row in rows)
+
+
+def _counted(rows: Iterable[tuple[GroupPosition, int | None]]) -> list[Unread]:
+    counts: dict[tuple[str, str], int | None] = {}
+    for row, messages in rows:
+        if messages != 0 and not is_system_group(row.group):
+            counted = counts.get((row.group, row.topic), 0)
+            counts[row.group, row.topic] = None if messages is None or counted is None else counted + messages
+    return [Unread(*key, messages) for key, messages in sorted(counts.items())]
+
+
+def print_unread(found: Iterable[Unread], *, hint: str = "") -> None:
+    """Print a line for each group that has not read everything, and what is not known; ``hint`` says what to do."""
+    by_group: dict[str, list[Unread]] = defaultdict(list)
+    for one in found:
+        by_group[one.group].append(one)
+    for group, topics in by_group.items():
+        listed = ", ".join(f"{one.topic} {one.messages}" for one in topics if one.messages is not None)
+        total = sum(one.messages or 0 for one in topics)
+        messages = "1 message" if total == 1 else f"{total} messages"
+        if listed:
+            print(printable_text(f"Group {group} has not read {messages} of them: {listed}."))
+        unknown = ", ".join(one.topic for one in topics if one.messages is None)
+        if unknown:
+            print(printable_text(f"How many of them are unread is not known for group {group}: {unknown}."))
+    if not by_group:
+        print("No consumer group has unread messages among them.")
+    print(f"{_OTHERS}{hint}.")
+
+
+def unread_rows(found: Iterable[Unread]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [one._asdict() for one in found]

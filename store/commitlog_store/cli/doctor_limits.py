@@ -1,0 +1,132 @@
+"""Limits of ``commitlog doctor``: lag of consumer groups, full disks, overdue delayed messages."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import typer
+
+from commitlog_store.cli.values import parse_seconds
+from commitlog_store.columnar.columns import nearest_name
+from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.files.limits import fullest_disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
+from commitlog_store.reader import StoreReader
+
+__all__ = ["LIMITS", "Limits", "Measured", "complete_limit", "measure", "parse_limits"]
+
+# The greatest value that is not too much, by name.
+Limits = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A value that has a limit. ``value`` is None where it cannot be found, and ``what`` says why, or what it is."""
+
+    name: str
+    value: float | None
+    what: str
+    warn: float | None = None
+    critical: float | None = None
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether the value is above its critical limit."""
+        return self.value is not None and self.critical is not None and self.value > self.critical
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the value is above one of its limits, or unknown."""
+        return self.value is None or self.is_critical or (self.warn is not None and self.value > self.warn)
+
+
+def _lag(paths: StorePaths) -> tuple[float | None, str]:
+    """The lag of the group that is furthest behind, in messages. None if the lag of any group is not known."""
+    with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
+        rows = reader.groups()
+    unknown = sorted({one.group for one in rows if one.lag is None})
+    if unknown:
+        return None, f"lag is not known for {', '.join(unknown)}: 'groups lag' says why"
+    lags: Counter[str] = Counter()
+    for one in rows:
+        lags[one.group] += one.lag or 0
+    if not lags:
+        return 0, "no consumer group has a position"
+    group, lag = lags.most_common(1)[0]
+    return lag, f"group {group} is {lag} messages behind"
+
+
+def _disk(paths: StorePaths) -> tuple[float, str]:
+    """The used share of the fullest of the store's disks, 0 to 1."""
+    found = fullest_disk([*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root])
+    return found.used, f"{found.used:.0%} of the disk of {found.path} is used"
+
+
+def _overdue(paths: StorePaths) -> tuple[float, str]:
+    """For how many seconds the oldest overdue delayed message has been due."""
+    now_ms = int(time.time() * 1000)
+    with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
+        late_ms, level = max(((one.overdue_ms(now_ms), one.level) for one in reader.delay_levels()), default=(0, 0))
+    if not late_ms:
+        return 0, "no delayed message is overdue"
+    return late_ms / 1000, f"a message of delay level {level} has been due for {late_ms / 1000:.0f} s"
+
+
+LIMITS: dict[str, Callable[[StorePaths], tuple[float | None, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+
+
+def complete_limit(incomplete: str) -> Iterator[str]:
+    """The names of limits, for the shell's completion."""
+    done, comma, last = incomplete.rpartition(",")
+    yield from (f"{done}{comma}{name}=" for name in LIMITS if name.startswith(last))
+
+
+def parse_limits(texts: Iterable[str]) -> Limits:
+    """Limits as ``lag=100000,disk=0.85,overdue=60s``. ``InvalidValue``."""
+    found: Limits = {}
+    for part in (part.strip() for text in texts for part in text.split(",") if part.strip()):
+        name, equals, value = part.partition("=")
+        if name not in LIMITS or not equals:
+            near = nearest_name(name, LIMITS)
+            hint = f" Did you mean {near!r}?" if near and near != name else ""
+            raise InvalidValue(
+                f"{part!r} is not a limit: give lag=MESSAGES, disk=SHARE (0.85 or 85%) or overdue=TIME (60s, 5m), with "
+                f"commas between.{hint}"
+            )
+        found[name] = _value(name, value)
+    return found
+
+
+def _value(name: str, text: str) -> float:
+    if name == "lag" and text.isascii() and text.isdigit():
+        return int(text)
+    if name == "overdue":
+        with contextlib.suppress(typer.BadParameter):
+            return parse_seconds(text)
+    if name == "disk" and re.fullmatch(r"[0-9]+(\.[0-9]+)?%?", text):
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        if 0 <= share <= 1:
+            return share
+    wanted = {"lag": "a number of messages", "disk": "a share, 0.85 or 85%", "overdue": "a time such as 60s, 5m, 1h30m"}
+    raise InvalidValue(f"{name}={text}: expected {wanted[name]}.")
+
+
+def measure(paths: StorePaths, warn: Limits, critical: Limits) -> list[Measured]:
+    """Find the values of all that have a limit, and no others: some take a look at every queue."""
+    measured: list[Measured] = []
+    for name, find in LIMITS.items():
+        if name in warn or name in critical:
+            try:
+                value, what = find(paths)
+            except (CommitLogError, OSError) as error:
+                value, what = None, f"{name} is not known: {error}"
+            measured.append(
+                Measured(name=name, value=value, what=what, warn=warn.get(name), critical=critical.get(name))
+            )
+    return measured

@@ -1,0 +1,295 @@
+"""``commitlog groups``: lists consumer groups and their lag, and sets positions of a group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from itertools import groupby
+from typing import cast
+
+import typer
+
+from commitlog_store.cli.confirm import Unread, print_unread
+from commitlog_store.cli.durations import duration_text
+from commitlog_store.cli.fitted_table import Column, print_fitted
+from commitlog_store.cli.open_reader import OnDamage
+from commitlog_store.cli.options import OutputFormat
+from commitlog_store.cli.render import printable_text, terminal_width
+from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.times import parse_time
+from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.groups.commit import owned_config, set_positions
+from commitlog_store.groups.positions import GroupPosition, committed_offsets
+from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
+from commitlog_store.reader import QueueInfo, StoreReader
+
+__all__ = ["Target", "print_groups", "print_lag", "print_moves", "print_skips", "reset_group"]
+
+_GROUP_COLUMNS = (
+    "group", "isSystem", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages",
+    "deadLetters",
+)  # fmt: skip
+_LAG_COLUMNS = (
+    "group", "topic", "queueId", "committedOffset", "minOffset", "maxOffset", "lag", "lost", "lagMs",
+    "oldestWaitingTimestamp", "lastConsumedTimestamp", "retryMessages", "deadLetters", "error",
+)  # fmt: skip
+_MOVE_COLUMNS = ("group", "topic", "queueId", "from", "to", "minOffset", "maxOffset")
+_LARGEST_OFFSET_DIGITS = 18
+
+_Row = dict[str, object]
+
+
+def print_groups(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
+    """Print a row for each group."""
+    rows = [_summary(name, list(rows), zone) for name, rows in _by_group(positions)]
+    if form is not OutputFormat.TABLE:
+        print_rows(_GROUP_COLUMNS, iter(rows), form)
+        return
+    columns = [
+        Column(heading="group", cells=_cells(rows, "group"), right=False, is_name=True),
+        Column(heading="topics", cells=_cells(rows, "topics"), rank=2),
+        Column(heading="queues", cells=_cells(rows, "queues"), rank=2),
+        *_what_waits(rows),
+        Column(heading="retries", cells=_cells(rows, "retryMessages"), rank=1),
+        Column(heading="dead", cells=_cells(rows, "deadLetters"), rank=1),
+    ]
+    print_fitted(columns, full=full)
+
+
+def print_lag(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
+    """Print a row for each queue of each group, and on a terminal what is wrong with positions below it."""
+    rows = [_row(one, zone) for one in positions]
+    if form is not OutputFormat.TABLE:
+        print_rows(_LAG_COLUMNS, iter(rows), form)
+        return
+    wrong = [row for row in rows if row["error"]]
+    one_group = len({row["group"] for row in rows}) == 1
+    columns = [
+        Column(heading="group", cells=_cells(rows, "group"), right=False, is_name=True, rank=8 if one_group else 0),
+        Column(heading="topic", cells=_cells(rows, "topic"), right=False, is_name=True),
+        Column(heading="queue", cells=_cells(rows, "queueId")),
+        Column(heading="position", cells=_cells(rows, "committedOffset"), rank=2),
+        Column(heading="first", cells=_cells(rows, "minOffset"), rank=5),
+        Column(heading="end", cells=_cells(rows, "maxOffset"), rank=3),
+        *_what_waits(rows),
+        Column(heading="last consumed", cells=_cells(rows, "lastConsumedTimestamp"), rank=7),
+        Column(heading="retries", cells=_cells(rows, "retryMessages"), rank=6),
+        Column(heading="dead", cells=_cells(rows, "deadLetters"), rank=6),
+    ]
+    on_terminal = not full and terminal_width() is not None
+    if wrong and not on_terminal:
+        columns.append(Column(heading="error", cells=_cells(rows, "error"), right=False))
+    print_fitted(columns, full=full)
+    for row in wrong if on_terminal else []:
+        print(printable_text(f"{row['group']} in {row['topic']}/{row['queueId']}: {row['error']}"))
+
+
+def _what_waits(rows: Sequence[_Row]) -> list[Column]:
+    """How far behind groups are, in messages and time."""
+    behind = [None if row["lagMs"] is None else duration_text(cast("int", row["lagMs"])) for row in rows]
+    return [
+        Column(heading="lag", cells=_cells(rows, "lag")),
+        Column(heading="behind", cells=behind),
+        Column(heading="lost", cells=_cells(rows, "lost"), rank=0 if any(row["lost"] for row in rows) else 4),
+        Column(heading="waiting since", cells=_cells(rows, "oldestWaitingTimestamp"), rank=6),
+    ]
+
+
+def _cells(rows: Sequence[_Row], name: str) -> list[object]:
+    return [row[name] for row in rows]
+
+
+def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
+    """Print the positions of a reset, old and new."""
+    rows: list[_Row] = [
+        dict(
+            zip(
+                _MOVE_COLUMNS,
+                (one.group, one.topic, one.queue_id, one.before, one.after, one.min_offset, one.max_offset),
+                strict=True,
+            )
+        )
+        for one in moves
+    ]
+    if form is not OutputFormat.TABLE:
+        print_rows(_MOVE_COLUMNS, iter(rows), form)
+        return
+    columns = [
+        Column(heading="group", cells=_cells(rows, "group"), right=False, is_name=True, rank=2),
+        Column(heading="topic", cells=_cells(rows, "topic"), right=False, is_name=True),
+        Column(heading="queue", cells=_cells(rows, "queueId")),
+        Column(heading="from", cells=_cells(rows, "from")),
+        Column(heading="to", cells=_cells(rows, "to")),
+        Column(heading="first", cells=_cells(rows, "minOffset"), rank=1),
+        Column(heading="end", cells=_cells(rows, "maxOffset"), rank=1),
+    ]
+    print_fitted(columns)
+
+
+def print_skips(moves: Sequence[Move]) -> None:
+    """Print what the group has not read and would never read, and what it would read again."""
+    counts: Counter[str] = Counter()
+    again: Counter[str] = Counter()
+    for one in moves:
+        before = max(one.before or 0, one.min_offset)
+        counts[one.topic] += max(one.after - before, 0)
+        again[one.topic] += max(min(before, one.max_offset) - one.after, 0)
+    if total := again.total():
+        print(f"Group {moves[0].group} gets {total} messages again: {_by_topic(again)}.")
+    print_unread([Unread(moves[0].group, topic, count) for topic, count in sorted(counts.items()) if count])
+
+
+def _by_topic(counts: Counter[str]) -> str:
+    return ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()) if count)
+
+
+def _by_group(positions: Iterable[GroupPosition]) -> list[tuple[str, list[GroupPosition]]]:
+    ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.queue_id))
+    return [(name, list(rows)) for name, rows in groupby(ordered, key=lambda one: one.group)]
+
+
+def _summary(name: str, rows: Sequence[GroupPosition], zone: tzinfo) -> _Row:
+    waiting = [one.oldest_waiting_timestamp for one in rows if one.oldest_waiting_timestamp is not None]
+    values = (
+        name,
+        is_system_group(name),
+        len({one.topic for one in rows}),
+        len(rows),
+        None if any(one.lag is None for one in rows) else sum(one.lag or 0 for one in rows),
+        sum(one.lost or 0 for one in rows),
+        max((one.lag_ms for one in rows if one.lag_ms is not None), default=None),
+        _time(min(waiting, default=None), zone),
+        rows[0].retry_messages,
+        rows[0].dead_letters,
+    )
+    return dict(zip(_GROUP_COLUMNS, values, strict=True))
+
+
+def _row(one: GroupPosition, zone: tzinfo) -> _Row:
+    values = (
+        one.group, one.topic, one.queue_id, one.committed_offset, one.min_offset, one.max_offset, one.lag, one.lost,
+        one.lag_ms, _time(one.oldest_waiting_timestamp, zone), _time(one.last_consumed_timestamp, zone),
+        one.retry_messages, one.dead_letters, one.error or None,
+    )  # fmt: skip
+    return dict(zip(_LAG_COLUMNS, values, strict=True))
+
+
+def _time(milliseconds: int | None, zone: tzinfo) -> str | None:
+    if milliseconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, zone).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)  # a time that no calendar has
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a group is moved: to the first message or the end, to a time, or to a queue offset."""
+
+    end: str = ""
+    timestamp_ms: int | None = None
+    offset: int = 0
+
+    @classmethod
+    def parse(cls, text: str, topic: str | None, zone: tzinfo) -> Target:
+        """``earliest``, ``latest``, a queue offset (for one topic), or a time. ``BadParameter``."""
+        if text in ("earliest", "latest"):
+            return cls(end=text)
+        if text.isascii() and text.isdigit():
+            if topic is None:
+                raise typer.BadParameter("A queue offset is one of a topic; give --topic.", param_hint="--to")
+            if len(text) > _LARGEST_OFFSET_DIGITS:
+                raise typer.BadParameter(f"{text} is beyond all queue offsets.", param_hint="--to")
+            return cls(offset=int(text))
+        return cls(timestamp_ms=parse_time(text, zone))
+
+    def in_queue(self, reader: StoreReader, topic: str, queue_id: int) -> tuple[int, int, int]:
+        """The queue offset, and the queue's bounds."""
+
+        def look() -> tuple[int, QueueInfo]:
+            info = reader.queue_info(topic, queue_id)
+            if self.end:
+                return info.min_offset if self.end == "earliest" else info.max_offset, info
+            if self.timestamp_ms is None:
+                return self.offset, info
+            return reader.offset_by_time(topic, queue_id, self.timestamp_ms, bounds=info), info
+
+        found, info = reader.consistently(look, one_moment=False)
+        return min(max(found, info.min_offset), info.max_offset), info.min_offset, info.max_offset
+
+
+@dataclass(frozen=True)
+class Move:
+    """One queue of a reset. ``before`` is None without a position."""
+
+    group: str
+    topic: str
+    queue_id: int
+    before: int | None
+    after: int
+    min_offset: int
+    max_offset: int
+
+
+def reset_group(
+    path: str,
+    group: str,
+    topic: str | None,
+    queue_id: int | None,
+    target: Target,
+    lock_timeout_s: float | None,
+    on_damage: OnDamage = OnDamage.RAISE,
+    commit_log: str | None = None,
+) -> list[Move]:
+    """The new positions of a group; with ``lock_timeout_s`` they are set, too, by an owner.
+
+    ``InvalidValue`` if there is none; the errors of ``owned_config``, ``StoreReader`` and ``ConsumerOffsets.flush``.
+    """
+    validate_group(group)
+    if lock_timeout_s is None:
+        return _moves(path, group, topic, queue_id, target, on_damage, commit_log)
+    with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
+        moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
+        set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
+        return moves
+
+
+def _moves(
+    path: str,
+    group: str,
+    topic: str | None,
+    queue_id: int | None,
+    target: Target,
+    on_damage: OnDamage,
+    commit_log: str | None,
+) -> list[Move]:
+    with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=on_damage.value) as reader:
+        offsets = committed_offsets(reader)
+        own = (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group)
+        known = [name for name in offsets.topics(group) if name not in own]
+        moves = []
+        for name in known if topic is None else [topic]:
+            before = offsets.get(group, name)
+            moves += [
+                Move(group, name, one, before.get(one), *target.in_queue(reader, name, one))
+                for one in _queue_ids(reader, name, required=topic is not None)
+                if queue_id in (None, one)
+            ]
+    if not moves:
+        raise InvalidValue(
+            f"Group {group!r} has no position in a queue of {path} that exists; to set the first ones, name a topic "
+            f"with --topic. It has positions in: {', '.join(map(repr, offsets.topics(group))) or 'no topic'}."
+        )
+    return moves
+
+
+def _queue_ids(reader: StoreReader, topic: str, *, required: bool) -> list[int]:
+    try:
+        return reader.queue_ids(topic)
+    except CommitLogError:
+        if required:
+            raise
+        return []  # a deleted topic, in which the group still has a position

@@ -1,0 +1,215 @@
+"""Commands that look at a whole store: ``info``, ``offset-at``, ``stats`` and ``verify``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commitlog_store.cli import render, summary
+from commitlog_store.cli.offset_at import OFFSET_COLUMNS, offsets_at
+from commitlog_store.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
+from commitlog_store.cli.options import (
+    LOOK,
+    AllOption,
+    AsJson,
+    CommitLogDir,
+    FullOption,
+    OptionalTopics,
+    Output,
+    OutputFormat,
+    StorePath,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
+from commitlog_store.cli.render import say
+from commitlog_store.cli.row_output import print_hidden, print_rows
+from commitlog_store.cli.times import TIME_HELP, Clock, parse_time, parse_zone
+from commitlog_store.cli.values import chosen_topics
+from commitlog_store.errors import StoreOpenError, UnsupportedStore
+from commitlog_store.paths import is_system_topic
+from commitlog_store.reader import StoreReader
+
+__all__ = ["info", "offset_at", "register", "stats", "verify"]
+
+
+FINDING_COLUMNS = ("severity", "check", "path", "offset", "topic", "queueId", "queueOffset", "message")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog info /data/store", "commitlog info /data/store --queues --tz local", "commitlog info . -o csv"
+        ),
+    )(info)
+    app.command(
+        "offset-at",
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog offset-at /data/store 2h", "commitlog offset-at /data/store 2026-11-21T09:30:00 orders --json"
+        ),
+    )(offset_at)
+    app.command(
+        rich_help_panel=LOOK, epilog=examples("commitlog stats /data/store", "commitlog stats . 'orders*' --json")
+    )(stats)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog verify /data/store",
+            "commitlog verify /data/store --topics",
+            "commitlog verify /data/store --json > report.json",
+        ),
+    )(verify)
+
+
+def info(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
+    show_all: AllOption = False,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
+    ] = False,
+    tz: ZoneOption = "UTC",
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Topics, queues, offsets and times of a store, and with --sizes the bytes of each queue.
+
+    The verdict is that of 'doctor', which says more. -o csv has a line for each queue. Exit code 1 for another verdict
+    than OK, and when a part of the store cannot be read.
+    """
+    from commitlog_store.cli.doctor import headline
+    from commitlog_store.cli.info_output import print_queues_csv, print_summary
+    from commitlog_store.verify.assessment import Verdict
+
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
+        found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
+        shown = found if show_all else found.without_system_topics()
+        is_wrong = bool(found.all_problems) or found.verdict not in (None, Verdict.OK)
+        with render.verdict_output(is_wrong):
+            if form is OutputFormat.JSON:
+                print(render.json_text(shown.to_json()))
+            elif form is OutputFormat.CSV:
+                print_queues_csv(shown)
+            else:
+                print_summary(shown, clock, with_queues=queues, with_sizes=sizes)
+                print_hidden(len(found.by_topic()) - len(shown.by_topic()), "topic")
+            for problem in found.all_problems:
+                say(problem)
+            if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
+                say(f"{headline(found.assessment)} More: commitlog doctor {found.assessment.paths.for_shell}")
+    if is_wrong:
+        raise typer.Exit(1)
+
+
+def offset_at(
+    path: StorePath,
+    when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
+    commit_log: CommitLogDir = None,
+    topics: OptionalTopics = None,
+    tz: ZoneOption = "UTC",
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print for each queue the offset of the first message stored at or after a time, and when that was.
+
+    A queue whose messages are all older has its end. Found by bisection: few messages are read.
+    """
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    timestamp = parse_time(when, clock.zone)
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
+        names, unreadable = _readable_topics(reader, topics)
+        print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
+        for problem in unreadable:
+            say(problem)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def stats(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    topics: OptionalTopics = None,
+    show_all: AllOption = False,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Messages stored a second within the last 10, 60 and 600 seconds, for each topic, by store times.
+
+    last put (idleMs in JSON and CSV) is how long ago the newest message was stored. Works beside a running broker or
+    owner. How long puts take is known to the owner alone (MessageStore.stats).
+    """
+    from commitlog_store.cli.stats import print_stats, topic_stats
+
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    with open_reader(path, False, OnDamage.RAISE, commit_log) as reader:
+        readable, unreadable = _readable_topics(reader, topics)
+        names = readable if topics or show_all else [topic for topic in readable if not is_system_topic(topic)]
+        print_stats(topic_stats(reader, names, clock), form, full=full)
+        if form is OutputFormat.TABLE:
+            print_hidden(len(readable) - len(names), "topic")
+        for problem in unreadable:
+            say(problem)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def verify(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Also what was found of each topic; with -o csv this in place of findings.")
+    ] = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every record, unit and index entry against each other. Reads everything, changes nothing.
+
+    When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
+    queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
+    """
+    from commitlog_store.cli.owner_config import owner_config
+    from commitlog_store.cli.progress import progress_bar
+    from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
+    from commitlog_store.verify.assessment import Verdict, assess_store
+
+    form = chosen_output(output, as_json)
+    try:
+        with progress_bar("verifying") as progress:
+            found = assess_store(path, deep=True, config=owner_config(path, None, commit_log), progress=progress)
+    except StoreOpenError as error:
+        say(error)
+        raise typer.Exit(2) from error
+    with render.ends_wrong(found.verdict is not Verdict.OK):
+        if form is not OutputFormat.CSV:
+            print_report(found, as_json=form is OutputFormat.JSON, with_topics=topics)
+        elif topics:
+            print_rows(TOPIC_COLUMNS, topic_rows(found), form)
+        else:
+            print_rows(FINDING_COLUMNS, map(summary.camel_members, found.findings), form)
+
+
+def _readable_topics(reader: StoreReader, wanted: list[str] | None) -> tuple[list[str], list[UnsupportedStore]]:
+    """The topics that are named, or all that can be read, and why the others cannot."""
+    if wanted:
+        return chosen_topics(reader, wanted), []
+    found, unreadable = [], []
+    for topic in reader.topics():
+        try:
+            reader.queue_ids(topic)
+        except UnsupportedStore as error:
+            unreadable.append(error)
+        else:
+            found.append(topic)
+    return found, unreadable

@@ -1,0 +1,186 @@
+"""Arguments and options that several commands have, and the groups of commands in the help."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from commitlog_store.cli.completion import complete_columns, complete_queue, complete_topic, complete_zone
+from commitlog_store.cli.times import TIME_HELP
+from commitlog_store.cli.values import parse_commit_log, parse_size
+
+__all__ = [
+    "CLEAN",
+    "CONTEXT",
+    "DUMP",
+    "GROUPS",
+    "LOOK",
+    "MIRROR",
+    "REPAIR",
+    "TOPICS",
+    "TRANSACTIONS",
+    "WRITE",
+    "AllOption",
+    "AsJson",
+    "BrokerConf",
+    "ColumnsOption",
+    "CommitLogDir",
+    "CountOption",
+    "FilterOption",
+    "FullOption",
+    "GrepOption",
+    "KeyOption",
+    "LineFormat",
+    "LockTimeout",
+    "OptionalTopics",
+    "Output",
+    "OutputFormat",
+    "QueueOption",
+    "Since",
+    "SizeOption",
+    "StorePath",
+    "TagOption",
+    "Topics",
+    "Until",
+    "ZoneOption",
+    "chosen_output",
+    "examples",
+]
+
+# The groups of commands in the help.
+LOOK = "Look (read only)"
+DUMP = "Raw contents of files (read only)"
+WRITE = "Write"
+REPAIR = "Repair"
+TRANSACTIONS = "Transactions"
+GROUPS = "Consumer groups"
+TOPICS = "Topics"
+CLEAN = "Delete"
+MIRROR = "Mirror a live broker"
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+class OutputFormat(str, enum.Enum):
+    """The format of what is printed: a table or lines for people, JSON or CSV for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class LineFormat(str, enum.Enum):
+    """The format of a line: the text of a body, or a JSON object."""
+
+    LINES = "lines"
+    NDJSON = "ndjson"
+
+
+def chosen_output(output: OutputFormat | None, as_json: bool) -> OutputFormat:
+    """The format that ``-o`` and ``--json`` name. ``BadParameter`` when they differ."""
+    if as_json and output not in (None, OutputFormat.JSON):
+        raise typer.BadParameter("--json is the same as -o json; give one of them.", param_hint="--output")
+    return OutputFormat.JSON if as_json else output or OutputFormat.TABLE
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "Examples:\n" + "\n".join(f"  $ {command}" for command in commands)
+
+
+StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
+CommitLogDir = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-log",
+        parser=parse_commit_log,
+        metavar="DIR",
+        help="The directory of the log, if it is not in PATH: the broker's storePathCommitLog.",
+        show_default=False,
+    ),
+]
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", help="Topics, or shell patterns such as 'order*'.", autocompletion=complete_topic),
+]
+OptionalTopics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Topics or patterns; default: all.",
+        autocompletion=complete_topic,
+        show_default=False,
+    ),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Also RocketMQ's own, and the store's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json: one object per line.")]
+Output = Annotated[
+    OutputFormat | None,
+    typer.Option(
+        "--output", "-o", metavar="table|json|csv", help="A table or lines for people (default), JSON, or CSV."
+    ),
+]
+QueueOption = Annotated[
+    int | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        min=0,
+        metavar="QUEUE",
+        help="Only this queue; default: all, in log order.",
+        autocompletion=complete_queue,
+    ),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_HELP}.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")]
+ZoneOption = Annotated[
+    str,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        help="Time zone: UTC, local, +09:00, Europe/Berlin, ...",
+        autocompletion=complete_zone,
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAMES",
+        help="Only these columns, with commas between.",
+        autocompletion=complete_columns,
+    ),
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only with this tag, or 'A || B'; repeatable.")
+]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="Only with this key or unique key; repeatable.")
+]
+FilterOption = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="SQL92", help="Only if this condition on properties holds, as a broker has it."),
+]
+GrepOption = Annotated[str | None, typer.Option("--grep", metavar="REGEX", help="Only if the body matches.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to the terminal's width.")]
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        parser=parse_size,
+        metavar="SIZE",
+        help="Size of a file, such as 4M or 1GiB; for a new store only.",
+        show_default=False,
+    ),
+]
+CountOption = Annotated[
+    int | None, typer.Option(min=1, metavar="COUNT", help="Of index files created from now on.", show_default=False)
+]
+BrokerConf = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="Settings of the store: a broker's broker.conf.", show_default=False),
+]
+LockTimeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for another owner.")]

@@ -1,0 +1,59 @@
+"""Configuration with which a command opens a store as its owner."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import typer
+
+from commitlog_store.broker_properties import BrokerProperties
+from commitlog_store.cli.render import say
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import InvalidValue, ReadFailed, StoreOpenError
+from commitlog_store.index.service import has_index_files
+from commitlog_store.log.store_checkpoint import StoreCheckpoint
+from commitlog_store.log.store_directory import check_store_directory
+from commitlog_store.paths import CHECKPOINT, INDEX
+
+__all__ = ["broker_settings", "owner_config"]
+
+
+def owner_config(path: str, config_file: str | None = None, commit_log: str | None = None) -> MessageStoreConfig:
+    """The configuration: that of a broker's file, or the defaults.
+
+    A store without an index stays so, unless the file has messageIndexEnable: opening it with one would build it from
+    the whole log. Messages without keys make no index files; the checkpoint says that they were indexed.
+    ``BadParameter`` for a file that is not one of settings, ``StoreOpenError`` for a path that is not a store, where
+    opening would create one; ``StoreIOError``.
+    """
+    found = broker_settings(config_file, commit_log)
+    check_store_directory(path)
+    config = dataclasses.replace(found.config, schedule_enable=False)  # a command does what its name says
+    if "message_index_enable" in found.given:
+        return config
+    looked_at = StoreCheckpoint.load(os.path.join(path, CHECKPOINT)).values.index_msg_timestamp > 0
+    return dataclasses.replace(config, message_index_enable=looked_at or has_index_files(os.path.join(path, INDEX)))
+
+
+def broker_settings(config_file: str | None, commit_log: str | None = None) -> BrokerProperties:
+    """The settings of a broker's file; the keys that are not used are printed. ``BadParameter``.
+
+    ``commit_log``, the directory of the log, takes the place of the file's.
+    """
+    found = _read(config_file)
+    if commit_log is None:
+        return found
+    return dataclasses.replace(found, config=dataclasses.replace(found.config, store_path_commit_log=commit_log))
+
+
+def _read(config_file: str | None) -> BrokerProperties:
+    if config_file is None:
+        return BrokerProperties.parse("")
+    try:
+        found = BrokerProperties.read(config_file)
+    except (InvalidValue, ReadFailed, StoreOpenError) as error:
+        raise typer.BadParameter(str(error), param_hint="--config") from error
+    if found.unused:
+        say(f"{config_file}: not used by a store: {', '.join(found.unused)}.")
+    return found

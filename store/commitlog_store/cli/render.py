@@ -1,0 +1,116 @@
+"""Text on stdout that commands share: JSON, bodies, printable text. Without a terminal library, which takes long."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import typer
+
+from commitlog_store.cli.exit_codes import WRONG
+
+__all__ = [
+    "body_text",
+    "drop_output",
+    "ends_wrong",
+    "json_text",
+    "printable_text",
+    "say",
+    "stop_without_reader",
+    "terminal_width",
+    "verdict_output",
+]
+
+
+# Runs of characters beside the plain ones of ASCII: only these are looked at one by one.
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
+
+
+def drop_output() -> None:
+    """Discard the rest of stdout: at exit, Python would complain of a reader that has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def stop_without_reader() -> None:
+    """``BrokenPipeError`` when the reader of stdout has gone: a command that waits would not notice without writing."""
+    try:
+        stdout = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # not a file
+    poll = select.poll()
+    poll.register(stdout, 0)
+    if any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0)):
+        raise BrokenPipeError
+
+
+@contextlib.contextmanager
+def ends_wrong(is_wrong: bool) -> Iterator[None]:
+    """Print a verdict, and end with its exit code: also when the reader, as ``head``, goes before all is printed."""
+    with verdict_output(is_wrong):
+        yield
+    if is_wrong:
+        raise typer.Exit(WRONG)
+
+
+@contextlib.contextmanager
+def verdict_output(is_wrong: bool) -> Iterator[None]:
+    """Print a verdict; when it is that something is wrong, a reader that goes does not end the command."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not is_wrong:
+            raise
+        drop_output()
+
+
+def say(what: Exception | str) -> None:
+    """Print one sentence to stderr, after what stdout still holds."""
+    sys.stdout.flush()
+    print(f"commitlog: {what}", file=sys.stderr)
+
+
+def json_text(value: Any) -> str:
+    """One line of JSON for stdout, whose encoding may lack characters."""
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # half of a surrogate pair, of a file name that is not UTF-8
+        return json.dumps(value)
+    return text if text.isascii() or (sys.stdout.encoding or "").lower() == "utf-8" else json.dumps(value)
+
+
+def body_text(body: bytes | None) -> str:
+    """A body as printable text; one that is not UTF-8 in hexadecimal."""
+    if body is None:
+        return "-"
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return "hex:" + body.hex()
+    return printable_text(text)
+
+
+def printable_text(text: str) -> str:
+    """Text without control characters, which must not reach the terminal."""
+    return text if text.isprintable() else _NOT_PLAIN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    # A lone surrogate, of a file name that is not UTF-8, is not printable either.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in found[0])
+
+
+def terminal_width() -> int | None:
+    """The width of the terminal that stdout is; None when it is a file or another program."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    return Console().width

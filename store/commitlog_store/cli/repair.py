@@ -1,0 +1,205 @@
+"""``commitlog repair``: runs ``repair_store`` and prints its report."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from commitlog_store.cli.console import print_table, uncut_console
+from commitlog_store.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
+from commitlog_store.cli.options import OutputFormat
+from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.progress import progress_bar
+from commitlog_store.cli.render import json_text, printable_text
+from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.topic_table import topic_table
+from commitlog_store.errors import CorruptStoreError, DamagedLog, LogLost, LogNotFound, LogShort
+from commitlog_store.repair import LostMessages, RepairReport, drop_kept, repair_store
+from commitlog_store.verify.assessment import Assessment, Verdict
+
+__all__ = ["print_dropped", "print_repair", "repair"]
+
+_PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
+
+
+def repair(
+    path: str,
+    cut_at: int | None,
+    lock_timeout_s: float,
+    *,
+    accept_lost_log: bool,
+    rebuild: bool = False,
+    config_file: str | None = None,
+    commit_log: str | None = None,
+) -> RepairReport:
+    """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
+    with progress_bar("looking" if cut_at is None else "recovering") as progress:
+        return repair_store(
+            path,
+            cut_at=cut_at,
+            accept_lost_log=accept_lost_log,
+            rebuild=rebuild,
+            config=owner_config(path, config_file, commit_log),
+            lock_timeout_s=lock_timeout_s,
+            progress=progress,
+        )
+
+
+def print_repair(report: RepairReport, form: OutputFormat) -> None:
+    """Print the damage, and the messages that a cut removes: text for people, one object or a row each for programs."""
+    if form is OutputFormat.JSON:
+        print(json_text(_to_json(report)))
+        return
+    if form is OutputFormat.CSV:
+        print_rows(LOST_COLUMNS, lost_to_json(report.lost), form)
+        return
+    path = printable_text(report.path)
+    if report.kept is not None:
+        _say(f"The log ends at physical offset {report.cut_at} now, and the store opens.")
+        _say(f"{_count(report)} removed, kept in {printable_text(report.kept.path)}:")
+        _print_lost(report.lost)
+        return
+    if report.opened:
+        _say(f"{path} opens now.")
+        if report.rebuilt:
+            _say("Its queues and index were built again from the log.")
+        if report.damage is not None:
+            _say(f"It continues with what is left of its log. What opening said before: {report.damage}")
+        return
+    if report.damage is not None:
+        _say(f"{path} does not open:", style="bold")
+        _say(printable_text(str(report.damage)))
+    elif report.lost:
+        _say(f"{path} opens, and opening it cuts its log at physical offset {report.cut_at}:", style="bold")
+        _say(printable_text(f"{report.reason} At that place: {report.fault}."))
+    else:
+        _print_that_it_opens(report)
+        return
+    if report.lost:
+        _print_what_a_cut_takes(report)
+    _print_known_loss(report)
+    _print_commands(report)
+
+
+def _print_that_it_opens(report: RepairReport) -> None:
+    """Say that opening cuts nothing off; and that nothing is lost only if every record was read."""
+    path, found = printable_text(report.path), report.assessment
+    reason = report.reason[0].lower() + report.reason[1:]
+    if found.verdict is Verdict.DAMAGED:
+        _say(f"{path} opens, and {'messages are lost' if found.lost else 'its log is damaged'}: {reason}", style="bold")
+        _print_known_loss(report)
+        _print_commands(report)
+    elif report.loses_nothing:
+        _say(f"{path} opens, and nothing is lost: {reason}")
+    else:
+        _say(f"{path} opens: {reason}")
+        errors = [one for one in found.findings if one.severity == "error"]
+        for finding in errors:
+            _say(printable_text(finding.message), style="red")
+        _say("No loss is known. Opening does not read all records; this does:")
+        _say(f"  commitlog doctor --deep {report.assessment.paths.for_shell}")
+    if found.opening.unwritable is not None:
+        _say(f"This user cannot open it, without permission to write {printable_text(found.opening.unwritable)}.")
+
+
+def _print_known_loss(report: RepairReport) -> None:
+    """The lost messages that are known without reading all records: the same number as of every command."""
+    found = report.assessment
+    if found.lost:
+        _print_lost_topics(found)
+    for finding in found.findings:
+        if finding.severity == "error" and finding.check.startswith(("files.", "access.", "log.")):
+            _say(printable_text(finding.message))
+    if not found.lost and found.verdict is Verdict.DAMAGED:
+        _say("How many messages are lost is not known; this counts them:")
+        _say(f"  commitlog doctor --deep {report.assessment.paths.for_shell}")
+
+
+def _print_lost_topics(found: Assessment) -> None:
+    unreadable = f", {found.unreadable} of them unreadable" if found.unreadable else ""
+    _say(f"At least {found.lost} message{'' if found.lost == 1 else 's'} lost{unreadable}:")
+    print_table(topic_table(found.topics, ("lost", "unreadable") if found.unreadable else ("lost",)))
+
+
+def _print_what_a_cut_takes(report: RepairReport) -> None:
+    if report.uncommitted:
+        _say(f"It takes a part of {report.uncommitted}, which was never committed: its writer writes it again.")
+    else:
+        _say(f"Besides what stands there, a cut removes {_count(report)} that begin there or after it and are whole:")
+    _print_lost(report.lost)
+
+
+def _print_commands(report: RepairReport) -> None:
+    paths = report.assessment.paths
+    store = paths.for_shell
+    if isinstance(report.damage, LogLost | LogNotFound):
+        _say("Mount its disk, or restore the files from a copy. For a log in another directory, name that:")
+        _say(f"  commitlog repair {shlex.quote(paths.root)} --commit-log DIR")
+    if isinstance(report.damage, LogShort | LogLost):
+        _say("Restore the files if a copy of them exists. To continue with what is left:")
+        _say(f"  commitlog repair {store} --accept-lost-log")
+        return
+    is_damaged = isinstance(report.damage, CorruptStoreError) or report.assessment.verdict is Verdict.DAMAGED
+    if report.cut_at is None and not is_damaged:
+        return
+    _say("Restore the file if a copy of it exists. To save every whole message into another store:")
+    _say(f"  commitlog salvage {shlex.quote(paths.elsewhere or paths.root)} --to DIRECTORY")
+    if report.cut_at is None:
+        return
+    _say("To end the log there (what is cut off is kept):")
+    _say(f"  commitlog repair {store} --cut-at {report.cut_at}")
+
+
+def print_dropped(path: str, form: OutputFormat) -> None:
+    """Remove the kept pieces of a store, and print them."""
+    dropped = drop_kept(path)
+    if form is OutputFormat.JSON:
+        print(json_text({"path": path, "dropped": [kept_to_json(piece) for piece in dropped]}))
+        return
+    if form is OutputFormat.CSV:
+        print_rows(_PIECE_COLUMNS, map(kept_to_json, dropped), form)
+        return
+    if not dropped:
+        _say(f"{printable_text(path)} has no kept pieces.")
+    for piece in dropped:
+        _say(f"{printable_text(piece.path)} removed: {piece.messages} messages, {decimal(piece.size)}")
+
+
+def _say(text: str, style: str = "") -> None:
+    uncut_console().print(Text(text, style=style))
+
+
+def _count(report: RepairReport) -> str:
+    return f"{report.messages} message{'' if report.messages == 1 else 's'} ({decimal(report.size)})"
+
+
+def _print_lost(lost: list[LostMessages]) -> None:
+    table = Table("topic", "queue", "from offset", "to offset", "messages", box=None, pad_edge=False)
+    for one in lost:
+        first, last = (str(one.start), str(one.stop - 1)) if one.start < one.stop else ("-", "-")
+        table.add_row(Text(printable_text(one.topic)), str(one.queue_id), first, last, str(one.messages))
+    print_table(table)
+
+
+def _to_json(report: RepairReport) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "verdict": report.assessment.verdict.value,
+        "lostMessages": report.assessment.lost,
+        "unreadableMessages": report.assessment.unreadable,
+        "opens": report.damage is None or report.opened,
+        "reason": report.reason,
+        "fault": report.fault or None,
+        "damage": None if report.damage is None else str(report.damage),
+        "cutAt": report.cut_at,
+        "cutBy": None if report.cut_at is None else "repair" if isinstance(report.damage, DamagedLog) else "opening",
+        "bytes": report.size,
+        "messages": report.messages,
+        "uncommitted": report.uncommitted or None,
+        "keptIn": None if report.kept is None else report.kept.path,
+        "lost": lost_to_json(report.lost),
+    }

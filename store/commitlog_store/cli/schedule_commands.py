@@ -1,0 +1,88 @@
+"""Command about delayed messages: ``schedule ls``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import typer
+
+from commitlog_store.cli.durations import duration_text
+from commitlog_store.cli.options import (
+    LOOK,
+    AsJson,
+    CommitLogDir,
+    Output,
+    OutputFormat,
+    StorePath,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
+from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.times import Clock, parse_zone
+from commitlog_store.reader import StoreReader
+from commitlog_store.schedule.levels import DelayLevel
+
+__all__ = ["register", "schedule_list"]
+
+_COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "overdueMs", "oldest", "position", "minOffset", "maxOffset")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``schedule`` and its command."""
+    schedule = typer.Typer(help="Delayed messages.")
+    schedule.callback()(_schedule)
+    schedule.command("ls", epilog=examples("commitlog schedule ls /data/store", "commitlog schedule ls . --json"))(
+        schedule_list
+    )
+    app.add_typer(schedule, name="schedule", rich_help_panel=LOOK)
+
+
+def _schedule() -> None:
+    """Delayed messages, which wait for their time of delivery."""
+
+
+def schedule_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
+
+    nextDue is the first message's time of delivery, and oldest its store time. A line below the table names each level
+    whose first message was due more than 15 seconds ago (overdueMs): it is not being delivered. position is the queue
+    offset, in SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
+    """
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+        levels = reader.delay_levels()
+    now_ms = time.time_ns() // 1_000_000
+    is_table = form is OutputFormat.TABLE
+    columns = [name for name in _COLUMNS if not (is_table and name == "overdueMs")]
+    print_rows(columns, _rows(levels, now_ms, clock, form), form)
+    for level in levels if is_table else []:
+        if late := level.overdue_ms(now_ms):
+            print(f"Level {level.level} is overdue by {duration_text(late)}.")
+
+
+def _rows(levels: Iterable[DelayLevel], now_ms: int, clock: Clock, form: OutputFormat) -> Iterator[dict[str, Any]]:
+    for level in levels:
+        times = {"nextDue": level.next_due, "oldest": level.oldest}
+        if form is OutputFormat.TABLE:
+            shown: dict[str, Any] = {name: None if at is None else clock.short(at) for name, at in times.items()}
+        else:
+            shown = {name: None if at is None else clock.iso(at) for name, at in times.items()}
+        yield {
+            "level": level.level,
+            "delaySeconds": None if level.delay is None else level.delay // 1000,
+            "waiting": level.waiting,
+            **shown,
+            "overdueMs": None if level.waiting and level.next_due is None else level.overdue_ms(now_ms),
+            "position": level.position,
+            "minOffset": level.min_offset,
+            "maxOffset": level.max_offset,
+        }

@@ -1,0 +1,247 @@
+"""Summary of a store for ``commitlog info``: figures of the store and of each queue."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
+
+from commitlog_store.cli.kept_output import kept_to_json
+from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.values import READ_THE_LOG
+from commitlog_store.errors import CommitLogError, CorruptConfig, OffsetOutOfRange
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.metadata import all_bounds
+from commitlog_store.paths import is_system_topic
+from commitlog_store.reader import QueueInfo, StoreReader
+from commitlog_store.recovery.kept import KeptPiece, kept_pieces
+from commitlog_store.schedule.broker_marks import broker_mark, has_timer_wheel
+from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
+
+__all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSummary:
+    """One queue. Times are store times in milliseconds.
+
+    ``messages`` counts queue offsets. ``size`` is the bytes of its records in the log, None if they were not summed.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    size: int | None
+    first_store_timestamp: int | None
+    last_store_timestamp: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSummary:
+    """A store and its queues. Offsets and sizes in bytes.
+
+    ``delayed_waiting`` is how many delayed messages wait, ``delayed_overdue_ms`` how long ago the first one was due.
+    ``delayed_left_to`` is what shows that a broker delivers them; None where ``MessageStore`` does. ``timer_wheel``: a
+    broker keeps messages of its timer there. ``assessment`` is the quick one; None for queues that were derived from
+    the log.
+    """
+
+    path: str
+    aborted: bool
+    min_physical_offset: int
+    max_physical_offset: int
+    commit_log_files: int
+    disk_size: int
+    index_files: int
+    indexed_keys: int
+    checkpoint: dict[str, int] | None
+    queues: list[QueueSummary]
+    delayed_waiting: int
+    delayed_overdue_ms: int
+    delayed_left_to: str | None
+    timer_wheel: bool
+    kept: list[KeptPiece]
+    problems: list[str]
+    assessment: Assessment | None
+
+    @property
+    def all_problems(self) -> list[str]:
+        """What is wrong with the store and with single queues."""
+        return self.problems + [queue.error for queue in self.queues if queue.error]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The assessment's verdict, and at least a warning where a part cannot be read; None without an assessment."""
+        if self.assessment is None:
+            return None
+        verdict = self.assessment.verdict
+        return Verdict.WARNING if verdict is Verdict.OK and self.all_problems else verdict
+
+    def by_topic(self) -> dict[str, list[QueueSummary]]:
+        grouped: dict[str, list[QueueSummary]] = defaultdict(list)
+        for queue in self.queues:
+            grouped[queue.topic].append(queue)
+        return dict(grouped)
+
+    def without_system_topics(self) -> StoreSummary:
+        """The same without the queues of topics that are RocketMQ's or the store's own."""
+        return replace(self, queues=[queue for queue in self.queues if not is_system_topic(queue.topic)])
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields with names in camel case, as those of the columns."""
+        plain = camel_members(self, without="queues")
+        found = plain.pop("assessment")
+        plain["verdict"] = None if self.verdict is None else self.verdict.value
+        plain["lost"] = None if found is None else found.lost
+        plain["unreadable"] = None if found is None else found.unreadable
+        plain["kept"] = [kept_to_json(piece) for piece in self.kept]
+        plain["topics"] = [
+            {
+                "topic": topic,
+                "system": is_system_topic(topic),
+                "queues": [camel_members(queue, without="topic") for queue in queues],
+            }
+            for topic, queues in self.by_topic().items()
+        ]
+        return plain
+
+
+def camel_members(record: object, *, without: str = "") -> dict[str, Any]:
+    """The fields of a dataclass under their JSON names."""
+    return {_camel(name): value for name, value in vars(record).items() if name != without}
+
+
+@cache
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) -> StoreSummary:
+    """Look at the bounds of every queue, all at one moment. Read errors are listed in ``problems``; the rest is still
+    shown.
+
+    ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on the
+    number of messages. ``assessed``: with the store's assessment.
+    """
+
+    def look() -> StoreSummary:
+        found = reader.consistently(lambda: _summarize(reader))
+        return replace(found, queues=[_with_size(reader, one) for one in found.queues]) if with_sizes else found
+
+    summary = reader.consistently(look, one_moment=False)
+    if not assessed:
+        return summary
+    config = owner_config(reader.path, commit_log=reader.paths.elsewhere)
+    return replace(summary, assessment=assess_store(reader.path, config=config))
+
+
+def _summarize(reader: StoreReader) -> StoreSummary:
+    bounds = all_bounds(reader)
+    problems = [str(error) for error in (*bounds.topic_errors.values(), *bounds.queue_errors.values())]
+    queues = [_queue(reader, info) for info in bounds.infos.values()]
+    low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
+    checkpoint = _or_problem(reader.checkpoint, problems)
+    index = _or_problem(reader.index_files, problems) or []
+    files, size = _disk_use(reader.paths)
+    if low < high and not queues and not problems:
+        problems.append(f"{reader.path} has a log of {high - low} bytes and no consume queues: {READ_THE_LOG}.")
+    waiting, overdue = _delayed(reader, problems)
+    return StoreSummary(
+        path=reader.path,
+        aborted=reader.aborted,
+        min_physical_offset=low,
+        max_physical_offset=high,
+        commit_log_files=files,
+        disk_size=size,
+        index_files=len(index),
+        indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
+        checkpoint=camel_members(checkpoint) if checkpoint else None,
+        queues=queues,
+        delayed_waiting=waiting,
+        delayed_overdue_ms=overdue,
+        delayed_left_to=broker_mark(reader.path),
+        timer_wheel=has_timer_wheel(reader.path),
+        kept=_or_problem(lambda: kept_pieces(reader.path), problems) or [],
+        problems=problems,
+        assessment=None,
+    )
+
+
+def _delayed(reader: StoreReader, problems: list[str]) -> tuple[int, int]:
+    """How many delayed messages wait, and for how long the first of them is overdue (ms)."""
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        levels = reader.delay_levels()
+        return sum(level.waiting for level in levels), max((one.overdue_ms(now_ms) for one in levels), default=0)
+    except CorruptConfig as error:
+        problems.append(str(error))
+    except CommitLogError:
+        pass  # reported with the queue itself
+    return 0, 0
+
+
+def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return get()
+    except CommitLogError as error:
+        problems.append(str(error))
+        return None
+
+
+def _queue(reader: StoreReader, info: QueueInfo) -> QueueSummary:
+    topic, queue_id, low, high = info.topic, info.queue_id, info.min_offset, info.max_offset
+    first = last = error = None
+    try:
+        if low < high:
+            first = reader.store_timestamp(topic, queue_id, low)
+            last = reader.store_timestamp(topic, queue_id, high - 1)
+    except CommitLogError as problem:
+        error = str(problem)
+    return QueueSummary(
+        topic=topic,
+        queue_id=queue_id,
+        min_offset=low,
+        max_offset=high,
+        messages=high - low,
+        size=None,
+        first_store_timestamp=first,
+        last_store_timestamp=last,
+        error=error,
+    )
+
+
+def _with_size(reader: StoreReader, queue: QueueSummary) -> QueueSummary:
+    """The queue with the bytes of its records. ``OffsetOutOfRange`` when retention has removed some of them."""
+    if queue.error is not None:
+        return queue
+    size = 0
+    try:
+        for units in reader.units(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset):
+            size += int(units["size"][units["size"] != FILLER_SIZE].sum(dtype="int64"))
+    except OffsetOutOfRange:
+        raise
+    except CommitLogError as problem:
+        return replace(queue, error=str(problem))
+    return replace(queue, size=size)
+
+
+def _disk_use(paths: StorePaths) -> tuple[int, int]:
+    """The number of CommitLog files, and the bytes all files of the store take on disk (holes not counted)."""
+    files = size = 0
+    for name, taken in (one for directory in paths.directories for one in disk.tree_files(directory)):
+        directory, last = os.path.split(name)
+        size += taken
+        files += directory == paths.commit_log and last.isdigit()
+    return files, size

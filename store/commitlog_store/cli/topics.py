@@ -1,0 +1,178 @@
+"""``commitlog topics``: lists topics with their settings, and lists a new one in ``config/topics.json``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from commitlog_store.cli.confirm import print_unread, unread_in
+from commitlog_store.cli.console import print_table
+from commitlog_store.cli.options import OutputFormat
+from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.render import printable_text
+from commitlog_store.cli.row_output import print_hidden, print_rows
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import StoreAccessDenied, StoreLocked, TopicInUse, TopicNotFound, UnsupportedStore
+from commitlog_store.format.message_rules import SCHEDULE_TOPIC
+from commitlog_store.format.properties import REAL_TOPIC
+from commitlog_store.groups.commit import owned_config
+from commitlog_store.metadata import store_metadata
+from commitlog_store.paths import is_system_topic
+from commitlog_store.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings, unused_topics
+from commitlog_store.reader import StoreReader
+from commitlog_store.recovery.forecast import forecast_open
+from commitlog_store.recovery.start import StartKind
+from commitlog_store.store import MessageStore
+
+__all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
+
+_COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
+
+
+def print_topics(path: str, commit_log: str | None, form: OutputFormat, *, show_all: bool) -> None:
+    """Print a row for each topic that is listed, or has queues; ``show_all``: also of RocketMQ's and the store's own.
+
+    ``CorruptConfig`` and the errors of a reader.
+    """
+    table = store_metadata(path, "topics", store_path_commit_log=commit_log)
+    present = {row["topic"]: row for row in table.to_pylist()}
+    listed = read_topic_settings(path)
+    known = sorted({*present, *listed})
+    topics = [topic for topic in known if show_all or not is_system_topic(topic)]
+    rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in topics]
+    if form is not OutputFormat.TABLE:
+        print_rows(_COLUMNS, iter(rows), form)
+        return
+    table = Table(box=None, pad_edge=False)
+    shown = [name for name in _COLUMNS if name != "isSystem" and (name != "error" or any(row[name] for row in rows))]
+    for name in shown:
+        table.add_column(name, justify="left" if name in ("topic", "error") else "right")
+    for row in rows:
+        table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in shown))
+    print_table(table)
+    print_hidden(len(known) - len(topics), "topic")
+
+
+def _row(topic: str, listed: TopicSettings | None, present: dict[str, object]) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "isSystem": is_system_topic(topic),
+        "perm": listed.perm if listed else None,
+        "writeQueueNums": listed.write_queue_nums if listed else None,
+        "readQueueNums": listed.read_queue_nums if listed else None,
+        "queues": present.get("queues"),
+        "messages": present.get("messages"),
+        "error": present.get("error"),
+    }
+
+
+def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_timeout_s: float) -> str:
+    """List the topic. Returns a sentence about it. ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``."""
+    default = MessageStoreConfig().default_topic_queue_nums
+    with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
+        known = read_topic_settings(owned).get(topic)
+        TopicConfig(owned, default, lambda _: -1).create_topic(topic, queues, perm=perm)
+        now = read_topic_settings(owned)[topic]
+    state = "was listed already" if known else "is listed now"
+    changed = f", perm {known.perm} is {now.perm} now" if known and known.perm != now.perm else f", perm {now.perm}"
+    return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."
+
+
+def topics_to_delete(
+    path: str,
+    commit_log: str | None,
+    named: Sequence[str],
+    retain: Sequence[str],
+    *,
+    expired: bool,
+    unused: bool,
+    with_messages: bool,
+) -> list[str]:
+    """Print a line for each topic that would be deleted, with its messages and the consumer groups that have not
+    read them.
+
+    Returns these topics. Takes no lock. ``TopicNotFound``; ``TopicInUse`` for a topic that is only deleted with its
+    messages.
+    """
+    rebuilds = _is_rebuilt(path, commit_log)
+    with StoreReader.open(path, store_path_commit_log=commit_log, from_log=rebuilds, on_damage="skip") as reader:
+        delayed = _delayed_to(reader)
+        wanted = unused_topics(path, reader.topics(), retain) if unused else named or reader.topics()
+        counts = {topic: _messages_in(reader, topic, delayed) for topic in wanted}
+        if expired:
+            unneeded = (topic for topic, count in counts.items() if count == delayed[topic] == 0)
+            counts = {topic: 0 for topic in unneeded if not is_system_topic(topic)}
+        in_use = [topic for topic, count in counts.items() if count or delayed[topic]]
+        if in_use and not (with_messages or unused):
+            raise TopicInUse(
+                f"Topic {in_use[0]!r} is not deleted, since it has messages in the log, or delayed ones wait for their "
+                "delivery to it: give --with-messages to delete these too."
+            )
+        print("It would delete:" if counts else "No topic to delete.")
+        for topic, count in counts.items():
+            waiting = f", {delayed[topic]} delayed ones that wait" if delayed[topic] else ""
+            messages = f"{count} messages" if count >= 0 else "messages that cannot be read"
+            print(printable_text(f"{topic}: {messages}{waiting}"))
+        if in_use:
+            print_unread(unread_in(reader, in_use))
+        if unreadable := sum(one.messages for one in reader.skipped):
+            print(f"{unreadable} delayed messages that wait cannot be read: they may go to one of these topics.")
+    return list(counts)
+
+
+def _is_rebuilt(path: str, commit_log: str | None) -> bool:
+    """Whether opening builds the queues from the log: only the log says what would be deleted then."""
+    try:
+        forecast = forecast_open(path, owner_config(path, commit_log=commit_log), scan=False)
+    except (StoreAccessDenied, StoreLocked):
+        return False
+    return forecast.start.kind is StartKind.REBUILD
+
+
+def _messages_in(reader: StoreReader, topic: str, delayed: Container[str]) -> int:
+    """The messages of a topic; 0 for one that has no queue, and is listed or has delayed messages. -1: unreadable."""
+    try:
+        return sum(one.max_offset - one.min_offset for one in reader.queues(topic))
+    except UnsupportedStore:
+        return -1
+    except TopicNotFound:
+        if topic in delayed or topic in read_topic_settings(reader.path):
+            return 0
+        raise
+
+
+def _delayed_to(reader: StoreReader) -> Counter[str]:
+    """How many delayed messages wait, by the topic that they go to."""
+    found: Counter[str] = Counter()
+    for level in reader.delay_levels():
+        if level.waiting:
+            start, stop = max(level.position, level.min_offset), level.max_offset
+            for batch in reader.read(SCHEDULE_TOPIC, level.level - 1, start, stop, columns=["properties"]):
+                found.update(dict(row).get(REAL_TOPIC, "") for row in batch.column("properties").to_pylist())
+    return found
+
+
+def delete_topics(
+    path: str,
+    commit_log: str | None,
+    named: Sequence[str],
+    retain: Sequence[str],
+    lock_timeout_s: float,
+    *,
+    expired: bool,
+    unused: bool,
+    with_messages: bool,
+) -> Iterator[str]:
+    """Delete topics; gives each when it is deleted. The errors of opening, and of ``delete_topic``."""
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+        chosen = named
+        if expired:
+            chosen = store.expired_topics()
+        elif unused:
+            chosen = store.clean_unused_topics(retain, dry_run=True)
+        for topic in chosen:
+            store.delete_topic(topic, with_messages=with_messages or unused)
+            yield topic

@@ -1,0 +1,138 @@
+"""Parsers of option values: sizes with suffixes, lists of columns, patterns of topics."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fnmatch import fnmatchcase
+
+import typer
+
+from commitlog_store.columnar.columns import column_type, nearest_name
+from commitlog_store.errors import FilterError, InvalidValue, TopicNotFound
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.paths import checked_commit_log
+from commitlog_store.reader import StoreReader
+
+__all__ = [
+    "READ_THE_LOG",
+    "chosen_topics",
+    "is_pattern",
+    "parse_columns",
+    "parse_commit_log",
+    "parse_filter",
+    "parse_hours",
+    "parse_seconds",
+    "parse_size",
+]
+
+# What to do about queues that are missing, in the middle of a sentence.
+READ_THE_LOG = "read them from the log alone with --from-log"
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_DURATION = re.compile(r"(?:[0-9]{1,12}[smhdw])+")
+_PART = re.compile(r"([0-9]+)([smhdw])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes: a number, or one with a suffix as in coreutils, K, M, G, T and KiB... for 1024, KB... for 1000.
+
+    ``BadParameter`` for another text, and for a size that is not a whole number of bytes of at least 1.
+    """
+    found = _SIZE.fullmatch(str(text).strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a size: give bytes, or a number with K, M, G, KiB, MB, ...")
+    unit = 1000 if (found[3] or "").upper() == "B" else 1024
+    factor = unit ** _POWERS[found[2].upper()] if found[2] else 1
+    size = Decimal(found[1]) * factor
+    if size != int(size) or size < 1:
+        raise typer.BadParameter(f"{text!r} is not a whole number of bytes of at least 1.")
+    return int(size)
+
+
+def parse_hours(text: str | float) -> float:
+    """Hours: of a number with s, m, h, d or w, such as 72h or 1d12h. ``BadParameter``."""
+    return text if isinstance(text, float) else parse_seconds(text) / 3600
+
+
+def parse_seconds(text: str) -> int:
+    """Seconds: of a number with s, m, h, d or w, such as 60s or 1h30m. ``BadParameter``."""
+    lower = text.strip().lower()
+    if not _DURATION.fullmatch(lower):
+        raise typer.BadParameter(f"{text!r} is not a length of time: give 30m, 72h, 7d, ...")
+    return sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(lower))
+
+
+def parse_columns(text: str) -> list[str]:
+    """The names of a list with commas. ``BadParameter`` for a column that does not exist."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        for name in names:
+            column_type(name)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="--columns") from None
+    if not names:
+        raise typer.BadParameter("Name at least one column.", param_hint="--columns")
+    return list(dict.fromkeys(names))
+
+
+def parse_filter(*, tag: Sequence[str] | None, where: str | None, key: Sequence[str] | None = None) -> MessageFilter:
+    """The filter of ``--tag``, ``--key`` and ``--filter``: any of the tags, any of the keys. ``BadParameter``."""
+    try:
+        return MessageFilter.parse(tags=" || ".join(tag) if tag else None, filter=where, keys=key or None)
+    except FilterError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it is a shell pattern, not the name of a topic."""
+    return _PATTERN.search(text) is not None
+
+
+def chosen_topics(reader: StoreReader, wanted: Sequence[str]) -> list[str]:
+    """The topics of a store that are named, or match a shell pattern, in the order given and each once.
+
+    ``TopicNotFound`` for a name or a pattern without a topic, with the topic that is spelled most alike.
+    """
+    known = reader.topics()
+    chosen: dict[str, None] = {}
+    for one in wanted:
+        if not is_pattern(one):
+            chosen[one] = None
+            if one not in known:
+                _explain(reader, one, known)
+        elif matching := [topic for topic in known if fnmatchcase(topic, one)]:
+            chosen.update(dict.fromkeys(matching))
+        else:
+            raise TopicNotFound(f"No topic of {reader.path} matches {one!r}. {_list_of(known)}")
+    return list(chosen)
+
+
+def _explain(reader: StoreReader, topic: str, known: Iterable[str]) -> None:
+    try:
+        reader.queue_ids(topic)
+    except TopicNotFound as error:
+        near = nearest_name(topic, known)
+        hint = f"Did you mean {near!r}?" if near else _list_of(known)
+        raise TopicNotFound(f"{error} {hint}") from None
+
+
+def _list_of(topics: Iterable[str], most: int = 10) -> str:
+    listed = list(topics)
+    if not listed:
+        return f"The store has no consume queues at all; if its log holds messages, {READ_THE_LOG}."
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return f"It has {', '.join(listed[:most])}{more}."
+
+
+def parse_commit_log(text: str) -> str:
+    """The directory of a log, as an absolute path. ``BadParameter``."""
+    try:
+        return os.path.abspath(checked_commit_log(text))
+    except InvalidValue as error:
+        raise typer.BadParameter(f"{error.expected}, not {text!r}.") from error

@@ -1,0 +1,136 @@
+"""Frame records: the header of a batch in the log, which proves that the batch is whole.
+
+A frame record is an ordinary message of the topic ``rmq_sys_commitlog_batch``, queue 0; the batch's records follow
+right after it, with blank fillers where files end. Its body, big-endian::
+
+    0          4          8             16            24          28            36            44      46
+    +----------+----------+-------------+-------------+-----------+-------------+-------------+-------+- - - - - - -+
+    | MAGIC    | FORMAT   | LENGTH      | ROWS        | CHECKSUM  | VERSION     | PREVIOUS    | APP   | application,|
+    | "PYCB"   | 1        |             |             |           |             | (-1 none)   | SIZE  | fingerprint |
+    +----------+----------+-------------+-------------+-----------+-------------+-------------+-------+- - - - - - -+
+
+LENGTH is the number of bytes from the frame record's end to the end of the batch's last record, fillers included; ROWS
+how many records those are. CHECKSUM is the CRC-32 of these records, fillers left out, with their three late fields
+(QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP) zero. VERSION is the application's, and PREVIOUS the physical offset of
+its frame record before this one.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from commitlog_store.batch_id import BatchId
+from commitlog_store.columnar.records import EncodedRecords, patch_late_fields
+from commitlog_store.columnar.scan import RecordScan
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.checksum import crc32
+from commitlog_store.format.record import HOST_FLAGS
+
+__all__ = [
+    "BatchFrame",
+    "decode_frame",
+    "encode_frame",
+    "join_checksums",
+    "staged_checksum",
+]
+
+_MAGIC = b"PYCB"
+_FORMAT = 1
+_FIELDS = struct.Struct(">4siqqIqqH")
+# The reflected polynomial of CRC-32, and the value that stands for x to the power of zero.
+_POLYNOMIAL = 0xEDB88320
+_ONE = 1 << 31
+
+
+@dataclass(frozen=True)
+class BatchFrame:
+    """The body of a frame record. ``length`` is in bytes; ``previous`` is a physical offset."""
+
+    batch: BatchId
+    length: int
+    rows: int
+    checksum: int
+    previous: int
+
+
+def encode_frame(frame: BatchFrame) -> bytes:
+    """The body of the frame record."""
+    app = frame.batch.app_id.encode()
+    head = _FIELDS.pack(
+        _MAGIC, _FORMAT, frame.length, frame.rows, frame.checksum, frame.batch.version, frame.previous, len(app)
+    )
+    return head + app + frame.batch.fingerprint.encode()
+
+
+def decode_frame(body: bytes) -> BatchFrame:
+    """A frame record's body. ``InvalidValue`` for other bytes."""
+    if len(body) < _FIELDS.size:
+        raise InvalidValue(f"a body of {len(body)} bytes, where that of a frame record has at least {_FIELDS.size}")
+    magic, version_of_format, length, rows, checksum, version, previous, app_size = _FIELDS.unpack_from(body)
+    names = body[_FIELDS.size :]
+    if magic != _MAGIC or version_of_format != _FORMAT:
+        raise InvalidValue(f"the body {body[:8].hex()}..., which is not a frame record's of format {_FORMAT}")
+    if length < 0 or rows < 0 or version < 0 or previous < -1 or app_size > len(names):
+        raise InvalidValue(f"a frame of {length} bytes and {rows} rows, version {version}, previous {previous}")
+    try:
+        batch = BatchId(names[:app_size].decode(), version, names[app_size:].decode())
+    except UnicodeDecodeError as error:
+        raise InvalidValue("an application id or a fingerprint that is not UTF-8") from error
+    return BatchFrame(batch, length, rows, checksum, previous)
+
+
+def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int | None = None) -> int:
+    """Continue the checksum of a frame over the records ``[first, stop)`` of a scan, as they were staged."""
+    stop = len(scan) if stop is None else stop
+    if first >= stop:
+        return checksum
+    begin, end = int(scan.positions[first]), int(scan.positions[stop - 1] + scan.sizes[stop - 1])
+    data = scan.data[begin:end].copy()
+    starts = scan.positions[first:stop] - begin
+    flags = scan.field("sys_flag")[first:stop] & HOST_FLAGS
+    for hosts in np.unique(flags).tolist():
+        own = starts[flags == hosts]
+        nothing = np.zeros(len(own), np.int64)
+        patch_late_fields(
+            EncodedRecords(data, np.append(own, len(data))),
+            host_flags=hosts,
+            queue_offsets=nothing,
+            physical_offsets=nothing,
+            store_timestamps=0,
+        )
+    return crc32(data.data, checksum)
+
+
+def join_checksums(first: int, second: int, second_size: int) -> int:
+    """The CRC-32 of two adjacent pieces, from the CRC-32 of each. ``second_size`` is in bytes.
+
+    The first one is multiplied by x to the power of eight times the size, modulo the polynomial.
+    """
+    return _multiply(_power(second_size), first) ^ second
+
+
+@lru_cache(maxsize=64)  # pieces of one batch are often of one size
+def _power(size: int) -> int:
+    """x to the power of eight times ``size``."""
+    power, factor = _ONE, 1 << 23  # which stands for x to the power of eight
+    while size:
+        if size & 1:
+            power = _multiply(factor, power)
+        factor = _multiply(factor, factor)
+        size >>= 1
+    return power
+
+
+def _multiply(one: int, other: int) -> int:
+    """The product of two polynomials modulo that of CRC-32; the highest bit stands for the lowest power."""
+    product = 0
+    while one:
+        if one & _ONE:
+            product ^= other
+        one = one << 1 & 0xFFFF_FFFF
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product

@@ -1,0 +1,166 @@
+"""Bodies of many records: checks their CRC and unpacks compressed ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog_store.columnar.locate import RecordBlock, RecordProblem
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format import compression, sys_flag
+from commitlog_store.format.checksum import crc32
+from commitlog_store.format.record import CRC_MASK, header_size
+
+__all__ = [
+    "BODY_ADVICE",
+    "BODY_FIELDS",
+    "MAX_DECOMPRESSED_SIZE",
+    "BodiesTooLarge",
+    "plain_bodies",
+    "plain_body",
+    "still_packed",
+    "verify_crc",
+]
+
+# The fields that the errors of ``verify_crc`` name, and what a caller can do about such a body.
+BODY_FIELDS = frozenset({"BODYCRC", "SYSFLAG"})
+BODY_ADVICE = (
+    "The body is not the one that was stored. on_damage='skip' (--on-damage skip) leaves the message out; "
+    "verify_crc=False (--no-verify-crc, in Spark verifyCrc=false) gives the body as it is."
+)
+
+# A broker takes at most maxMessageSize (4 MiB unless raised) before compression; the bound keeps a hostile body from
+# unpacking without end.
+MAX_DECOMPRESSED_SIZE = 256 << 20
+
+# Bytes of the bodies that are made into ``bytes`` together, to be checked; a mean size from which on none are.
+_PART_SIZE = 256 << 10
+_LONG_BODY = 3 << 10
+
+
+class BodiesTooLarge(Exception):
+    """Bodies unpack to more bytes than a batch may hold. Those of the first ``rows`` records fit, or ``rows`` is 1.
+
+    The log decodes fewer records then; this never leaves the package.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(f"only the bodies of the first {rows} records fit")
+        self.rows = rows
+
+
+def verify_crc(block: RecordBlock) -> None:
+    """Compare every body with its BODYCRC; ``RecordProblem`` for the first that differs.
+
+    Also for the first that is compressed although its SYSFLAG, which no CRC covers, has the type bits only.
+    """
+    computed = _crcs(block.stored_bodies)
+    stored = block.headers["body_crc"]
+    bad = (computed & CRC_MASK) != stored
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise RecordProblem(
+            "BODYCRC",
+            index=index,
+            within=block.where("body_crc", index),
+            expected=int(stored[index]),
+            found=int(computed[index]) & CRC_MASK,
+        )
+    _refuse_still_packed(block)
+
+
+def _crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+    """The CRC of each body. Only this step loops over the records: ``crc32`` takes one buffer a call.
+
+    Arrow makes ``bytes`` of small bodies faster than Python makes slices of a view; made part by part, they stay in the
+    processor's caches and take the memory of those before them. Long bodies are not copied.
+    """
+    count = len(bodies)
+    computed = np.empty(count, np.uint32)
+    size = bodies.nbytes
+    if count and size >= count * _LONG_BODY:
+        _, offset_buffer, data = bodies.buffers()
+        ends = np.frombuffer(offset_buffer, np.int32, count + 1, bodies.offset * 4).tolist()
+        slices = map(memoryview(data).__getitem__, map(slice, ends, ends[1:]))
+        computed[:] = np.fromiter(map(crc32, slices), np.uint32, count)
+        return computed
+    rows = max(_PART_SIZE * count // max(size, 1), 1)
+    for start in range(0, count, rows):
+        part = bodies.slice(start, rows).to_numpy(zero_copy_only=False)
+        computed[start : start + rows] = np.fromiter(map(crc32, part), np.uint32, len(part))
+    return computed
+
+
+def _refuse_still_packed(block: RecordBlock) -> None:
+    """``RecordProblem`` for the first body that is ``still_packed``."""
+    plain = (block.sys_flags & sys_flag.COMPRESSED_FLAG) == 0
+    typed = (block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK) != 0
+    for index in np.flatnonzero(plain & typed).tolist():
+        flags = int(block.sys_flags[index])
+        if still_packed(block.stored_bodies[index].as_py(), flags):
+            raise RecordProblem(
+                "SYSFLAG",
+                index=index,
+                within=block.where("sys_flag", index),
+                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is a whole compressed stream",
+                found=f"{flags:#x}",
+            )
+
+
+def still_packed(stored: bytes, flags: int) -> bool:
+    """Whether a body is a compressed stream of the type that the flag names, although the flag does not say so.
+
+    Brokers leave the type bits set when they unpack a body (see ``sys_flag``), so they alone are not damage. No CRC
+    covers SYSFLAG: this check shows that its compressed bit was lost. Bodies without type bits pass, since an
+    application may have packed such a body itself.
+    """
+    if flags & sys_flag.COMPRESSED_FLAG or not flags & sys_flag.COMPRESSION_TYPE_MASK:
+        return False
+    try:
+        compression.decompress(stored, sys_flag.compression_type(flags), MAX_DECOMPRESSED_SIZE)
+    except InvalidValue:
+        return False
+    return True
+
+
+def plain_body(stored: bytes, flags: int) -> bytes:
+    """The body as the application sent it, unpacked when the system flag says so.
+
+    ``InvalidValue`` for a stream that is broken, of unknown type, or larger than ``MAX_DECOMPRESSED_SIZE``.
+    """
+    if not flags & sys_flag.COMPRESSED_FLAG:
+        return stored
+    return compression.decompress(stored, sys_flag.compression_type(flags), MAX_DECOMPRESSED_SIZE)
+
+
+def plain_bodies(block: RecordBlock) -> pa.BinaryArray:
+    """The bodies, unpacked. ``BodiesTooLarge`` when they take more than the limit, unless the block has only one."""
+    bodies = block.stored_bodies
+    packed = (block.sys_flags & sys_flag.COMPRESSED_FLAG) != 0
+    if not packed.any():
+        return bodies
+    plain: list[bytes] = []
+    sizes = np.where(packed, 0, block.body_lengths)
+    taken = 0
+    for index in np.flatnonzero(packed).tolist():
+        flags = int(block.sys_flags[index])
+        try:
+            plain.append(plain_body(bodies[index].as_py(), flags))
+            sizes[index] = len(plain[-1])
+            taken += len(plain[-1])
+            if taken > block.body_limit:
+                break
+        except InvalidValue as error:
+            raise RecordProblem(
+                "BODY",
+                index=index,
+                within=header_size(flags),
+                expected=f"a compressed body as the system flag {flags:#x} says",
+                found=str(error),
+            ) from error
+    fitting = int(np.searchsorted(np.cumsum(sizes), block.body_limit, side="right"))
+    if fitting < len(sizes) > 1:
+        raise BodiesTooLarge(max(fitting, 1))
+    return pc.replace_with_mask(bodies, pa.array(packed), pa.array(plain, pa.binary()))

@@ -1,0 +1,260 @@
+"""Messages as callers give them, as an Arrow table: data frames, Arrow streams, lists of dicts or of ``Message``.
+
+=======================================  ===============================================================================
+given                                    taken as
+=======================================  ===============================================================================
+a pyarrow Table or RecordBatch           itself
+anything with ``__arrow_c_stream__``     all of its batches: data frames of polars and pandas (2.2), results of DuckDB
+a list of dicts                          a row for each; the keys are the columns of ``input.py``
+a list of ``Message``                    a row for each, with all of its fields
+=======================================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from operator import index
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog_store.columnar.input import ASSIGNED_COLUMNS, MESSAGE_COLUMNS, Rows, column_name
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.message_rules import shown, type_fault
+from commitlog_store.message import Message, MessageExtBrokerInner
+
+__all__ = ["ArrowStream", "MessageRows", "message_rows"]
+
+
+class ArrowStream(Protocol):
+    """Anything that gives its rows as a stream of Arrow batches."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+MessageRows: TypeAlias = "Rows | ArrowStream | Sequence[Mapping[str, Any]] | Sequence[Message]"
+
+# The columns that pandas adds for an index that is not the row's number.
+_PANDAS_INDEX = "__index_level_"
+_TYPES: dict[str, pa.DataType] = {
+    "body": pa.large_binary(),
+    "topic": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.list_(pa.string()),
+    "queueId": pa.int64(),
+    "shardingKey": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "flag": pa.int64(),
+    "bornTimestamp": pa.int64(),
+    "delayLevel": pa.int64(),
+}
+assert tuple(_TYPES) == MESSAGE_COLUMNS
+
+
+def message_rows(given: MessageRows) -> Rows:
+    """The rows as a table or record batch. ``InvalidValue`` for anything else than the module's docstring lists."""
+    if isinstance(given, pa.Table | pa.RecordBatch):
+        return _without_views(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return _without_views(_all_batches(given))
+    if isinstance(given, list | tuple):
+        return _table(given)
+    raise InvalidValue(
+        "Messages are an Arrow table, anything with __arrow_c_stream__ (a data frame of polars or pandas, a result of "
+        f"DuckDB), a list of dicts, or a list of Message: not {shown(given)}."
+    )
+
+
+def _all_batches(stream: ArrowStream) -> pa.Table:
+    try:
+        table = pa.RecordBatchReader.from_stream(stream).read_all()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidValue(
+            f"The {type(stream).__name__} cannot be read as a stream of Arrow batches: {error}"
+        ) from error
+    return table.drop_columns([name for name in table.schema.names if name.startswith(_PANDAS_INDEX)])
+
+
+def _without_views(rows: Rows) -> Rows:
+    """The rows with views (polars has them for texts) as plain texts and bytes, numbers without sign as others, and
+    lists of pairs as maps."""
+    schema = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
+    plain = rows if schema.types == rows.schema.types else rows.cast(schema)
+    for place, field in enumerate(schema):
+        if _is_pairs(field.type):
+            chunks = plain.column(place).chunks if isinstance(plain, pa.Table) else [plain.column(place)]
+            maps = [_map_of(chunk) for chunk in chunks]
+            kind = pa.map_(field.type.value_type.field(0).type, field.type.value_type.field(1).type)
+            column = pa.chunked_array(maps, kind) if isinstance(plain, pa.Table) else maps[0]
+            plain = plain.set_column(place, field.name, column)
+    return plain
+
+
+def _is_pairs(kind: pa.DataType) -> bool:
+    """A list of structs of ``key`` and ``value``: what polars makes of a map, and has instead of one."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    return [field.name for field in kind.value_type] == ["key", "value"]
+
+
+def _map_of(lists: pa.Array) -> pa.MapArray:
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)  # a null row has no entries
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    names, values = lists.flatten().flatten()
+    if names.null_count:
+        raise InvalidValue("A list of pairs stands for properties, and a 'key' in it is null: leave such pairs out.")
+    return pa.MapArray.from_arrays(offsets, names, values, mask=lists.is_null() if lists.null_count else None)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
+    if pa.types.is_unsigned_integer(kind) and kind.bit_width < 64:
+        return pa.int64()
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    return kind
+
+
+def _table(given: Sequence[object]) -> pa.Table:
+    columns: dict[str, list[Any]] = {}
+    for row, message in enumerate(given):
+        for name, value in _values(row, message).items():
+            column = columns.setdefault(name, [])
+            column.extend([None] * (row - len(column)))
+            column.append(value)
+    arrays = {}
+    # Rows without a topic get that of the call; a list without rows has all columns that it needs.
+    for name in ("body", *(name for name in columns if name != "body")):
+        values = columns.get(name, [])
+        values.extend([None] * (len(given) - len(values)))
+        arrays[name] = _array(name, values)
+    if not given:
+        arrays["topic"] = pa.array([], pa.string())
+    return pa.table(arrays)
+
+
+def _values(row: int, given: object) -> Mapping[str, Any]:
+    """The values of a row by their columns."""
+    if isinstance(given, Message) and not isinstance(given, MessageExtBrokerInner):
+        texts: tuple[object, ...] = given.body, given.keys, given.delay_level
+        # A dict may have texts (and a timedelta) there; a Message may not, in put_message either.
+        if any(isinstance(one, str | timedelta) for one in texts) and (fault := type_fault(given)):
+            raise InvalidValue(f"Row {row}: {fault}")
+        values = {
+            "body": given.body,
+            "topic": given.topic,
+            "tags": given.tags,
+            "keys": given.keys,
+            "queueId": given.queue_id,
+            "shardingKey": given.sharding_key,
+            "properties": given.properties,
+            "flag": given.flag,
+            "bornTimestamp": given.born_timestamp,
+            "delayLevel": given.delay_level,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+    if not isinstance(given, Mapping):
+        what = "a MessageExtBrokerInner, which put_message takes" if isinstance(given, Message) else shown(given)
+        raise InvalidValue(f"A row of a list of messages is a dict or a Message; row {row} is {what}.")
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in ASSIGNED_COLUMNS:
+            found[key] = None  # only its name counts: the rows were read
+            continue
+        if not isinstance(key, str):
+            raise InvalidValue(f"The keys of a dict are names of columns; row {row} has {shown(key)}.")
+        name = column_name(key)
+        if name in found:
+            raise InvalidValue(f"Row {row} has {name!r} twice, by two names that mean the same; keep one.")
+        found[name] = value
+    return found
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    if name in ASSIGNED_COLUMNS:
+        return pa.nulls(len(values))
+    convert, what = _CONVERSIONS[name]
+    converted = []
+    for row, value in enumerate(values):
+        try:
+            converted.append(None if value is None else convert(value))
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InvalidValue(f"The {name!r} of row {row} is {what}, not {shown(value)}.") from error
+    if name == "delayLevel" and any(isinstance(value, str) for value in converted):
+        return pa.array([None if value is None else str(value) for value in converted], pa.string())
+    return pa.array(converted, _TYPES[name])
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else memoryview(value).tobytes()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    value.encode()  # a lone surrogate is not a text
+    return value
+
+
+def _keys(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return value.split(" ")
+    return [_text(key) for key in value]
+
+
+def _int(value: Any) -> int:
+    number = index(value)
+    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
+        raise TypeError(value)
+    return number
+
+
+def _level(value: Any) -> int | str:
+    """The number of a level, or its time as a text."""
+    if isinstance(value, timedelta):
+        seconds, rest = divmod(value, timedelta(seconds=1))
+        return str(value) if rest else f"{seconds}s"
+    return value if isinstance(value, str) else _int(value)
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else value
+    # Of a name that is given twice, the last value counts, as in a dict.
+    return list({_text(name): _text(text) for name, text in pairs}.items())
+
+
+def _time(value: Any) -> int:
+    """Milliseconds since the epoch of a number of them, or of a datetime (of UTC if it has no time zone)."""
+    if not isinstance(value, datetime):
+        return _int(value)
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+    since = aware - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+_CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "body": (_bytes, "bytes or a text"),
+    "topic": (_text, "a text"),
+    "tags": (_text, "a text"),
+    "keys": (_keys, "a list of texts, or a text"),
+    "queueId": (_int, "an int"),
+    "shardingKey": (_text, "a text"),
+    "properties": (_pairs, "a dict of texts to texts"),
+    "flag": (_int, "an int"),
+    "bornTimestamp": (_time, "an int in milliseconds, or a datetime"),
+    "delayLevel": (_level, "an int, a text such as '10s', or a timedelta"),
+}

@@ -1,0 +1,270 @@
+"""JsonConfigFile: one JSON file of ``<store>/config/``, read as a broker reads it and replaced whole.
+
+A broker writes such a file with fastjson: indented with tabs, no space after a colon, integers as names without quotes.
+The content before the last change lies beside it, with ``.bak``::
+
+    {
+        "dataVersion":{"counter":12,"stateVersion":0,"timestamp":1700000000000},
+        "offsetTable":{"orders@billing":{0:12,1:9}}
+    }
+
+A file that is missing, empty or damaged is read from its ``.bak``: RocketMQ 5.x overwrites in place, so a crash leaves
+that. Members that this package does not know stay as they are.
+
+A file is written under another name, synced, and renamed: whenever the machine stops, it is the old one or the new one.
+Only the owner of a store writes: a live broker overwrites these files from its memory and does not read them again.
+
+Source: RocketMQ ``common/ConfigManager.java``, ``common/MixAll.java`` (``string2File``),
+``remoting/protocol/DataVersion.java``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, cast
+
+import msgspec
+
+from commitlog_store.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.files.whole_file import replace_failed, replace_file
+from commitlog_store.paths import BACKUP_SUFFIX
+
+__all__ = ["LARGEST_CONFIG", "JsonConfigFile", "decode_config", "encode_config", "next_version"]
+
+_LOG = logging.getLogger(__name__)
+
+# Bytes of a file that is still read; far beyond what a broker ever writes.
+LARGEST_CONFIG = 256 << 20
+_MAX_LONG = 2**63 - 1
+# A text, or an integer that is the name of a member: fastjson leaves the quotes off.
+_TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+class _Version(msgspec.Struct):
+    counter: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LONG - 1)] = 0
+
+
+class JsonConfigFile:
+    """A file of ``config/``. ``subject`` begins the sentence of an error: ``"The list of topics"``.
+
+    ``check(file, root)`` raises ``CorruptConfig`` for an object that a broker would not read; its ``.bak`` counts then.
+    """
+
+    def __init__(
+        self, path: str, subject: str, check: Callable[[JsonConfigFile, dict[str, Any]], object] | None = None
+    ) -> None:
+        self.path = path
+        self.subject = subject
+        self._check = check
+
+    def read(self) -> dict[str, Any]:
+        """The whole content, an object; empty if there is neither the file nor its ``.bak``.
+
+        A file that is missing or cannot be used is read from its ``.bak``, with a warning in the log.
+        ``CorruptConfig`` if neither can be used: it names the file itself; ``ReadFailed``.
+        """
+        try:
+            return self._read_one(self.path)
+        except FileNotFoundError:
+            fault: CorruptConfig | None = None
+        except CorruptConfig as error:
+            fault = error
+        try:
+            root = self._read_one(self.path + BACKUP_SUFFIX)
+        except FileNotFoundError:
+            if fault is None:
+                return {}
+            raise fault from None
+        except CorruptConfig as error:
+            raise fault or error from None
+        _LOG.warning(
+            "%s%s is read instead of %s, which is %s.",
+            self.path,
+            BACKUP_SUFFIX,
+            self.path,
+            "missing" if fault is None else f"damaged: {fault}",
+        )
+        return root
+
+    def _read_one(self, path: str) -> dict[str, Any]:
+        return self._decoded(self._bytes_of(path), path)
+
+    def _decoded(self, data: bytes, path: str) -> dict[str, Any]:
+        root = decode_config(data, path, self.subject)
+        if self._check is not None:
+            self._check(self, root)
+        return root
+
+    def content(self) -> bytes:
+        """The bytes of the file. ``FileNotFoundError``, ``CorruptConfig`` if they are too many, ``ReadFailed``."""
+        return self._bytes_of(self.path)
+
+    def _bytes_of(self, path: str) -> bytes:
+        try:
+            return disk.read_file(path, LARGEST_CONFIG)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise self.corrupt(0, f"at most {LARGEST_CONFIG} bytes", "more") from error
+            raise ReadFailed("read", path=path, cause=error) from error
+
+    def write(self, root: Mapping[str, Any], *, integer_names: bool = False) -> None:
+        """Replace the content, and keep the old one as ``.bak`` if it can be used.
+
+        ``integer_names``: integers as names of members stand without quotes, as brokers write offset tables.
+        ``NotAStore`` for a symbolic link in place of the file (invariant 10), ``StoreAccessDenied``,
+        ``CorruptConfig`` for what JSON has no text for; ``DiskFull``, and then the file is the old one;
+        ``StoreIOError``, and then it is the old or the new one.
+        """
+        data = encode_config(root, self.path, self.subject, integer_names=integer_names)
+        self._refuse_links()
+        try:
+            old: bytes | None = self.content()
+            self._decoded(old or b"", self.path)
+        except (FileNotFoundError, CorruptConfig):
+            old = None  # what a broker would not read either must not replace a good .bak
+        directory = os.path.dirname(self.path)
+        try:
+            if not disk.exists(directory):
+                disk.make_directory(directory)
+                disk.sync_directory(os.path.dirname(directory))
+            if old is not None:
+                # A copy, not the old file renamed: a file of this name exists at every moment.
+                replace_file(self.path + BACKUP_SUFFIX, old)
+            replace_file(self.path, data)
+        except PermissionError as error:
+            raise StoreAccessDenied(
+                f"No permission to write {self.path}: run as the store's user, or change the mode of {directory}.",
+                path=self.path,
+            ) from error
+        except OSError as error:
+            raise replace_failed(self.path, error) from error
+        try:
+            disk.sync_directory(directory)
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error) from error
+
+    def _refuse_links(self) -> None:
+        for place in (os.path.dirname(self.path), self.path):
+            if disk.is_symlink(place):
+                raise NotAStore(
+                    f"{place} is a symbolic link; a store is written only where it lies. Put its target in its place.",
+                    path=place,
+                )
+
+    def corrupt(self, offset: int, expected: object, found: object) -> CorruptConfig:
+        """The error of a content that no broker writes."""
+        return _corrupt(self.path, self.subject, offset, expected, found)
+
+    def checked(self, value: object, kind: type[_Struct], expected: str) -> _Struct:
+        """What this package uses of ``value``, by its msgspec type. ``CorruptConfig``."""
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise self.corrupt(0, expected, str(error)) from error
+
+
+def decode_config(data: bytes, path: str, subject: str) -> dict[str, Any]:
+    """The object that the file holds; names that are integers come as texts. ``CorruptConfig``."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"the byte {data[error.start]:#04x}"
+        raise _corrupt(path, subject, error.start, "UTF-8 text", found) from error
+    try:
+        root = _loaded(text)
+    except (ValueError, RecursionError) as error:
+        place = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise _corrupt(path, subject, place, "JSON", str(error)) from error
+    if not isinstance(root, dict):
+        raise _corrupt(path, subject, 0, "an object", f"{type(root).__name__}")
+    return cast("dict[str, Any]", root)
+
+
+def _loaded(text: str) -> Any:
+    """``ValueError``, ``RecursionError``."""
+    with contextlib.suppress(ValueError):  # most files have no such names, and to look for them takes most of the time
+        return json.loads(text)
+    return json.loads(
+        _TEXT_OR_INTEGER_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
+    )
+
+
+def encode_config(root: Mapping[str, Any], path: str, subject: str, *, integer_names: bool = False) -> bytes:
+    """The object as a broker's fastjson lays it out. ``CorruptConfig`` for values that JSON has no text for.
+
+    Such are a number beyond all floats, and too deep nesting.
+    """
+    try:
+        text = _laid_out(root)
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(path, subject, 0, "JSON that can be written again", str(error)) from error
+    if integer_names:
+        text = _QUOTED_INTEGER_NAME.sub(lambda found: found[1] or found[0], text)
+    return text.encode("ascii")
+
+
+def _laid_out(root: Mapping[str, Any]) -> str:
+    """``json.dumps(root, indent="\\t")``, whose encoder in Python takes several times as long for large tables."""
+    members = []
+    for name, value in root.items():
+        table = _table(value) if isinstance(value, dict) else None
+        if table is None:
+            members.append(json.dumps({name: value}, indent="\t", separators=(",", ":"), allow_nan=False)[3:-2])
+        else:
+            members.append(f"{json.dumps(name)}:{table}")
+    inside = ",\n\t".join(members)
+    return f"{{\n\t{inside}\n}}" if members else "{}"
+
+
+def _table(value: dict[str, Any]) -> str | None:
+    """A member of the root that is an object of flat objects, as the tables of topics and groups; None for others."""
+    rows = list(value.values())
+    flat = all(
+        isinstance(row, dict) and row and not any(one and isinstance(one, dict | list | tuple) for one in row.values())
+        for row in rows
+    )
+    if not rows or not flat or not all(isinstance(name, str) for name in value):
+        return None
+    # No string of JSON has a line break in it, so these are the places between two rows.
+    between = ",\n\t\t\t"
+    bodies = json.dumps(rows, separators=(between, ":"), allow_nan=False)[2:-2].split(f"}}{between}{{")
+    names = json.dumps(list(value), separators=("\n", ":"))[1:-1].split("\n")
+    lines = (f"{name}:{{\n\t\t\t{body}\n\t\t}}" for name, body in zip(names, bodies, strict=True))
+    return "{\n\t\t" + ",\n\t\t".join(lines) + "\n\t}"
+
+
+# A text that is a value or no integer, or an integer that is the name of a member.
+_QUOTED_INTEGER_NAME = re.compile(r'"(0|-?[1-9][0-9]{0,18})"(?=:)|"(?:[^"\\]|\\.)*"')
+
+
+def next_version(version: Any, file: JsonConfigFile) -> dict[str, Any]:
+    """The version after this one (``DataVersion.nextVersion``), by which copies of the file are compared.
+
+    stateVersion is that of a broker's controller; it has precedence over the rest, and stays.
+    """
+    expected = f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion"
+    counter = file.checked(version, _Version, expected).counter
+    known = {"counter": 0, "stateVersion": 0, **version}
+    return {**known, "counter": counter + 1, "timestamp": int(time.time() * 1000)}
+
+
+def _corrupt(path: str, subject: str, offset: int, expected: object, found: object) -> CorruptConfig:
+    return CorruptConfig(
+        subject,
+        path=path,
+        offset=offset,
+        expected=expected,
+        found=found,
+        advice="Restore it (a broker keeps a copy beside it, with .bak), or remove it.",
+    )

@@ -1,0 +1,139 @@
+"""SubscriptionGroups: the settings of consumer groups, ``<store>/config/subscriptionGroup.json``.
+
+A broker writes the file when a group is created or changed::
+
+    {
+        "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1700000000000},
+        "forbiddenTable":{},                                                        from 5.0 on
+        "subscriptionGroupTable":{"billing":{"groupName":"billing","retryMaxTimes":16, ...}}
+    }
+
+Source: RocketMQ ``broker/subscription/SubscriptionGroupManager.java``,
+``remoting/protocol/subscription/SubscriptionGroupConfig.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Annotated, Any
+
+import msgspec
+
+from commitlog_store.config_files.json_file import JsonConfigFile, next_version
+from commitlog_store.paths import CONFIG, SUBSCRIPTION_GROUP_CONFIG, validate_group
+
+__all__ = ["SubscriptionGroupConfig", "SubscriptionGroups", "replace_subscription_groups"]
+
+_SUBJECT = "The list of subscription groups"
+_Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The settings of one group, with a broker's defaults. Brokers and consumers obey them."""
+
+    group_name: str
+    consume_enable: bool = True
+    """Whether the group may consume."""
+    consume_from_min_enable: bool = True
+    """Whether a group without a position may begin at the oldest message."""
+    consume_broadcast_enable: bool = True
+    """Whether each consumer of the group may get all messages."""
+    consume_message_orderly: bool = False
+    """Whether POP consumers of 5.x get each queue's messages in order."""
+    retry_queue_nums: _Int = 1
+    """The number of queues of the group's retry topic; 0: failed messages are not consumed again."""
+    retry_max_times: _Int = 16
+    """How many times a message is consumed again before it is a dead letter."""
+    broker_id: _Long = 0
+    which_broker_when_consume_slowly: _Long = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: _Int = 0
+    consume_timeout_minute: _Int = 15
+    """Minutes that a push consumer has for a message."""
+
+
+class _GroupTable(msgspec.Struct):
+    subscriptionGroupTable: dict[str, Any] = {}
+
+
+class SubscriptionGroups:
+    """The settings of all groups of one store, read once; safe for several threads. Only the owner changes them.
+
+    ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+    """
+
+    def __init__(self, store_path: str) -> None:
+        self._file = JsonConfigFile(os.path.join(store_path, CONFIG, SUBSCRIPTION_GROUP_CONFIG), _SUBJECT, _configs)
+        self.path = self._file.path
+        self._root = self._file.read()
+        self._configs = _configs(self._file, self._root)
+        self._lock = threading.Lock()
+
+    def groups(self) -> list[str]:
+        """The names of all groups with settings, sorted. A broker has some of its own."""
+        with self._lock:
+            return sorted(self._configs)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """The settings of a group; None for one that was never created."""
+        with self._lock:
+            return self._configs.get(group)
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create the group, or change its settings; the file is written. Members that are not known here stay.
+
+        ``InvalidValue`` for an impossible name or number; ``StoreIOError`` and the errors of ``JsonConfigFile.write``.
+        """
+        group = config.group_name
+        validate_group(group)
+        with self._lock:
+            entry = {**self._table().get(group, {}), **msgspec.to_builtins(config)}
+            self._write({**self._table(), group: entry})
+
+    def remove(self, group: str) -> bool:
+        """Remove a group's settings; returns whether it had any. Its positions are in another file."""
+        with self._lock:
+            table = {name: entry for name, entry in self._table().items() if name != group}
+            if len(table) == len(self._table()):
+                return False
+            self._write(table)
+            return True
+
+    def _table(self) -> dict[str, Any]:
+        table: dict[str, Any] = self._root.get("subscriptionGroupTable", {})
+        return table
+
+    def _write(self, table: dict[str, Any]) -> None:
+        version = next_version(self._root.get("dataVersion", {}), self._file)
+        root = {**self._root, "dataVersion": version, "subscriptionGroupTable": table}
+        configs = _configs(self._file, root)
+        self._file.write(root)
+        self._root, self._configs = root, configs
+
+
+def replace_subscription_groups(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Replace the groups by a master's, if their dataVersion differs, as a slave does; False if not.
+
+    ``source`` is the list in an error: ``CorruptConfig`` for an object that no broker writes.
+    """
+    _configs(JsonConfigFile(source, _SUBJECT), root)
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, SUBSCRIPTION_GROUP_CONFIG), _SUBJECT, _configs)
+    old = file.read()
+    if old and old.get("dataVersion") == root.get("dataVersion"):
+        return False
+    file.write(root)
+    return True
+
+
+def _configs(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:
+    """The settings by group. ``CorruptConfig``."""
+    table = file.checked(root, _GroupTable, "an object with the object 'subscriptionGroupTable'").subscriptionGroupTable
+    return {group: _config(file, group, entry) for group, entry in table.items()}
+
+
+def _config(file: JsonConfigFile, group: str, entry: object) -> SubscriptionGroupConfig:
+    # The name in the table decides; brokers look nothing up by the other one.
+    named = {**entry, "groupName": group} if isinstance(entry, dict) else entry
+    return file.checked(named, SubscriptionGroupConfig, f"an object with the settings of group {group!r}")

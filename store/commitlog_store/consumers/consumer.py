@@ -1,0 +1,681 @@
+"""Consumer: a program's view of a consumer group: polls messages, acknowledges them, commits positions.
+
+Source: RocketMQ ``client/consumer/DefaultLitePullConsumer.java``, ``client/impl/consumer/RebalanceImpl.java``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from operator import index
+from types import TracebackType
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
+from commitlog_store.config import MessageStoreConfig, delay_level
+from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig
+from commitlog_store.consumers.group import ConsumerGroup, Queue
+from commitlog_store.consumers.queue_progress import QueueProgress
+from commitlog_store.consumers.retry import copy_for_retry, retry_topic
+from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.log.store_directory import check_store_directory
+from commitlog_store.message import Message, MessageExt
+from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_topic
+from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
+from commitlog_store.queue.get_message import (
+    DEFAULT_PULL_MESSAGES,
+    GetMessageStatus,
+    Pulled,
+    PullLimits,
+    checked_count,
+    checked_int,
+)
+from commitlog_store.reader import StoreReader
+from commitlog_store.services.owned_store import OwnedStore
+from commitlog_store.services.put_message import PutMessageResult
+from commitlog_store.services.transaction import Transaction
+from commitlog_store.threads.calls import Calls
+from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
+from commitlog_store.timestamps import GivenTime, checked_seconds
+
+__all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
+
+_T = TypeVar("_T")
+_LOG = logging.getLogger(__name__)
+
+ConsumeFrom = Literal["earliest", "latest"] | GivenTime
+
+# Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
+_READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
+# The longest wait in one piece: queues that another consumer of the group has left are noticed then.
+_LONGEST_WAIT_S = 0.5
+_EVERYTHING = MessageFilter()
+
+
+class _User(Protocol):
+    """The ``MessageStore``, as far as a consumer knows it."""
+
+    @property
+    def config(self) -> MessageStoreConfig: ...
+    def put_message(self, message: Message) -> PutMessageResult: ...
+
+
+class _Rows(NamedTuple):
+    """A batch that was pulled and not handed out."""
+
+    progress: QueueProgress
+    batch: pa.RecordBatch
+
+
+class _Ended(NamedTuple):
+    """A transaction that has ended: the positions that it was to commit, and whether it did."""
+
+    parts: list[QueueProgress]
+    positions: dict[Queue, int]
+    is_committed: bool
+
+
+class Consumer:
+    """Reads the messages of topics for a consumer group. Made by ``MessageStore.consumer``.
+
+    Meant for one thread or task; calls of others take turns, and ``close`` ends a poll that waits. A task that is
+    cancelled while it polls takes no message with it.
+
+    The consumers of one group in this process share the queues. What was polled is not done until it is acknowledged
+    (``ack``, one message) or committed (``commit``, everything that was polled): after a crash it comes again. The
+    group's position in a queue is the smallest offset that is not done; positions are written to
+    ``config/consumerOffset.json`` every 5 seconds, when the store is closed, and by ``commit(sync=True)``::
+
+        with MessageStore.open("/data/store") as store, store.consumer("billing", ["orders"]) as consumer:
+            while messages := consumer.poll(100):
+                for message in messages:
+                    try:
+                        print(message.body)
+                        consumer.ack(message)
+                    except ValueError:
+                        consumer.retry(message)  # comes again after a while, and at last is a dead letter
+            while (batch := consumer.poll_batch(columns=["queueOffset", "body"])) is not None:
+                print(batch.num_rows)
+                consumer.commit()
+    """
+
+    def __init__(
+        self,
+        user: _User,
+        owned: OwnedStore,
+        group: ConsumerGroup,
+        settings: SubscriptionGroupConfig,
+        topics: Sequence[str],
+        wanted: MessageFilter,
+        consume_from: ConsumeFrom,
+    ) -> None:
+        """Use ``MessageStore.consumer``."""
+        self.group = group.name
+        self.topics = tuple(topics)
+        self._user = user
+        self._owned = owned
+        self._offsets = owned.consumer_offsets.offsets
+        self._settings = settings
+        self._wanted = wanted
+        self._retry_topic = retry_topic(group.name)
+        self._closed = False
+        # Each call takes this for as long as it works, and not while it waits for messages.
+        self._lock = threading.Lock()
+        self._calls = Calls()
+        # The transaction that has positions of this consumer, until it ends.
+        self._transaction: Transaction | None = None
+        # Added by the store's job thread, on which transactions end; the next call acts upon it.
+        self._ended: deque[_Ended] = deque()
+        self._generation = -1
+        self._progress: dict[Queue, QueueProgress] = {}
+        # The queues in the order in which they are asked next.
+        self._turns: deque[Queue] = deque()
+        self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
+        self._rows: deque[_Rows] = deque()
+        self._members = group
+        check_store_directory(owned.path)
+        self._reader = StoreReader(owned.paths, on_read=owned.stats.get)
+        self._member = group.join([*self.topics, self._retry_topic])
+        try:
+            self._note_queues()
+            self._set_first_positions(consume_from)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        topics = ", ".join(self.topics)
+        return f"<Consumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_member") and not self._owned.state.forked:
+            self._members.leave(self._member)
+
+    def close(self) -> None:
+        """Leave the group: its other consumers take the queues over. What is not committed comes again.
+
+        From any thread; a poll that waits then raises ``ConsumerClosed``, and iterations end.
+        """
+        self._closed = True
+        if self._owned.state.forked:
+            return
+        self._members.leave(self._member)
+        self._owned.waiters.wake_all()
+        if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
+            with self._lock:
+                self._reader.close()
+
+    def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
+        """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.
+
+        Empty after ``timeout_s`` seconds. A message of the retry topic names the original one as ``original_topic``.
+        ``ConsumerClosed``, ``StoreClosed``, ``InvalidValue``. Damage is raised as by ``StoreReader.read``: when the
+        messages before it in its queue were given, and again at later polls, until ``seek`` passes it.
+        """
+        count = checked_count("max_messages", max_messages)
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        if len(self._messages) >= count and (found := self._hand_out(count)):
+            return found  # the way of most
+        while True:
+            # Before looking, so that a message that comes between look and wait is not missed.
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+                while self._read_ahead(count):
+                    pass
+                if found := self._hand_out(count):
+                    return found
+                self._owned.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return []
+                wakeup.wait(min(left, _LONGEST_WAIT_S))
+
+    def poll_batch(
+        self, max_rows: int = DEFAULT_ROWS, timeout_s: float = 0.0, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    ) -> pa.RecordBatch | None:
+        """Messages of one queue as a record batch: the quick way, and done only by ``commit``.
+
+        None after ``timeout_s`` seconds without a message. Errors as ``poll``; ``InvalidValue`` for other columns.
+        """
+        names = arrow_schema(columns).names
+        rows = checked_count("max_rows", max_rows)
+        limits = PullLimits(messages=rows, size=DEFAULT_SIZE, window=max(rows, DEFAULT_ROWS))
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        while True:
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+                moved, batch = self._next_rows(limits, names)
+                if moved and batch is None:
+                    continue
+                if batch is not None:
+                    return batch
+                self._owned.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                wakeup.wait(min(left, _LONGEST_WAIT_S))
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """The messages, one by one, and new ones as they come; ends when the consumer is closed."""
+        while True:
+            try:
+                messages = self.poll(1, _LONGEST_WAIT_S)
+            except ConsumerClosed:
+                return
+            yield from messages
+
+    async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
+        """``poll`` for asyncio: another thread reads, and no thread waits. A task that is cancelled takes no message
+        with it: what was read ahead for it is there for the next poll."""
+        import asyncio  # programs without it do not import it
+
+        count = checked_count("max_messages", max_messages)
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        while True:
+            with self._owned.waiters.waiting(LoopWakeup()) as wakeup:
+                while len(self._messages) < count and await asyncio.to_thread(self._read_ahead, count):
+                    pass
+                # The result is taken here, after the last place where the task may be cancelled.
+                if found := self._hand_out(count):
+                    return found
+                self._owned.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return []
+                await wakeup.wait(min(left, _LONGEST_WAIT_S))
+
+    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+        """``async for message in consumer``: as iteration, without blocking the event loop."""
+        while True:
+            try:
+                messages = await self.apoll(1, _LONGEST_WAIT_S)
+            except ConsumerClosed:
+                return
+            for message in messages:
+                yield message
+
+    def ack(self, message: MessageExt) -> None:
+        """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``."""
+        with self._enter(), self._lock:
+            self._begin()
+            self._take_share()
+            progress = self._progress.get((message.topic, message.queue_id))
+            if progress is not None:
+                progress.acknowledge(message.queue_offset)
+                self._commit([progress])
+
+    def commit(self, *, sync: bool = False, in_transaction: Transaction | None = None) -> None:
+        """Note that everything that was polled so far is done; with ``sync`` the positions are on the device then.
+
+        With a transaction, positions and messages of the transaction are in the store together or not at all: each
+        message that was polled counts in its output once. If the transaction fails, the consumer goes back to the
+        positions before it::
+
+            with store.transaction("billing", version=version) as batch:
+                orders = consumer.poll_batch()
+                consumer.commit(in_transaction=batch)  # first: if what follows fails, the consumer goes back
+                batch.put_messages(invoices_of(orders))
+
+        Until the transaction ends, positions of its queues change with nothing else, neither ``ack`` nor ``commit``.
+
+        ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
+        ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before, and while another
+        transaction has positions of this consumer.
+        """
+        with self._enter(), self._lock:
+            self._begin()
+            self._take_share()
+            if in_transaction is not None:
+                self._commit_in(in_transaction)
+                return
+            for progress in self._progress.values():
+                progress.acknowledge_all()
+            self._commit(self._progress.values())
+        if sync:
+            self._owned.run(self._owned.consumer_offsets.flush)
+
+    def _commit_in(self, transaction: Transaction) -> None:
+        if self._transaction not in (None, transaction):
+            raise InvalidValue(
+                f"Positions of this consumer are part of {self._transaction!r}; end that transaction before the next."
+            )
+        parts = [one for one in self._progress.values() if one.position != one.committed]
+        positions = {one.key: one.position for one in parts}
+
+        def ended(is_committed: bool) -> None:
+            self._ended.append(_Ended(parts, positions, is_committed))
+
+        turns = {one.key: one.turn for one in parts}
+        if not parts:
+            return
+        try:
+            transaction.add_positions(self.group, positions, lambda: self._members.has(self._member, turns), ended)
+        except BaseException:
+            ended(False)
+            raise
+        self._transaction = transaction
+        for part in parts:
+            part.acknowledge_all()
+            part.in_transaction = True
+
+    def _settle(self) -> None:
+        """Act upon transactions that have ended."""
+        while self._ended:
+            parts, positions, is_committed = self._ended.popleft()
+            self._transaction = None
+            for part in parts:
+                part.in_transaction = False
+                if is_committed:
+                    part.note_committed(positions[part.key])
+            if not is_committed:
+                self._go_back(parts)
+
+    def rewind(self) -> None:
+        """Go back to the positions of the group: what was polled and is not committed comes again."""
+        with self._enter(), self._lock:
+            self._begin()
+            parts = list(self._progress.values())
+            self._refuse_in_transaction(parts)
+            self._go_back(parts)
+
+    def _refuse_in_transaction(self, parts: Sequence[QueueProgress]) -> None:
+        if any(part.in_transaction for part in parts):
+            raise InvalidValue(
+                f"Positions of this consumer are part of {self._transaction!r}; go elsewhere when that has ended."
+            )
+
+    def _go_back(self, parts: Sequence[QueueProgress]) -> None:
+        self._forget_read_ahead(parts)
+        for part in parts:
+            part.seek(part.restart)
+
+    def retry(self, message: MessageExt, delay_level: int | str | timedelta = 0) -> PutMessageResult:
+        """Give a message of ``poll`` back: it is done, and its copy comes again later, to any consumer of the group.
+
+        The copy goes to ``%RETRY%<group>``, with RocketMQ's delay: level 3 for the first time, one more for each
+        further time, or ``delay_level``, a level or its time such as ``"10s"``, if that is above 0. After
+        ``retryMaxTimes`` (16) times, and at once with a negative level, it goes to ``%DLQ%<group>``, from where
+        ``MessageStore.redrive`` brings it back.
+
+        ``InvalidValue`` for a delay that is none of the levels', and for a message that is done (acknowledged,
+        committed, or given back before); ``PutRefused``: nothing was done; ``PutNotConfirmed``.
+        """
+        level = self._checked_level(delay_level)
+        with self._enter(), self._lock:
+            self._begin()
+            self._take_share()
+            self._refuse_done(message)
+        copy = copy_for_retry(message, self._settings, level)
+        queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
+        self._owned.run(lambda: self._owned.topics.create_topic(copy.topic, queues))
+        result = self._user.put_message(copy).raise_for_status()
+        self.ack(message)
+        return result
+
+    def _checked_level(self, delay: int | str | timedelta) -> int:
+        if isinstance(delay, str | timedelta):
+            return delay_level(delay, self._user.config.message_delay_level) or 0
+        level = checked_int("delay_level", delay)
+        return level if level < 0 else delay_level(level, self._user.config.message_delay_level) or 0
+
+    def _refuse_done(self, message: MessageExt) -> None:
+        progress = self._progress.get((message.topic, message.queue_id))
+        if progress is not None and progress.is_done(message.queue_offset):
+            raise InvalidValue(
+                f"The message at offset {message.queue_offset} of topic {message.topic!r}, queue {message.queue_id}, "
+                "was acknowledged (by ack, commit or retry), so it is done and cannot be given back: call retry in "
+                "place of ack."
+            )
+
+    def seek(self, topic: str, queue_id: int, offset: int) -> None:
+        """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``, and when messages
+        that do not match are passed.
+
+        ``InvalidValue`` for a queue that this consumer does not read (at the moment), and while its position is part of
+        an open transaction.
+        """
+        check_queue_place(topic, queue_id, offset)
+        with self._enter(), self._lock:
+            self._begin()
+            self._note_queues()
+            self._take_share()
+            progress = self._progress.get((topic, queue_id))
+            if progress is None:
+                reads = sorted(self._progress)
+                raise InvalidValue(
+                    f"This consumer does not read queue {queue_id} of topic {topic!r}; it reads {reads}."
+                )
+            self._refuse_in_transaction([progress])
+            self._forget_read_ahead([progress])
+            progress.seek(index(offset))
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """The next offset to be polled of each queue that this consumer reads, by topic and queue id."""
+        with self._enter(), self._lock:
+            self._begin()
+            self._note_queues()
+            self._take_share()
+            return {key: progress.position for key, progress in sorted(self._progress.items())}
+
+    def _enter(self) -> threading.Lock:
+        """This thread's lock of a call. ``StoreForked``: another thread of the parent may have held the other lock."""
+        if self._owned.state.forked:
+            self._owned.state.refuse_closed()
+        return self._calls.enter()
+
+    def _begin(self) -> None:
+        """Begin a call, under the lock. ``ConsumerClosed``, ``StoreClosed``."""
+        if self._closed:
+            self._reader.close()
+            raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
+        self._owned.state.refuse_closed()
+        if self._ended:
+            self._settle()
+
+    def _read_ahead(self, count: int) -> bool:
+        """Pull once more, unless so many messages are there. Whether to call it again: a pull may find none."""
+        with self._enter(), self._lock:
+            self._begin()
+            if self._rows:
+                self._forget_read_ahead()
+            self._take_share()
+            return len(self._messages) < count and self._pull_next(self._pull_messages)
+
+    def _hand_out(self, count: int) -> list[MessageExt]:
+        """Up to so many of the messages that were read ahead."""
+        found: list[MessageExt] = []
+        with self._enter(), self._lock:
+            self._begin()
+            self._take_share()
+            while self._messages and len(found) < count:
+                progress, message = self._messages[0]
+                progress.hand_out(message.queue_offset)
+                found.append(message)
+                self._messages.popleft()
+        return found
+
+    def _next_rows(self, limits: PullLimits, names: Sequence[str]) -> tuple[bool, pa.RecordBatch | None]:
+        """Whether a queue has moved, and the next batch that was read ahead, if any."""
+        with self._enter(), self._lock:
+            self._begin()
+            self._take_share()
+            moved = False
+            if not self._rows or not set(names).issubset(self._rows[0].batch.schema.names):
+                self._forget_read_ahead()
+                moved = self._pull_next(lambda progress: self._pull_rows(progress, limits, names))
+            if not self._rows:
+                return moved, None
+            progress, rest = self._rows[0]
+            batch = rest.slice(0, limits.messages)
+            offsets = batch.column("queueOffset")
+            progress.hand_out(offsets[0].as_py(), batch.num_rows, offsets[-1].as_py())
+            if batch.num_rows < rest.num_rows:
+                self._rows[0] = _Rows(progress, rest.slice(batch.num_rows))
+            else:
+                self._rows.popleft()
+            return True, batch.select(names)
+
+    def _pull_next(self, pull: Callable[[QueueProgress], bool]) -> bool:
+        """Ask the queues in turn until one has moved."""
+        self._note_queues()
+        self._take_share()
+        for _ in range(len(self._turns)):
+            self._turns.rotate(-1)
+            progress = self._progress[self._turns[-1]]
+            try:
+                if pull(progress):
+                    return True
+            except Damaged:
+                if not progress.buffered:  # else these come before it
+                    raise
+            except BaseException:
+                # An interrupt may have come between what was pulled and the note of it.
+                self._forget_read_ahead([progress])
+                raise
+        return False
+
+    def _pull_messages(self, progress: QueueProgress) -> bool:
+        topic, queue_id = progress.key
+        at, wanted = progress.fetched, self._wanted_of(topic)
+        result = _before_damage(
+            _READ_AHEAD, lambda limits: self._reader._get_message(topic, queue_id, at, limits, wanted)
+        )
+        if result.next_begin_offset == progress.fetched:
+            return False
+        self._messages.extend((progress, message) for message in result.messages)
+        self._note_pulled(progress, result.status, len(result.messages), result.next_begin_offset)
+        return True
+
+    def _pull_rows(self, progress: QueueProgress, limits: PullLimits, names: Sequence[str]) -> bool:
+        topic, queue_id = progress.key
+        columns = list(dict.fromkeys([*names, "queueOffset"]))
+        at, wanted = progress.fetched, self._wanted_of(topic)
+        check = BODY_COLUMN in columns
+
+        def pull(limits: PullLimits) -> Pulled:
+            return self._reader._pull(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
+
+        pulled = _before_damage(limits, pull)
+        if pulled.next_begin_offset == progress.fetched:
+            return False
+        self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
+        rows = sum(batch.num_rows for batch in pulled.batches)
+        self._owned.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
+        self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
+        return True
+
+    def _wanted_of(self, topic: str) -> MessageFilter:
+        """What of a topic is given; of the retry topic everything, since another consumer may have given it back."""
+        return _EVERYTHING if topic == self._retry_topic else self._wanted
+
+    def _note_pulled(
+        self, progress: QueueProgress, status: GetMessageStatus, messages: int, next_begin_offset: int
+    ) -> None:
+        """Note a pull. The group's position passes messages that do not match, and one that does not exist is
+        corrected, both in the store too, as RocketMQ's clients do."""
+        wrong = progress.fetched
+        progress.note_pulled(messages, next_begin_offset)
+        if status is GetMessageStatus.FOUND:
+            return
+        if status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+            topic, queue_id = progress.key
+            _LOG.warning(
+                "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
+                *(self.group, next_begin_offset, queue_id, topic, wrong, status.name),
+            )
+        self._commit([progress])
+
+    def _forget_read_ahead(self, of: Sequence[QueueProgress] | None = None) -> None:
+        """Give back what was pulled and not handed out: other columns, or other positions, are wanted now."""
+        self._messages = deque(one for one in self._messages if of is not None and one[0] not in of)
+        self._rows = deque(one for one in self._rows if of is not None and one.progress not in of)
+        for progress in self._progress.values() if of is None else of:
+            progress.hand_out_nothing()
+
+    def _note_queues(self) -> None:
+        for topic in (*self.topics, self._retry_topic):
+            try:
+                queue_ids = self._reader.queue_ids(topic)
+            except TopicNotFound:
+                queue_ids = []
+            self._members.note_queues(topic, queue_ids)
+
+    def _take_share(self) -> None:
+        """Take over the queues of this consumer's share, and release the others."""
+        if self._generation == self._members.generation:
+            return
+        # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
+        generation, share, positions = self._owned.run(self._look_up_share)
+        kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
+        lost = [one for one in self._progress.values() if one.key not in kept]
+        if lost:
+            self._forget_read_ahead(lost)
+        for queue, turn in share.items():
+            if queue not in kept:
+                committed = positions.get(queue, -1)
+                begin = committed if committed >= 0 else self._first_offset(queue)
+                kept[queue] = QueueProgress(queue, turn, begin, committed)
+        self._progress = kept
+        self._turns = deque(kept)
+        # Last: what fails before is done again.
+        self._generation = generation
+
+    def _first_offset(self, queue: Queue) -> int:
+        """Where a queue without a position is read from: it is newer than the group, so from its first message on."""
+        try:
+            return self._reader.queue_info(*queue).min_offset
+        except (Damaged, NotFoundError):
+            return 0  # reading from there names the damage, or finds that the queue was deleted
+
+    def _look_up_share(self) -> tuple[int, dict[Queue, int], dict[Queue, int]]:
+        """Generation, the turns of this consumer's queues, and the group's positions in them."""
+        generation, share = self._members.share_of(self._member)
+        positions = {topic: self._offsets.get(self.group, topic) for topic, _ in share}
+        return (
+            generation,
+            share,
+            {
+                (topic, queue_id): positions[topic][queue_id]
+                for topic, queue_id in share
+                if queue_id in positions[topic]
+            },
+        )
+
+    def _set_first_positions(self, consume_from: ConsumeFrom) -> None:
+        """Give the group a position in topics that it has none in; at once, or a crash would lose messages."""
+        if consume_from == "earliest":
+            return
+        first: dict[Queue, int] = {}
+        for topic in self.topics:
+            if not self._offsets.get(self.group, topic):
+                first.update(self._first_positions(topic, consume_from))
+        if first:
+            self._store_positions(first)
+            self._owned.run(self._owned.consumer_offsets.flush)
+
+    def _first_positions(self, topic: str, consume_from: ConsumeFrom) -> dict[Queue, int]:
+        def look() -> dict[Queue, int]:
+            infos = self._reader.queues(topic)
+            if consume_from == "latest":
+                return {(topic, info.queue_id): info.max_offset for info in infos}
+            by_time = partial(self._reader.offset_by_time, topic, timestamp_ms=consume_from)
+            return {(topic, info.queue_id): by_time(info.queue_id, bounds=info) for info in infos}
+
+        try:
+            return self._reader.consistently(look, one_moment=False)
+        except TopicNotFound:
+            return {(topic, 0): 0}  # so that the group is known to have begun before the first message
+
+    def _commit(self, changed: Iterable[QueueProgress]) -> None:
+        moved = {one.key: one.done_up_to for one in changed if one.may_commit}
+        if moved:
+            self._store_positions(moved)
+            for key, position in moved.items():
+                self._progress[key].note_committed(position)
+
+    def _store_positions(self, positions: Mapping[Queue, int]) -> None:
+        # As a call of the store: a close waits for it, and a signal handler is refused instead of waiting for itself.
+        with self._owned.calls.enter():
+            self._owned.state.refuse_closed()
+            self._offsets.commit(self.group, positions)
+
+
+def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
+    """What a pull gives, and where damage lies ahead, what lies before it. Damage at the position itself is raised."""
+    while True:
+        try:
+            return pull(limits)
+        except Damaged:
+            if limits.units == 1:
+                raise
+            limits = replace(limits, most_units=limits.units // 2)
+
+
+def checked_topics(topics: str | Sequence[str]) -> list[str]:
+    """The topics of a consumer. ``InvalidValue``."""
+    if not isinstance(topics, Iterable):
+        raise InvalidValue(f"topics is a name, or a list of names, not {topics!r}.")
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise InvalidValue("A consumer reads at least one topic.")
+    for topic in names:
+        validate_topic(topic)
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            raise InvalidValue(f"Topic {topic!r} is a light queue, whose messages belong to other queues; name those.")
+    return list(dict.fromkeys(names))

@@ -1,0 +1,168 @@
+"""Redrive: puts the dead letters of a consumer group back, each exactly once.
+
+What is put back, and the position of the group in its dead-letter topic ``%DLQ%<group>``, are in the log together or
+not at all, as one batch. The version of the batch counts the redrives of the group: of two that run at once, one finds
+its version taken and looks again.
+
+RocketMQ has no such thing in its store: its console lets a running client of the group consume a dead letter directly
+(``dashboard/service/impl/DlqMessageServiceImpl.java``, ``consumeMessageDirectly``), which concerns this group alone. So
+does ``%RETRY%<group>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from commitlog_store.batch_id import BatchId, redrive_application
+from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig
+from commitlog_store.consumers.retry import DEAD_LETTER_ONLY, dead_letter_topic, retry_topic
+from commitlog_store.errors import Damaged, TopicNotFound
+from commitlog_store.format.message_rules import topic_before_retries
+from commitlog_store.format.properties import RETRY_TOPIC
+from commitlog_store.format.timestamps import is_timestamp
+from commitlog_store.reader import MessageBatches, OnDamage, StoreReader
+from commitlog_store.services.owned_store import OwnedStore
+from commitlog_store.services.transaction import Transaction
+
+__all__ = ["RedriveTo", "redrive"]
+
+RedriveTo = Literal["retry", "topic"]
+
+# Of a topic, a queue id, the first offset and the one after the last.
+_Read = Callable[[str, int, int, int], MessageBatches]
+
+# Messages of one batch.
+_MOST_ROWS = 1_000
+_COLUMNS = ("queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties", "body")
+
+
+class _User(Protocol):
+    """The ``MessageStore``, as far as a redrive knows it."""
+
+    path: str
+
+
+class _Piece(NamedTuple):
+    """Dead letters of one queue that are put back together, and the position after them."""
+
+    rows: list[dict[str, Any]]
+    queue: tuple[str, int]
+    position: int
+
+
+def redrive(
+    user: _User,
+    owned: OwnedStore,
+    reader: StoreReader,
+    settings: SubscriptionGroupConfig,
+    *,
+    to: RedriveTo,
+    max_messages: int | None,
+    on_damage: OnDamage,
+    verify_crc: bool,
+) -> int:
+    """Put back what the group's dead-letter topic holds after the group's position in it. Returns how many.
+
+    With ``on_damage="skip"`` the position moves past what cannot be read, and ``reader.skipped`` lists it.
+    """
+    group, done = settings.group_name, 0
+    read = partial(reader.read, columns=_COLUMNS, verify_crc=verify_crc, on_damage=on_damage)
+    while max_messages is None or done < max_messages:
+        most = _MOST_ROWS if max_messages is None else min(max_messages - done, _MOST_ROWS)
+        # The version first: a redrive that has taken it before the commit has moved the position too.
+        batch = _next_batch(owned, group)
+        piece = _next_piece(owned, reader, read, group, to, most)
+        if piece is None:
+            break
+        transaction = Transaction(user, batch, owned, owned.run(lambda: owned.batches.check(batch)))  # noqa: B023
+        if transaction.already_there:
+            continue
+        if to == "retry" and not done:
+            queues = max(settings.retry_queue_nums, 1)
+            owned.run(lambda: owned.topics.create_topic(retry_topic(group), queues))  # noqa: B023
+        with transaction:
+            if piece.rows:
+                transaction.put_messages(piece.rows)
+            transaction.add_positions(group, {piece.queue: piece.position}, _always, _ignore)
+        result = transaction.result
+        if result is not None and not result.already_there:
+            done += len(piece.rows)
+    return done
+
+
+def _next_batch(owned: OwnedStore, group: str) -> BatchId:
+    app_id = redrive_application(group)
+    last = owned.run(lambda: owned.batches.last_version(app_id))
+    return BatchId(app_id, 0 if last is None else last + 1)
+
+
+def _next_piece(
+    owned: OwnedStore, reader: StoreReader, read: _Read, group: str, to: RedriveTo, most: int
+) -> _Piece | None:
+    """The next dead letters; None when all were put back."""
+    topic = dead_letter_topic(group)
+    positions = owned.consumer_offsets.offsets.get(group, topic)
+
+    def look() -> _Piece | None:
+        try:
+            infos = reader.queues(topic)
+        except TopicNotFound:
+            return None
+        for info in infos:
+            start = max(positions.get(info.queue_id, 0), info.min_offset)
+            if start >= info.max_offset:
+                continue
+            return _before_damage(
+                min(most, info.max_offset - start),
+                lambda count: _piece(read, (topic, info.queue_id), start, count, group, to),  # noqa: B023
+            )
+        return None
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _before_damage(count: int, read: Callable[[int], _Piece]) -> _Piece:
+    """So many messages, and where damage lies ahead, those before it. Damage of the first one is raised."""
+    while True:
+        try:
+            return read(count)
+        except Damaged:
+            if count == 1:
+                raise
+            count //= 2
+
+
+def _piece(read: _Read, queue: tuple[str, int], start: int, count: int, group: str, to: RedriveTo) -> _Piece:
+    # One batch is bounded in bytes; what follows it is the next piece.
+    for batch in read(*queue, start, start + count):
+        rows = _rows(batch, group, queue[0], to)
+        return _Piece(rows, queue, rows[-1]["queueOffset"] + 1)
+    return _Piece([], queue, start + count)
+
+
+def _rows(batch: pa.RecordBatch, group: str, topic: str, to: RedriveTo) -> list[dict[str, Any]]:
+    """The rows to put: without what makes a message a dead letter, and with 0 as the times that it was consumed."""
+    born = batch.column("bornTimestamp").cast(pa.int64()).to_pylist()
+    rows: list[dict[str, Any]] = batch.drop_columns(["bornTimestamp"]).to_pylist()
+    for row, microseconds in zip(rows, born, strict=True):
+        properties = dict(row["properties"])
+        row["topic"] = retry_topic(group)
+        if to == "topic":
+            row["topic"] = topic_before_retries(properties, topic, row["queueOffset"])
+            del properties[RETRY_TOPIC]
+        row["properties"] = {name: value for name, value in properties.items() if name not in DEAD_LETTER_ONLY}
+        born_ms = None if microseconds is None else microseconds // 1000
+        row["bornTimestamp"] = born_ms if born_ms is not None and is_timestamp(born_ms) else None
+    return rows
+
+
+def _always() -> bool:
+    return True
+
+
+def _ignore(is_committed: bool) -> None:
+    del is_committed

@@ -1,0 +1,696 @@
+"""Exceptions of this package, in three kinds: refused, outcome unknown, damaged.
+
+::
+
+    CommitLogError
+    ├── Refused                     nothing was written, nothing has changed
+    │   ├── InvalidValue            an argument that no store could satisfy (also a ValueError)
+    │   │   └── FilterError         tags, keys or an expression that cannot be a filter; the place, expected, found
+    │   ├── StoreOpenError          the path cannot be used as a store
+    │   │   ├── StoreNotFound       the path does not exist
+    │   │   ├── NotAStore           the path exists and is not a store directory
+    │   │   ├── LogNotFound         the store's queues lead to messages, and its log is not where it should be
+    │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
+    │   │   ├── StoreLocked         another process, or this one, owns the store already
+    │   │   ├── ReplicaStore        a mirror of another store, opened for other messages than its master's
+    │   │   └── UnsupportedStore    a store type that this package does not cover (RocksDB, batch queues, ...)
+    │   ├── StoreClosed             the store was closed before the call
+    │   │   └── StoreForked         a forked child used its parent's store
+    │   ├── NestedCall              a signal handler used the store within a call of its own thread
+    │   ├── ReaderClosed            the reader was closed before the call
+    │   ├── ConsumerClosed          the consumer was closed before the call
+    │   ├── StoreBusy               the store changed during each of a reader's looks
+    │   ├── NotFoundError
+    │   │   ├── TopicNotFound
+    │   │   ├── QueueNotFound
+    │   │   ├── MessageNotFound     no message at that physical offset, or none of that id
+    │   │   └── HalfMessageNotFound no half message of that handle
+    │   ├── HalfMessageEnded        a half message that was committed, rolled back or given up before
+    │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
+    │   ├── TailLost                a queue ends before what was read from it, or holds other messages there
+    │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
+    │   ├── PutRefused              a put that the store does not accept; ``status`` says why
+    │   ├── TopicInUse              a topic with messages in the log was to be deleted
+    │   ├── PeerRefused             the other end of a replication is not the one that it should be
+    │   │   └── LogDiverged         the master's log and the mirror's differ
+    │   ├── RemotingFailed          a broker's remoting port did not answer a request as brokers do
+    │   │   └── AccessRefused       a broker with access control wants keys, others, or some that may do more
+    │   ├── CutRefused              opening would cut whole records off the log, and was not to
+    │   ├── FileCreationFailed      the operating system failed to make a new file of the store
+    │   │   └── DiskFull            no space for it
+    │   ├── ReadFailed              the operating system failed to read, list or open a file
+    │   ├── TooManyOpenFiles        this process, or the machine, has as many files open as it may
+    │   ├── ListenFailed            the operating system failed to listen on an address, which may be in use
+    │   ├── StagingFailed           the operating system failed to write a staged file of a batch
+    │   ├── TargetFailed            the operating system failed to write a file of an export or a salvage
+    │   ├── StagingLost             a staged file of a batch does not exist (any more)
+    │   ├── TransactionEnded        a put into a transaction that has ended, or that failed before
+    │   └── BatchConflict           another batch was committed under the same application id and version
+    ├── OutcomeUnknown              bytes may have reached the log: opening the store again decides
+    │   ├── StoreIOError            the operating system failed a write or a sync of a file of the store
+    │   │   └── IndexIOError        of an index file
+    │   └── PutNotConfirmed         a put whose message may be in the log, for callers that ask for an exception
+    └── Damaged                     the files on disk contradict themselves
+        ├── LogLost                 consume queues exist, and not one CommitLog file
+        ├── LogShort                the log ends before the place up to which it was flushed
+        ├── FileMissing             a file of the log or of a queue does not exist, although others lead to it
+        └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
+            ├── CorruptRecord       a CommitLog record
+            │   └── DamagedLog      one that prevents opening the store: cutting there would lose messages
+            ├── CorruptConsumeQueue a consume-queue unit or file
+            ├── CorruptIndex        an index file
+            ├── CorruptCheckpoint   the checkpoint file
+            ├── CorruptConfig       a JSON file in config/
+            └── CorruptStaging      a staged file of a batch
+
+Messages name the object, its path and offset, the expected and the found value, and what to do. The values are
+attributes too, so that programs need not parse the text.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+from commitlog_store.put_status import PutMessageStatus
+
+__all__ = [
+    "AccessRefused",
+    "BatchConflict",
+    "CommitLogError",
+    "ConsumerClosed",
+    "CorruptCheckpoint",
+    "CorruptConfig",
+    "CorruptConsumeQueue",
+    "CorruptIndex",
+    "CorruptRecord",
+    "CorruptStaging",
+    "CorruptStoreError",
+    "CutRefused",
+    "Damaged",
+    "DamagedLog",
+    "DiskFull",
+    "FileChanged",
+    "FileCreationFailed",
+    "FileMissing",
+    "FilterError",
+    "HalfMessageEnded",
+    "HalfMessageNotFound",
+    "IndexIOError",
+    "InvalidValue",
+    "ListenFailed",
+    "LogDiverged",
+    "LogLost",
+    "LogNotFound",
+    "LogShort",
+    "MessageNotFound",
+    "NestedCall",
+    "NotAStore",
+    "NotFoundError",
+    "OffsetOutOfRange",
+    "OutcomeUnknown",
+    "PeerRefused",
+    "PutNotConfirmed",
+    "PutRefused",
+    "QueueNotFound",
+    "ReadFailed",
+    "ReaderClosed",
+    "Refused",
+    "RemotingFailed",
+    "ReplicaStore",
+    "StagingFailed",
+    "StagingLost",
+    "StoreAccessDenied",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreForked",
+    "StoreIOError",
+    "StoreLocked",
+    "StoreNotFound",
+    "StoreOpenError",
+    "TailLost",
+    "TargetFailed",
+    "TooManyOpenFiles",
+    "TopicInUse",
+    "TopicNotFound",
+    "TransactionEnded",
+    "UnsupportedStore",
+    "put_error",
+]
+
+
+_Error = TypeVar("_Error", bound="CommitLogError")
+
+# Characters of a user's text in an error.
+_LONGEST_SHOWN = 200
+
+# Why a file is missed.
+_A_FILE_BETWEEN = "files before and after it exist"
+
+
+class CommitLogError(Exception):
+    """The base of all errors of this package.
+
+    ::
+
+        try:
+            StoreReader.open("/nowhere")
+        except CommitLogError as error:
+            print(error)
+    """
+
+    # Exceptions are pickled by their args; subclasses with keyword-only fields would not come back from a worker
+    # process, so the instance's own dictionary travels along instead of the constructor being called again.
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+    def advised(self: _Error, advice: str) -> _Error:
+        """This error, with one more sentence at the end of its text: what a caller further up knows to do."""
+        self.args = (f"{self} {advice}", *self.args[1:])
+        return self
+
+    def again(self: _Error) -> _Error:
+        """A copy to raise: an exception that is raised again and again grows its traceback each time."""
+        return copy.copy(self)
+
+
+def _rebuild(kind: type[CommitLogError], args: tuple[object, ...], fields: dict[str, object]) -> CommitLogError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class Refused(CommitLogError):
+    """The call was refused. Nothing was written, nothing has changed; the text says what to do."""
+
+
+class OutcomeUnknown(CommitLogError):
+    """The call may have taken effect, or not: bytes may have reached the log. Opening the store again decides."""
+
+
+class Damaged(CommitLogError):
+    """The files on disk contradict themselves, or a part of them is missing."""
+
+
+class _SystemFailure(CommitLogError):
+    """An operation that the operating system failed.
+
+    ``path`` is the file, ``operation`` the attempted operation, ``errno`` the system's number for the failure, and
+    ``reason`` its text.
+    """
+
+    def __init__(self, operation: str, *, path: str, cause: OSError, advice: str = "") -> None:
+        self.reason = cause.strerror or str(cause)
+        text = f"Cannot {operation} {path}: {self.reason}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.operation = operation
+        self.path = path
+        self.errno = cause.errno
+
+
+class StoreOpenError(Refused):
+    """The path cannot be used as a store directory."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class StoreNotFound(StoreOpenError):
+    """The path does not exist."""
+
+
+class NotAStore(StoreOpenError):
+    """The path exists, but is not a store directory."""
+
+
+class StoreAccessDenied(StoreOpenError):
+    """The operating system does not let this process read the store."""
+
+
+class StoreLocked(StoreOpenError):
+    """The store has an owner: a broker, another process, or another ``MessageStore`` of this one.
+
+    ``holder`` is the owner's process id where the operating system reports it, else None.
+    """
+
+    def __init__(self, message: str, *, path: str, holder: int | None = None) -> None:
+        super().__init__(message, path=path)
+        self.holder = holder
+
+
+class LogLost(Damaged):
+    """Every CommitLog file is gone while consume queues exist: new messages would get queue offsets again."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class LogShort(Damaged):
+    """The log ends before the place up to which the checkpoint says that it was flushed: its end is gone.
+
+    ``found_end`` and ``flushed_offset`` are physical offsets, ``missing_messages`` counts the units of consume queues
+    that lead between them. ``for_shell`` is the store as arguments of a command.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        log_path: str,
+        for_shell: str,
+        found_end: int,
+        flushed_offset: int,
+        missing_messages: int | None = None,
+    ) -> None:
+        size = flushed_offset - found_end
+        messages = "" if missing_messages is None else f", with {missing_messages} messages by the consume queues"
+        super().__init__(
+            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: "
+            f"{size} bytes are missing at its end{messages}. Restore the newest files of {log_path} from a "
+            "copy. To go on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
+            f"{for_shell} --accept-lost-log."
+        )
+        self.path = path
+        self.found_end = found_end
+        self.flushed_offset = flushed_offset
+        self.missing_messages = missing_messages
+
+
+class LogNotFound(StoreOpenError):
+    """A store has messages by its queues, and the directory of its log holds no file: nothing of it can be read.
+
+    ``path`` is the log's directory.
+    """
+
+    @classmethod
+    def at(cls, path: str, but: str) -> LogNotFound:
+        """The error for a log that should be at ``path``, as ``but`` shows."""
+        return cls(
+            f"The log of the store is not at {path}: no log file exists there, but {but}. Is its disk mounted? Mount "
+            "it, or restore the files from a copy. For a log in another directory, name that: store_path_commit_log in "
+            "Python, --commit-log DIR for a command, the option storePathCommitLog in Spark.",
+            path=path,
+        )
+
+
+class ReplicaStore(StoreOpenError):
+    """A mirror of another store was opened as a store of its own. Nothing was changed."""
+
+
+class UnsupportedStore(StoreOpenError):
+    """The directory holds a kind of store that this package does not read; it is refused rather than read wrongly."""
+
+
+class CorruptStoreError(Damaged):
+    """Bytes on disk contradict their format.
+
+    ``offset`` is the byte position within ``path`` where the contradiction lies.
+    """
+
+    def __init__(self, what: str, *, path: str, offset: int, expected: object, found: object, advice: str = "") -> None:
+        text = f"{what} in {path} at byte {offset}: expected {expected}, found {found}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+
+class CorruptRecord(CorruptStoreError):
+    """A CommitLog record that contradicts its consume-queue unit, its own fields or its CRC."""
+
+
+class DamagedLog(CorruptRecord):
+    """A bad record with good, flushed ones after it: no crash leaves that, so opening refuses (invariant 5).
+
+    ``cut_at`` is the physical offset at which the log would end without it: the record's own, or that of its batch's
+    beginning.
+    """
+
+    def __init__(
+        self, what: str, *, path: str, offset: int, expected: object, found: object, advice: str, cut_at: int
+    ) -> None:
+        super().__init__(what, path=path, offset=offset, expected=expected, found=found, advice=advice)
+        self.cut_at = cut_at
+
+
+class CorruptConsumeQueue(CorruptStoreError):
+    """An impossible consume-queue unit, or set of a queue's files."""
+
+
+class CorruptIndex(CorruptStoreError):
+    """An index file with an impossible header, slot or entry."""
+
+
+class CorruptCheckpoint(CorruptStoreError):
+    """A checkpoint file of the wrong size or with impossible times."""
+
+
+class CorruptConfig(CorruptStoreError):
+    """A file in ``config/`` that is not the JSON a broker writes."""
+
+
+class CorruptStaging(CorruptStoreError):
+    """A staged file with other bytes than its writer wrote. Nothing of its batch is in the store."""
+
+
+class FileChanged(Refused):
+    """A file was truncated, replaced or removed while it was being read.
+
+    Beside a live owner this is due to retention; read the queue's bounds again and continue from there.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class FileMissing(Damaged):
+    """A file between others, or the log's newest one, is missing, and so are messages of a queue.
+
+    ``start``/``stop`` are the queue offsets that cannot be read, half-open; ``why`` says what shows that it is missing.
+    ``is_cut``: the file exists, and ends before them.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        topic: str,
+        queue_id: int,
+        start: int,
+        stop: int,
+        why: str = _A_FILE_BETWEEN,
+        is_cut: bool = False,
+    ) -> None:
+        super().__init__(
+            f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is "
+            f"{'cut short' if is_cut else 'missing'} although {why}. Restore the file, or read from offset {stop} on."
+        )
+        self.path = path
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = start
+        self.stop = stop
+        self.why = why
+        self.is_cut = is_cut
+
+
+class OffsetOutOfRange(Refused):
+    """Queue offsets that the queue does not hold.
+
+    ``start``/``stop`` are the wanted range, ``min_offset``/``max_offset`` the available one; both are half-open.
+    """
+
+    def __init__(
+        self, *, topic: str, queue_id: int, start: int, stop: int, min_offset: int, max_offset: int, advice: str = ""
+    ) -> None:
+        text = (
+            f"Topic {topic!r}, queue {queue_id}: wanted offsets [{start}, {stop}), "
+            f"available are [{min_offset}, {max_offset})."
+        )
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = start
+        self.stop = stop
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+
+class TailLost(Refused):
+    """The store lost the end of a queue: it ends before messages that were read, or has other messages there now.
+
+    ``position`` is the next offset to read, ``available`` the range that the queue holds now, half-open. For a stream
+    of Spark, the connector has a ``TailLostError``.
+    """
+
+    def __init__(self, message: str, *, topic: str, queue_id: int, position: int, available: tuple[int, int]) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.position = position
+        self.available = available
+
+
+class NotFoundError(Refused):
+    """The topic, queue or message is not in the store."""
+
+
+class TopicNotFound(NotFoundError):
+    """The store has no consume queue for the topic."""
+
+
+class QueueNotFound(NotFoundError):
+    """The topic has no such queue."""
+
+
+class MessageNotFound(NotFoundError):
+    """No message starts at the physical offset, or none has the id."""
+
+
+class HalfMessageNotFound(NotFoundError):
+    """The handle of a half message does not lead to one: ``expected`` and ``found`` say what differs."""
+
+    def __init__(self, handle: object, *, expected: object, found: object, advice: str = "") -> None:
+        text = f"No half message {handle}: expected {expected}, found {found}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.expected = expected
+        self.found = found
+
+
+class HalfMessageEnded(Refused):
+    """The half message has ended before: it was committed, rolled back, or given up by a check. Nothing was written.
+
+    ``committed`` says whether its message is in the store; None where only an index could answer that.
+    """
+
+    def __init__(self, handle: object, *, committed: bool | None) -> None:
+        how = {True: "it was committed", False: "it was rolled back, or given up by a check"}
+        known = how[committed] if committed is not None else "how cannot be told without an index"
+        super().__init__(f"The half message {handle} has ended: {known}. Nothing was written.")
+        self.committed = committed
+
+
+class ReaderClosed(Refused):
+    """A read through a ``StoreReader`` that has been closed."""
+
+
+class ConsumerClosed(Refused):
+    """A call of a ``Consumer`` that has been closed."""
+
+
+class StoreBusy(Refused):
+    """The store changed during each of many looks: several batches were dispatched, or retention removed messages.
+
+    Call again.
+    """
+
+
+class InvalidValue(Refused, ValueError):
+    """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column.
+
+    ``settings`` names the affected ones of ``MessageStoreConfig``, and ``expected`` their allowed values, for callers
+    whose users know them by other names; both are empty for all other arguments.
+    """
+
+    def __init__(self, message: str, *, settings: tuple[str, ...] = (), expected: str = "") -> None:
+        super().__init__(message)
+        self.settings = settings
+        self.expected = expected
+
+
+class FilterError(InvalidValue):
+    """Tags, keys or an SQL92 expression that cannot be a filter. Nothing was read.
+
+    ``option`` is the argument (``tags``, ``keys``, ``filter``), ``text`` its text, ``position`` the index in it of the
+    first character that is wrong; ``expected`` and ``found`` are what could stand there, and what does.
+    """
+
+    def __init__(self, text: str, position: int, *, expected: str, found: str, option: str = "filter") -> None:
+        place = f"at character {position + 1}" if position < len(text) else "at its end"
+        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        super().__init__(f"{option} {shown!r}, {place}: expected {expected}, found {found}.", expected=expected)
+        self.option = option
+        self.text = text
+        self.position = position
+        self.found = found
+
+
+class StoreClosed(Refused):
+    """A call of a ``MessageStore`` that has been closed."""
+
+
+class StoreForked(StoreClosed):
+    """A forked child used the store that its parent had opened. The child has none of the store's threads."""
+
+
+class NestedCall(Refused):
+    """A signal handler or a finalizer used the store within a call of the thread that it interrupted.
+
+    This call might wait for ever for a lock that the interrupted one holds. ``close`` is allowed there.
+    """
+
+
+class StoreIOError(_SystemFailure, OutcomeUnknown):
+    """The operating system failed a write or a sync of a file of the store.
+
+    Whether the written data is in the store is unknown until the store is opened again.
+    """
+
+
+class IndexIOError(StoreIOError):
+    """The operating system failed a write or a sync of an index file."""
+
+
+class FileCreationFailed(_SystemFailure, Refused):
+    """The operating system failed to make a new file of the store (no memory). Nothing was written."""
+
+
+class DiskFull(FileCreationFailed):
+    """No space for a file of the store. Nothing was written; the same call works once the disk has space."""
+
+
+class ReadFailed(_SystemFailure, Refused):
+    """The operating system failed to read, list or open a file of the store. Nothing was written."""
+
+
+class TooManyOpenFiles(_SystemFailure, Refused):
+    """This process, or the machine, has as many files open as it may, so another one was not opened or made.
+
+    The same call works once others are closed, or the limit is raised. ``limit`` is the limit of this process
+    (``ulimit -n``); None when it is the machine's.
+    """
+
+    def __init__(self, *, path: str, cause: OSError, limit: int | None) -> None:
+        raised = "(sysctl fs.file-max)" if limit is None else f"(ulimit -n), which is {limit}"
+        owner = "machine" if limit is None else "process"
+        advice = (
+            f"It is the limit of open files of this {owner} {raised}: raise it, or use fewer stores and queues at once."
+        )
+        super().__init__("open", path=path, cause=cause, advice=advice)
+        self.limit = limit
+
+
+class ListenFailed(_SystemFailure, Refused):
+    """The operating system failed to listen on an address, which may be in use; ``path`` is the address."""
+
+
+class TopicInUse(Refused):
+    """A topic with messages in the log, or with delayed messages that wait for it, was to be deleted. It was not."""
+
+
+class PeerRefused(Refused):
+    """The other end of a replication has another token, another protocol, or an older epoch.
+
+    Nothing that it sent was used.
+    """
+
+
+class LogDiverged(PeerRefused):
+    """A master's log is not the continuation of the mirror's. Nothing of it was taken.
+
+    ``offset`` is the physical offset at which they were found to differ.
+    """
+
+    def __init__(self, message: str, *, path: str, offset: int) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+
+class RemotingFailed(Refused):
+    """A broker's remoting port could not be asked, or did not answer as brokers do. What it concerns is as it was.
+
+    ``may_pass``: the broker may answer a later request, since it is down, starting or busy.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
+class AccessRefused(RemotingFailed):
+    """A broker with access control refused a request: without keys, or since they are wrong or may not do that."""
+
+
+class CutRefused(Refused):
+    """Opening would cut whole records off the log's end, and was asked not to: ``on_cut="refuse"``.
+
+    ``cut_at`` is the physical offset of the cut, ``size`` the bytes and ``messages`` the whole records after it.
+    ``for_shell`` is the store as arguments of a command.
+    """
+
+    def __init__(self, *, path: str, for_shell: str, cut_at: int, size: int, messages: int) -> None:
+        super().__init__(
+            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from "
+            f"physical offset {cut_at} on; nothing was cut. To see which: commitlog repair {for_shell}. To cut them "
+            'off and keep them in a directory beside the log, open with on_cut="keep".'
+        )
+        self.path = path
+        self.cut_at = cut_at
+        self.size = size
+        self.messages = messages
+
+
+class TargetFailed(_SystemFailure, Refused):
+    """The operating system failed to write a file that an export or a salvage makes. The store is as it was."""
+
+
+class StagingFailed(_SystemFailure, Refused):
+    """The operating system failed to write a staged file. Nothing of its batch is in the store."""
+
+
+class StagingLost(Refused):
+    """A staged file of a batch is not where it was written. Nothing of the batch is in the store."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class BatchConflict(Refused):
+    """The application has committed another batch of that version, or a later one. Nothing was written.
+
+    ``committed`` is the application's last version, ``version`` that of the refused commit.
+    """
+
+    def __init__(self, message: str, *, app_id: str, version: int, committed: int) -> None:
+        super().__init__(message)
+        self.app_id = app_id
+        self.version = version
+        self.committed = committed
+
+
+class TransactionEnded(Refused):
+    """A put into a transaction, or its commit, after it has ended or a put into it has failed. Begin another one."""
+
+
+class PutRefused(Refused):
+    """A put that the store does not accept: ``status`` and ``reason`` say why, ``row`` is the row of a table."""
+
+    def __init__(self, status: PutMessageStatus, reason: str, *, row: int | None = None) -> None:
+        super().__init__(f"{status.value}: {reason}" if reason else status.value)
+        self.status = status
+        self.reason = reason
+        self.row = row
+
+
+class PutNotConfirmed(OutcomeUnknown):
+    """A put whose message may be in the log: ``status`` and ``reason`` say whether a sync failed or took too long.
+
+    Or, with SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT, a put or commit that is in the log, and not with the slaves.
+    """
+
+    def __init__(self, status: PutMessageStatus, reason: str) -> None:
+        super().__init__(f"{status.value}: {reason}" if reason else status.value)
+        self.status = status
+        self.reason = reason
+
+
+def put_error(status: PutMessageStatus, reason: str) -> PutRefused | PutNotConfirmed:
+    """The exception for a put that ended with a status other than PUT_OK."""
+    return PutRefused(status, reason) if status.is_refusal else PutNotConfirmed(status, reason)

@@ -1,0 +1,394 @@
+"""``export_store``: copies messages of a store into Parquet, JSON lines or CSV, each row exactly once.
+
+Queues are read one after the other through ``StoreReader.read``. After each finished file (Parquet) or piece (lines),
+everything is synced and the state file gets the next queue offsets (``export/state.py``). An export that was killed at
+any moment is resumed from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from commitlog_store.columnar.columns import column_type
+from commitlog_store.errors import (
+    CorruptStoreError,
+    FileMissing,
+    InvalidValue,
+    TargetFailed,
+    TopicNotFound,
+    UnsupportedStore,
+)
+from commitlog_store.export.positions import ExportPositions
+from commitlog_store.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
+from commitlog_store.export.targets import (
+    ExportFormat,
+    ExportTarget,
+    RowWriter,
+    check_outside,
+    make_directory_of,
+    parse_target,
+)
+from commitlog_store.export.writers import DEFAULT_FILE_SIZE, new_writer
+from commitlog_store.files import disk
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.filter.tags import TagSubscription
+from commitlog_store.queue.block_reader import DEFAULT_ROWS
+from commitlog_store.queue.catalog import matching_topics
+from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
+from commitlog_store.timestamps import GivenTime, milliseconds_of
+
+__all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
+
+_LOG = logging.getLogger(__name__)
+
+# Called with the queue offsets that were read, and the number of all to read.
+Progress = Callable[[int, int], None]
+
+# Everything that a put takes back, and where the message stood.
+EXPORT_COLUMNS: tuple[str, ...] = (
+    "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
+    "tags", "keys", "properties", "body",
+)  # fmt: skip
+_PAST_DAMAGE = (
+    "To leave out what cannot be read, resume the export with on_damage='skip' (commitlog export --resume "
+    "--on-damage skip)."
+)
+# As many rows as a writer turns into texts at a time.
+_TEXT_ROWS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """Report of an export: the rows that this call wrote, and those of all calls that filled the target.
+
+    ``skipped`` counts the messages, by topic, that ``on_damage="skip"`` left out since the last call that came to its
+    end; ``total_skipped`` those of all calls. ``committed`` is the number of Parquet files, or the length of the file
+    in bytes.
+    """
+
+    target: ExportTarget
+    topics: list[str]
+    rows: int
+    total_rows: int
+    skipped: dict[str, int]
+    total_skipped: dict[str, int]
+    committed: int
+
+
+class _Range(NamedTuple):
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+
+
+def export_store(
+    path: str | os.PathLike[str],
+    target: ExportTarget | str,
+    *,
+    topics: Sequence[str] = (),
+    since: GivenTime | None = None,
+    until: GivenTime | None = None,
+    tags: Sequence[str] | None = None,
+    filter: str | None = None,  # noqa: A002  # the name that it has everywhere
+    columns: Sequence[str] = EXPORT_COLUMNS,
+    resume: bool = False,
+    from_log: bool = False,
+    on_damage: Literal["raise", "skip"] = "raise",
+    verify_crc: bool = True,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
+    compression: str = "snappy",
+    file_size: int = DEFAULT_FILE_SIZE,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Copy messages of the store at ``path`` into ``target``, such as ``"parquet:/data/orders"``.
+
+    ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. Patterns match no
+    system topics, and skip, with a warning, topics that cannot be read; a name takes any topic. ``since`` and
+    ``until`` are store times as ``StoreReader.scan`` takes them, the second one excluded. ``tags`` keeps the messages
+    with one of these, ``filter`` those for which this SQL92 expression holds (``MessageFilter.parse``). ``columns`` are
+    those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of
+    messages, as Arrow has them in memory; the directory stands for the column ``topic``.
+
+    ``store_path_commit_log`` and ``from_log`` are those of ``StoreReader.open``.
+
+    Bodies are compared with their CRC, unless ``verify_crc`` is false. Damage ends the export with an error; with
+    ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted. Both options may change later.
+
+    With ``resume``, an export that ended early, or at the store's end of that time, continues: the target has each row
+    exactly once. Queues that are new are exported from ``since`` on. Else the target must be empty or missing.
+
+    ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
+    be resumed; ``TailLost`` when the store has lost messages that the target has; ``TopicNotFound``, the errors of
+    ``StoreReader.open`` and ``StoreReader.read``; ``TargetFailed`` when the target cannot be written.
+
+    ::
+
+        from commitlog_store import export_store
+
+        report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
+        print(report.rows, "new rows")
+    """
+    target, source = parse_target(target) if isinstance(target, str) else target, disk.absolute_path(path)
+    _check_options(columns, file_size, on_damage)
+    first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
+    check_outside(target.path, source)
+    with StoreReader.open(
+        source, store_path_commit_log=store_path_commit_log, from_log=from_log, on_damage=on_damage
+    ) as reader:
+        check_outside(target.path, reader.paths.commit_log)
+        names = _wanted(reader, topics)
+        asked = ExportState(
+            store=source,
+            format=target.format.value,
+            columns=list(columns),
+            tags=None if tags is None else sorted(set(tags)),
+            filter=filter,
+        )
+        with _locked(target, resume=resume):
+            state = _begun(target, asked, resume=resume)
+            # What a call skipped that did not come to its end, no report has said.
+            reported = Counter(state.skipped if state.finished else {})
+            positions = ExportPositions(reader, state)
+            ranges = _ranges(reader, target, names, positions, first, last)
+            for one in ranges:  # a relative time means another offset when the export is resumed
+                positions.begin(one.topic, one.queue_id, one.start)
+            state = replace(positions.noted_in(state), finished=False)
+            save_state(target, state)
+            writer = new_writer(target, columns, state.committed, file_size=file_size, compression=compression)
+            export = _Export(reader, target, writer, state, positions, chosen, progress, verify_crc=verify_crc)
+            try:
+                state = export.run(ranges)
+            finally:
+                writer.close()
+    return ExportReport(
+        target=target,
+        topics=names,
+        rows=export.new_rows,
+        total_rows=state.rows,
+        skipped=dict(Counter(state.skipped) - reported),
+        total_skipped=state.skipped,
+        committed=state.committed,
+    )
+
+
+def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
+    """``InvalidValue`` for columns that do not exist, and unless each is named once; for other options as well."""
+    if file_size < 1:
+        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
+    if on_damage not in ("raise", "skip"):
+        raise InvalidValue(f"on_damage is 'raise' or 'skip', not {on_damage!r}.")
+    for name in columns:
+        column_type(name)
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
+
+
+def _time(name: str, given: GivenTime | None) -> int | None:
+    return None if given is None else milliseconds_of(given, name)
+
+
+@contextlib.contextmanager
+def _locked(target: ExportTarget, *, resume: bool) -> Iterator[None]:
+    """Hold the lock of a target that can be used. ``InvalidValue``; ``TargetFailed`` for any failure to write it."""
+    try:
+        _check_unused(target, resume=resume)
+        make_directory_of(target)
+        lock = lock_target(target)
+        try:
+            yield
+        finally:
+            lock.release()
+    except OSError as error:
+        raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+
+
+def _wanted(reader: StoreReader, topics: Sequence[str]) -> list[str]:
+    """The names of the topics to export, in order. ``TopicNotFound``."""
+    known = reader.topics()
+    if not known:
+        _refuse_without_queues(reader)
+    return _readable(reader, matching_topics(known, topics, reader.path), topics)
+
+
+def _refuse_without_queues(reader: StoreReader) -> None:
+    """``TopicNotFound`` for a log with messages whose queues are all gone: nothing would look exported."""
+    low, high = reader.physical_bounds()
+    if low < high:
+        raise TopicNotFound(
+            f"{reader.path} has a log of {high - low} bytes and no consume queues: export it from the log alone, with "
+            "from_log (--from-log). Nothing was written."
+        )
+
+
+def _readable(reader: StoreReader, names: list[str], given: Sequence[str]) -> list[str]:
+    """The topics without those that cannot be read (compacted ones, say) and that no name asks for."""
+    found = []
+    for topic in names:
+        try:
+            reader.queue_ids(topic)
+        except UnsupportedStore as error:
+            if topic not in given:
+                _LOG.warning("%s It matches a pattern of the export and is skipped.", error)
+                continue
+        found.append(topic)
+    return found
+
+
+def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter:
+    """The filter of an export. ``InvalidValue``."""
+    if tags is not None and not tags:
+        raise InvalidValue("The tags of an export are at least one; leave them out for all messages.")
+    subscription = None if tags is None else TagSubscription(tuple(sorted(set(tags))))
+    return replace(MessageFilter.parse(filter=expression), tags=subscription)
+
+
+def _check_unused(target: ExportTarget, *, resume: bool) -> ExportState | None:
+    """The state to continue from; None for a target in which nothing is. ``InvalidValue`` for any other."""
+    began = load_state(target) if resume else None
+    if began is None:
+        refuse_used_target(target)
+    return began
+
+
+def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
+    """The state to continue from, of a target that is locked."""
+    began = _check_unused(target, resume=resume)
+    if began is None:
+        return asked
+    began.check_same(asked, target)
+    return began
+
+
+def _ranges(
+    reader: StoreReader,
+    target: ExportTarget,
+    topics: list[str],
+    positions: ExportPositions,
+    since_ms: int | None,
+    until_ms: int | None,
+) -> list[_Range]:
+    """What is to be read of each queue: from its position, or from the given time, or from its start. ``TailLost``."""
+
+    def queues() -> Iterator[tuple[str, int]]:
+        for topic in topics:
+            try:
+                yield from [(topic, queue_id) for queue_id in reader.queue_ids(topic)]
+            except UnsupportedStore:
+                if not positions.has_topic(topic):
+                    raise
+
+    def look() -> list[_Range]:
+        infos = reader.queue_infos(queues)
+        for info in infos:
+            positions.refuse_lost_tail(info, target)
+        return [_range(reader, info, positions, since_ms, until_ms) for info in infos]
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _range(
+    reader: StoreReader, info: QueueInfo, positions: ExportPositions, since_ms: int | None, until_ms: int | None
+) -> _Range:
+    topic, queue_id, stop = info.topic, info.queue_id, info.max_offset
+    start = positions.get(topic, queue_id)
+    if start is None:
+        start = info.min_offset
+        if since_ms is not None:
+            start = reader.offset_by_time(topic, queue_id, since_ms, bounds=info)
+    if until_ms is not None:
+        stop = reader.offset_by_time(topic, queue_id, until_ms, bounds=info)
+    return _Range(topic, queue_id, start, max(start, stop))
+
+
+class _Export:
+    """One run of an export: reads the ranges, writes their rows, and commits."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        target: ExportTarget,
+        writer: RowWriter,
+        state: ExportState,
+        positions: ExportPositions,
+        chosen: MessageFilter,
+        progress: Progress | None,
+        *,
+        verify_crc: bool,
+    ) -> None:
+        self.new_rows = 0
+        self._reader = reader
+        self._target = target
+        self._writer = writer
+        self._state = state
+        self._progress = progress
+        self._positions = positions
+        self._rows = state.rows
+        self._chosen = chosen
+        self._verify_crc = verify_crc
+        self._skipped_before = Counter(state.skipped)
+        self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
+
+    def run(self, ranges: list[_Range]) -> ExportState:
+        """Export all ranges. Returns the last state. Damage is raised with what to do about it."""
+        try:
+            return self._run(ranges)
+        except (CorruptStoreError, FileMissing) as error:
+            error.advised(_PAST_DAMAGE)
+            raise
+
+    def _run(self, ranges: list[_Range]) -> ExportState:
+        total = sum(one.stop - one.start for one in ranges)
+        done = 0
+        topic = None
+        for one in ranges:
+            if topic not in (None, one.topic):
+                self._writer.end_topics()
+            topic = one.topic
+            batches = self._read(one)
+            for batch in batches:
+                self._write(one, batch, batches.position)
+                if self._progress is not None:
+                    self._progress(done + batches.position - one.start, total)
+            self._positions.move(one.topic, one.queue_id, one.stop)
+            done += one.stop - one.start
+        self._commit(finished=True)
+        return self._state
+
+    def _read(self, one: _Range) -> MessageBatches:
+        return self._reader.read(
+            one.topic,
+            one.queue_id,
+            one.start,
+            one.stop,
+            columns=self._state.columns,
+            verify_crc=self._verify_crc,
+            max_batch_rows=self._batch_rows,
+            filter=self._chosen,
+        )
+
+    def _write(self, one: _Range, batch: pa.RecordBatch, following: int) -> None:
+        self._writer.write(one.topic, batch)
+        self._rows += batch.num_rows
+        self.new_rows += batch.num_rows
+        self._positions.move(one.topic, one.queue_id, following)
+        if self._writer.is_due:
+            self._commit(finished=False)
+
+    def _commit(self, *, finished: bool) -> None:
+        committed = self._writer.commit()
+        noted = self._positions.noted_in(self._state)
+        # What a reader has skipped lies before the positions: it reports that before the batch that follows.
+        skipped = Counter(self._skipped_before)
+        for one in self._reader.skipped:
+            skipped[one.topic] += one.messages
+        self._state = replace(noted, committed=committed, rows=self._rows, skipped=dict(skipped), finished=finished)
+        save_state(self._target, self._state)

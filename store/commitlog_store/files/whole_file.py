@@ -1,0 +1,169 @@
+"""Atomic creation and replacement of files: a file is whole or does not exist, whenever the machine stops.
+
+Each is written without a name, or under a temporary one, and synced before it gets its own. A file that a crash leaves
+under the temporary name is removed when the file is made the next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+
+from commitlog_store.errors import DiskFull, StoreIOError
+from commitlog_store.files import disk
+from commitlog_store.files.error_paths import errors_name
+from commitlog_store.files.space import NO_SPACE
+
+__all__ = ["RESERVE_SUFFIX", "TEMPORARY_SUFFIX", "new_file", "replace_failed", "replace_file", "reserve_space"]
+
+# The suffix of a file's name until it is whole.
+TEMPORARY_SUFFIX = ".tmp"
+# The suffix of the file that holds the space for the next content of another one.
+RESERVE_SUFFIX = ".reserve"
+# The errors of file systems without unnamed files, and of kernels without that call.
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+# The errors when naming an unnamed file is not supported, and where /proc is missing or may not be used for it.
+_NO_NAMING = (errno.EOPNOTSUPP, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EXDEV)
+
+
+def new_file(path: str, prepare: Callable[[int], None]) -> int:
+    """Make a file whose name is on the device too; returns its descriptor, open for writing.
+
+    ``prepare`` gets the descriptor and gives the file its size. The file has no name during that: RocketMQ parses every
+    name beside its own files as a number, and does not open a store with any other name. Where the file system has no
+    unnamed files, the file gets a temporary name first. ``OSError``; then nothing is left.
+    """
+    made = path
+    with errors_name(path):
+        descriptor = _named_at_last(path, prepare)
+        if descriptor is None:
+            descriptor, made = _written(path, prepare), path + TEMPORARY_SUFFIX
+    try:
+        if made != path:
+            disk.rename(made, path)
+            made = path
+        disk.sync_directory(os.path.dirname(path))
+    except BaseException:
+        disk.close(descriptor)
+        # Also under its own name: while that is not on the device, the file must not be used.
+        _remove_quietly(made)
+        raise
+    return descriptor
+
+
+def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
+    """The file, synced and named; None where unnamed files are not supported. ``OSError``; then nothing is left."""
+    if disk.exists(path):
+        return None  # only a rename replaces another file
+    try:
+        descriptor = disk.create_unnamed_file(os.path.dirname(path))
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED_FILES:
+            raise
+        return None
+    try:
+        prepare(descriptor)
+        disk.sync(descriptor)
+        disk.give_name(descriptor, path)
+    except OSError as error:
+        if error.errno in _NO_NAMING:
+            return None
+        raise
+    finally:
+        disk.close(descriptor)  # the system would still treat it as unnamed
+    try:
+        return disk.open_for_writing(path)
+    except BaseException:
+        _remove_quietly(path)
+        raise
+
+
+def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: bool = False) -> None:
+    """Replace the file by a new, synced one of these bytes. ``OSError``; then the name has the old file.
+
+    ``keep_as`` is the new name of the old file, if it exists; after an error, or a crash in between, the old file may
+    have that name alone. The names are on the device once the caller has synced the directory. ``from_reserve``: on a
+    full disk, the new file takes the space of ``reserve_space``.
+    """
+    with errors_name(path):
+        try:
+            disk.close(_written(path, lambda descriptor: disk.write_at(descriptor, data, 0)))
+        except OSError as error:
+            reserved = disk.file_size(path + RESERVE_SUFFIX) if from_reserve else -1
+            if error.errno not in NO_SPACE or reserved < len(data):
+                raise
+            _write_into_reserve(path, data)
+    try:
+        if keep_as and disk.exists(path):
+            disk.rename(path, keep_as)
+        disk.rename(path + TEMPORARY_SUFFIX, path)
+    except OSError:
+        _remove_quietly(path + TEMPORARY_SUFFIX)
+        raise
+
+
+def reserve_space(path: str, size: int) -> None:
+    """Reserve the space for a new content of a file, unless that much is reserved. ``OSError``; then none is.
+
+    A file beside it has the space. It is not synced: after a crash it may be missing, and is made again.
+    """
+    reserve = path + RESERVE_SUFFIX
+    with errors_name(reserve):
+        if disk.file_size(reserve) >= size:
+            return
+        _remove_quietly(reserve)
+        descriptor = disk.create_file(reserve)
+        try:
+            disk.allocate(descriptor, 0, size)
+        except BaseException:
+            _remove_quietly(reserve)
+            raise
+        finally:
+            disk.close(descriptor)
+
+
+def _write_into_reserve(path: str, data: bytes) -> None:
+    """The file under its temporary name, synced, in the space of the reserve. ``OSError``; then the reserve is gone."""
+    temporary = path + TEMPORARY_SUFFIX
+    disk.rename(path + RESERVE_SUFFIX, temporary)
+    try:
+        descriptor = disk.open_for_writing(temporary)
+        try:
+            disk.write_at(descriptor, data, 0)
+            disk.truncate(descriptor, len(data))
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+    except BaseException:
+        _remove_quietly(temporary)
+        raise
+
+
+def replace_failed(path: str, error: OSError) -> DiskFull | StoreIOError:
+    """The named error of a file that could not be replaced."""
+    if error.errno in NO_SPACE:
+        return DiskFull("write", path=path, cause=error, advice="It is as it was. Free some space and try again.")
+    return StoreIOError("write", path=path, cause=error)
+
+
+def _written(path: str, prepare: Callable[[int], None]) -> int:
+    """The file under its temporary name, synced and open. ``OSError``; then nothing is left."""
+    temporary = path + TEMPORARY_SUFFIX
+    if disk.exists(temporary):
+        disk.unlink(temporary)
+    descriptor = disk.create_file(temporary)
+    try:
+        prepare(descriptor)
+        disk.sync(descriptor)
+    except BaseException:
+        disk.close(descriptor)
+        _remove_quietly(temporary)
+        raise
+    return descriptor
+
+
+def _remove_quietly(path: str) -> None:
+    with contextlib.suppress(OSError):  # it is removed when the file is made the next time
+        disk.unlink(path)

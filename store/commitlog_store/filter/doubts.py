@@ -1,0 +1,66 @@
+"""Doubtful filters: what RocketMQ reads in another way than most readers of SQL do.
+
+In SQL, ``NOT x = 1`` is ``NOT (x = 1)``. In RocketMQ's grammar NOT binds before every comparison, so it is
+``(NOT x) = 1``, which matches no message. The expression is evaluated as RocketMQ does; a warning names both readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commitlog_store.filter.expression import (
+    Cast,
+    Constant,
+    Equal,
+    Expression,
+    IsNull,
+    Not,
+    Number,
+    Property,
+    Search,
+    Written,
+    operands,
+)
+
+__all__ = ["doubts"]
+
+
+def doubts(node: Expression) -> Iterator[str]:
+    """A sentence for each comparison of a bare NOT, with both readings."""
+    within = isinstance(node, Not) and node.written is Written.WITHIN
+    compared = node.operand if isinstance(node, Not) and within else node
+    if isinstance(compared, Equal | IsNull | Search):
+        left = compared.left if isinstance(compared, Equal) else compared.operand
+        if isinstance(left, Not) and left.written is Written.BARE:
+            operand, rest = _shown(left.operand), _rest(compared, negated=within)
+            yield (
+                f"NOT {operand} {rest} is read as (NOT {operand}) {rest}, as RocketMQ does: there NOT binds before "
+                f"comparisons. Write NOT ({operand} {rest}) for the other meaning, or the parentheses for this one."
+            )
+    for below in operands(compared):
+        yield from doubts(below)
+
+
+def _rest(node: Equal | IsNull | Search, *, negated: bool) -> str:
+    """The comparison without its left side."""
+    if isinstance(node, Equal):
+        return f"{'<>' if negated else '='} {_shown(node.right)}"
+    if isinstance(node, IsNull):
+        return "IS NOT NULL" if negated else "IS NULL"
+    return f"{'NOT ' if node.negated else ''}{node.word} {_quoted(node.text)}"
+
+
+def _shown(node: Expression) -> str:
+    if isinstance(node, Property):
+        return node.name
+    if isinstance(node, Cast):
+        return node.operand.name
+    if isinstance(node, Number):
+        return str(node.value)
+    if isinstance(node, Constant):
+        return _quoted(node.value) if isinstance(node.value, str) else str(node.value or "NULL").upper()
+    return "..."
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

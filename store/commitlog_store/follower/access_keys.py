@@ -1,0 +1,71 @@
+"""AccessKeys: the keys with which a broker with access control is asked, and the signature of a request.
+
+The file is RocketMQ's own ``conf/tools.yml``, of which other lines are skipped::
+
+    accessKey: rocketmq2
+    secretKey: 12345678
+    securityToken: ...          for brokers whose accounts have one
+
+A request carries ``AccessKey``, ``SecurityToken`` (if there is one) and ``Signature``: the HMAC-SHA1, by the secret
+key, of the values of all its other fields in the order of their names, and of its body; in base64.
+
+Source: RocketMQ ``acl/common/AclClientRPCHook.java``, ``AclUtils.java``, ``AclSigner.java``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+from dataclasses import dataclass, field
+
+from commitlog_store.errors import InvalidValue, ReadFailed
+from commitlog_store.files import disk
+
+__all__ = ["AccessKeys"]
+
+# Bytes of a file of keys; far more than one needs.
+_LARGEST_FILE = 64 << 10
+_LINE = re.compile(r"(accessKey|secretKey|securityToken)[ \t]*[:=][ \t]*(.*)")
+
+
+@dataclass(frozen=True)
+class AccessKeys:
+    """The account, by its access key, and its secrets, which no text of this object shows."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str = field(default="", repr=False)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> AccessKeys:
+        """The keys of a file. ``InvalidValue`` for a file without both keys, ``ReadFailed``."""
+        place = os.fspath(path)
+        try:
+            text = disk.read_file(place, _LARGEST_FILE).decode()
+        except OSError as error:
+            raise ReadFailed("read", path=place, cause=error) from error
+        except UnicodeDecodeError:
+            raise InvalidValue(f"The access keys in {place} are not UTF-8 text.") from None  # which the cause quotes
+        found = {}
+        for line in text.splitlines():
+            if match := _LINE.fullmatch(line.strip()):
+                found[match[1]] = match[2].strip().strip("\"'")
+        for name in ("accessKey", "secretKey"):
+            if not found.get(name):
+                raise InvalidValue(
+                    f"The file {place} has no {name}. Expected lines such as those of RocketMQ's conf/tools.yml: "
+                    "'accessKey: NAME' and 'secretKey: SECRET'."
+                )
+        return cls(found["accessKey"], found["secretKey"], found.get("securityToken", ""))
+
+    def signed_fields(self) -> dict[str, str]:
+        """The fields of a request that has no others, and no body."""
+        fields = {"AccessKey": self.access_key}
+        if self.security_token:
+            fields["SecurityToken"] = self.security_token
+        content = "".join(fields[name] for name in sorted(fields))
+        signature = hmac.new(self.secret_key.encode(), content.encode(), hashlib.sha1).digest()
+        return {**fields, "Signature": base64.b64encode(signature).decode()}

@@ -1,0 +1,271 @@
+"""Rules for messages of applications: limits, reserved property names, type checks and the texts of refusals.
+
+==================================  ====================================================================================
+property                            given by
+==================================  ====================================================================================
+KEYS, __SHARDINGKEY, TAGS, DELAY    the application, as a column or field of its own, or by that name among the others
+REAL_TOPIC, REAL_QID                the store, for a message that waits in ``SCHEDULE_TOPIC_XXXX``
+TRAN_MSG, PGROUP, INNER_*,          the store or the broker; a message that brought them along would be taken for half a
+__CRC32#                            transaction, for a batch, or for damaged
+TIMER_DELIVER_MS, TIMER_DELAY_MS,   refused: they ask a broker's timer for a delivery at any time, and this store has no
+TIMER_DELAY_SEC                     timer. With DELAY, which brokers prefer, or TIMER_OUT_MS, which a timer adds: stored
+all others, UNIQ_KEY among them     the application or its client
+==================================  ====================================================================================
+
+In the record stand the application's others first, in the order given, then KEYS, __SHARDINGKEY, TAGS, DELAY,
+REAL_TOPIC and REAL_QID. (In RocketMQ the order is that of a Java hash map.)
+
+Source: RocketMQ ``common/message/MessageConst.java``, ``broker/util/HookUtils.java`` (``checkBeforePutMessage``,
+``checkInnerBatch``, ``checkIfTimerMessage``, ``transformDelayLevelMessage``), ``store/MessageExtEncoder.java``,
+``broker/processor/AbstractSendMessageProcessor.java`` (``msgCheck``), ``store/timer/TimerMessageStore.java``.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex
+
+from commitlog_store.config import LARGEST_BODY, MessageStoreConfig, parse_delay_levels
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.properties import (
+    CRC32,
+    DELAY,
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
+    KEYS,
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TRAN_MSG,
+)
+from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from commitlog_store.message import Message, MessageExtBrokerInner
+from commitlog_store.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
+
+__all__ = [
+    "NO_PRODUCERS_TOPICS",
+    "OWN_PROPERTIES",
+    "SCHEDULE_TOPIC",
+    "STORE_PROPERTIES",
+    "TIMER_PROPERTIES",
+    "MessageLimits",
+    "check_queue_place",
+    "name_fault",
+    "no_producers_fault",
+    "number_fault",
+    "parse_delay_level",
+    "shown",
+    "timer_fault",
+    "topic_before_retries",
+    "type_fault",
+]
+
+# Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+# Messages of these topics come from the broker, which acts on them: those of ``isNotAllowedSendTopic`` in RocketMQ's
+# ``common/topic/TopicValidator.java``, and the timer's, which for ever tries to read a message without TIMER_OUT_MS.
+# Producers may send to the other system topics, and so here. The last one is this store's own.
+NO_PRODUCERS_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "rmq_sys_wheel_timer",
+        POSITIONS_TOPIC,
+    }
+)
+# And those of this prefix and a cluster's name: the notes of what consumers have popped.
+_POP_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+
+# Properties that have a column or field of their own, in the order in which they are stored, after all others.
+OWN_PROPERTIES = (KEYS, SHARDING_KEY, TAGS, DELAY)
+
+# Properties that only the store or the broker may give.
+STORE_PROPERTIES = frozenset(
+    {REAL_TOPIC, REAL_QID, TRAN_MSG, PGROUP, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, INNER_NUM, INNER_BASE}
+    | {CRC32}
+)
+
+# One of these makes a message a timer's, unless it has a delay level or TIMER_OUT_MS, which the timer adds itself.
+TIMER_PROPERTIES = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC})
+
+_MAX_INT = 2**31 - 1
+_MAX_LONG = 2**63 - 1
+# The numbers of a message, and the range of each; then those of a broker's message.
+_NUMBERS = {
+    "queue_id": (0, MAX_QUEUE_ID),
+    "flag": (-_MAX_INT - 1, _MAX_INT),
+    "delay_level": (0, _MAX_INT),
+    "born_timestamp": (MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS),
+}
+# Those that may be None.
+_OPTIONAL_NUMBERS = frozenset({"queue_id", "delay_level", "born_timestamp"})
+_BROKER_NUMBERS = _NUMBERS | {
+    "sys_flag": (-_MAX_INT - 1, _MAX_INT),
+    "reconsume_times": (-_MAX_INT - 1, _MAX_INT),
+    "prepared_transaction_offset": (-_MAX_LONG - 1, _MAX_LONG),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageLimits:
+    """``max_message_size``: bytes of the largest body; ``message_delay_level``: the delays of the levels;
+    ``max_queue_id``: the highest queue that a message may name.
+    """
+
+    max_message_size: int = 4 << 20
+    message_delay_level: str = MessageStoreConfig.message_delay_level
+    max_queue_id: int = MAX_QUEUE_ID
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_message_size <= LARGEST_BODY:
+            raise InvalidValue(f"max_message_size is 1 to {LARGEST_BODY}, not {self.max_message_size}.")
+        parse_delay_levels(self.message_delay_level)
+
+
+def no_producers_fault(topic: str) -> str | None:
+    """Why producers may not send to this topic; None when they may."""
+    if topic not in NO_PRODUCERS_TOPICS and not topic.startswith(_POP_TOPIC_PREFIX):
+        return None
+    hint = "give another topic"
+    if topic == SCHEDULE_TOPIC:
+        hint = "give the topic that the message is for, and a delayLevel"
+    return f"RocketMQ writes {topic} itself and takes it from no producer: {hint}"
+
+
+def name_fault(name: str) -> str | None:
+    """Why an application may not give a property of this name, as the end of a sentence; None when it may."""
+    if not name:
+        return "a property without a name"
+    if "\x01" in name or "\x02" in name:
+        return f"a property named {name!r}, with a character that separates properties"
+    if name in STORE_PROPERTIES:
+        return f"the property {name!r}, which only the store gives: leave it out"
+    return None
+
+
+def timer_fault(properties: Collection[str]) -> str | None:
+    """Why a message without delay level may not have properties of these names, as the end of a sentence; else None.
+
+    (A broker without timers answers WHEEL_TIMER_NOT_ENABLE.)
+    """
+    asked = TIMER_PROPERTIES.intersection(properties)
+    if not asked or TIMER_OUT_MS in properties:
+        return None
+    return f"property {min(asked)!r} asks for a timer, which is not supported: leave it out, or give a delayLevel"
+
+
+def parse_delay_level(text: str) -> int | None:
+    """The level of a DELAY property, as Java reads an int; None for all but a number from 0 to 2**31 - 1."""
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    level = int(digits) if len(digits) <= 64 else _MAX_INT + 1
+    return level if level <= _MAX_INT else None
+
+
+def shown(value: object) -> str:
+    """A value and its type, for people; cut short where it is long."""
+    return f"{' '.join(reprlib.repr(value).split())} ({type(value).__name__})"
+
+
+def type_fault(message: object) -> str | None:
+    """Which field of a message has a wrong type, as a sentence; None where all types are right.
+
+    Called when encoding has failed, so that messages that are right pay nothing for it.
+    """
+    if not isinstance(message, Message):
+        return f"A message is a Message, not {shown(message)}."
+    texts = {"topic": False, "tags": True, "sharding_key": True}
+    if isinstance(message, MessageExtBrokerInner):
+        texts |= {"born_host": True, "store_host": True}
+    for name, may_lack in texts.items():
+        text = getattr(message, name)
+        if not (isinstance(text, str) or (may_lack and text is None)):
+            return f"The field {name} is a text{' or None' if may_lack else ''}, not {shown(text)}."
+    for name in _numbers_of(message):
+        number = getattr(message, name)
+        if number is None and name in _OPTIONAL_NUMBERS:
+            continue
+        if not isinstance(number, SupportsIndex) or (name in _OPTIONAL_NUMBERS and isinstance(number, bool)):
+            return f"The field {name} is an int, not {shown(number)}."
+    return _body_fault(message.body) or _keys_fault(message.keys) or _properties_fault(message.properties)
+
+
+def number_fault(message: Message) -> str | None:
+    """Which number of a message without a ``type_fault`` does not fit its field, as a sentence; None where all fit."""
+    for name, (low, high) in _numbers_of(message).items():
+        number = getattr(message, name)
+        if number is not None and not low <= index(number) <= high:
+            return f"The field {name} is an int from {low} to {high}, not {number}."
+    return None
+
+
+def _numbers_of(message: Message) -> dict[str, tuple[int, int]]:
+    return _BROKER_NUMBERS if isinstance(message, MessageExtBrokerInner) else _NUMBERS
+
+
+def _body_fault(body: object) -> str | None:
+    try:
+        memoryview(body).release()  # type: ignore[arg-type]
+    except TypeError:
+        return f"The field body is bytes or another buffer, not {shown(body)}."
+    return None
+
+
+def _keys_fault(keys: object) -> str | None:
+    if isinstance(keys, str):
+        return f"The field keys is a list of texts, not the text {keys!r}."
+    if not isinstance(keys, Iterable) or isinstance(keys, bytes | bytearray):
+        return f"The field keys is a list of texts, not {shown(keys)}."
+    for key in keys:
+        if not isinstance(key, str):
+            return f"The field keys is a list of texts: {shown(key)} is not one."
+    return None
+
+
+def _properties_fault(properties: object) -> str | None:
+    if not isinstance(properties, Mapping):
+        return f"The field properties is a mapping of texts to texts, not {shown(properties)}."
+    for name, value in properties.items():
+        if not isinstance(name, str):
+            return f"The names in the field properties are texts, not {shown(name)}."
+        if not isinstance(value, str):
+            return f"The values in the field properties are texts; that of {name!r} is {shown(value)}."
+    return None
+
+
+def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
+    """``InvalidValue`` for arguments that cannot be a place in a queue, whether or not that queue exists."""
+    if not isinstance(topic, str):
+        raise InvalidValue(f"The field topic is a text, not {topic!r}.")
+    validate_topic(topic)
+    for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, _MAX_LONG)):
+        if isinstance(number, bool) or not isinstance(number, SupportsIndex) or not 0 <= index(number) <= most:
+            raise InvalidValue(f"The field {name} is an int from 0 to {most}, not {number!r}.")
+
+
+def topic_before_retries(properties: Mapping[str, str], topic: str, queue_offset: int) -> str:
+    """The topic that a dead letter of ``topic`` was sent to first. ``InvalidValue`` if it does not name it."""
+    if RETRY_TOPIC not in properties:
+        raise InvalidValue(
+            f"The dead letter at offset {queue_offset} of {topic!r} has no property {RETRY_TOPIC}, so its original "
+            "topic is not known: redrive it to the group's retry topic."
+        )
+    return properties[RETRY_TOPIC]

@@ -1,0 +1,67 @@
+"""Look-up of many keys in an index file at once: their chains are followed side by side, with numpy.
+
+A chain that contradicts the format, or that a live owner is writing, is given up: the caller looks that key up alone,
+with ``IndexService.candidates``, which knows what to skip and what to report.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
+from commitlog_store.index.service import IndexFile
+
+__all__ = ["KeyChains"]
+
+# A step of all chains costs as much as following some ten of them alone. So the last of many chains are given up when
+# they turn out to be long: one slot may hold any number of entries.
+_LONG_CHAIN = 64
+_FEW_CHAINS = 16
+
+
+class KeyChains:
+    """The chains of many key hashes in one file, from new to old. Keys are numbered in the order of ``key_hashes``."""
+
+    def __init__(self, file: IndexFile, key_hashes: Int32Array) -> None:
+        """The file has entries. ``CorruptIndex``, ``UnsupportedStore``, ``FileChanged``."""
+        arrays = file.arrays()
+        assert arrays is not None
+        slots, self._entries = arrays
+        self._hashes = key_hashes
+        self._slot_count = len(slots)
+        self._slots = key_hashes % self._slot_count
+        # The entry that comes next in each key's chain; 0 at its end.
+        self._numbers: Int64Array = slots[self._slots].astype(np.int64)
+        # After the slots: a live owner writes entry and slot before it counts them.
+        highest = min(file.header().index_count, len(self._entries) - 1)
+        self.given_up: BoolArray = (self._numbers < 0) | (self._numbers > highest)
+        self._steps = 0
+
+    def next_hits(self, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Of each of these keys, the next entry with its hash: the keys that have one, and its physical offset.
+
+        Keys at their chain's end are left out, and so are those in ``given_up``.
+        """
+        found_keys: list[Int64Array] = []
+        found_offsets: list[Int64Array] = []
+        keys = keys[(self._numbers[keys] > 0) & ~self.given_up[keys]]
+        while len(keys):
+            self._steps += 1
+            if self._steps > _LONG_CHAIN and len(keys) <= _FEW_CHAINS:
+                self.given_up[keys] = True
+                break
+            entries = self._entries[self._numbers[keys]]
+            hashes = entries["key_hash"].astype(np.int32)
+            previous = entries["previous"].astype(np.int64)
+            # Chains strictly descend, so following them ends.
+            good = (hashes >= 0) & (hashes % self._slot_count == self._slots[keys]) & (entries["seconds"] >= 0)
+            good &= (previous >= 0) & (previous < self._numbers[keys])
+            self.given_up[keys[~good]] = True
+            self._numbers[keys] = previous
+            hit = good & (hashes == self._hashes[keys])
+            found_keys.append(keys[hit])
+            found_offsets.append(entries["physical_offset"][hit].astype(np.int64))
+            keys = keys[good & ~hit & (previous > 0)]
+        if not found_keys:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.concatenate(found_keys), np.concatenate(found_offsets)

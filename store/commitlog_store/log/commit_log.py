@@ -1,0 +1,253 @@
+"""The CommitLog: every message of the store in one sequence of files, read by physical offset."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog_store.columnar.bodies import BODY_ADVICE, BODY_FIELDS, plain_body, still_packed
+from commitlog_store.errors import CorruptRecord, InvalidValue, LogNotFound, MessageNotFound
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.files.mapped_file_queue import MappedFileQueue
+from commitlog_store.format.record import (
+    HEADER_SIZE,
+    MIN_RECORD_SIZE,
+    Corrupt,
+    Filler,
+    Record,
+    Torn,
+    Unwritten,
+    decode_record,
+    field_offset,
+    own_position,
+)
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG
+
+__all__ = ["CommitLog"]
+
+# Bytes that a read of a single message fetches before its size is known; most messages fit.
+_FIRST_READ = 4096
+# A reader of several queues does not pass from one file to the next in all of them at once.
+_MAPPED_FILES = 2
+# How often to look for a file again that retention removes between the listing and the opening.
+_LOOKS = 4
+
+
+class CommitLog:
+    """Read access to ``<store>/commitlog``."""
+
+    def __init__(self, path: str) -> None:
+        self._files = MappedFileQueue(path)
+        self._mapped: list[MappedFile] = []
+        # Retention and recovery leave a log that has files at least one: without any, its disk is gone.
+        self._had_files = False
+
+    @property
+    def path(self) -> str:
+        return self._files.files.path
+
+    def refresh(self) -> bool:
+        """Update the list of files; True when it changed. ``LogNotFound`` when it had files and has none any more."""
+        changed = self._files.refresh()
+        if self._files.bases:
+            self._had_files = True
+        elif self._had_files:
+            raise LogNotFound.at(self.path, "its files were there before")
+        return changed
+
+    def bounds(self) -> tuple[int, int]:
+        """First byte of the first file, and the end of the last one. Equal without files.
+
+        The last file is allocated ahead, so its end is the most that the log may reach.
+        """
+        return (self._files.bases[0] if self._files.bases else 0), self._files.end()
+
+    @property
+    def min_offset(self) -> int:
+        return self._files.bases[0] if self._files.bases else 0
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files.bases)
+
+    @property
+    def bases(self) -> list[int]:
+        """The first byte of each file, in order."""
+        return self._files.bases
+
+    def path_of(self, base: int) -> str:
+        """The path of the file that begins at that byte, whether it exists or not."""
+        return self._files.files.path_of(base)
+
+    def find(self, physical_offset: int) -> MappedFile | None:
+        """The file that holds that byte; None before the first file, after the last and in a gap."""
+        for _ in range(_LOOKS):
+            try:
+                return self._files.find(physical_offset)
+            except FileNotFoundError:
+                self.refresh()
+        return None
+
+    def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
+        """For an offset in a gap between files: the path of the missing or cut file, and where the gap ends."""
+        bases = self._files.bases
+        before = self._files.files.base_at(physical_offset)
+        later = [base for base in bases if base > physical_offset]
+        if before is None or not later:
+            return None
+        usual_size = min(*(after - base for base, after in pairwise(bases)), self._largest_size())
+        missing = before + (physical_offset - before) // usual_size * usual_size
+        return self._files.files.path_of(missing), later[0]
+
+    def _largest_size(self) -> int:
+        sizes = []
+        for base in self._files.bases:
+            with contextlib.suppress(OSError):  # others show the size
+                sizes.append(disk.file_size(self._files.files.path_of(base)))
+        return max(sizes, default=0) or self._files.end()
+
+    def refuse_cut(self, physical_offset: int) -> None:
+        """``FileChanged`` when the file that held that byte was cut off before it since it was opened."""
+        base = self._files.files.base_at(physical_offset)
+        found = None if base is None else self._files.opened(base)
+        if found is not None and physical_offset - found.base < found.identity.size:
+            found.reach(physical_offset - found.base, physical_offset - found.base + 1)
+
+    def header(self, physical_offset: int) -> bytes | None:
+        """The first 88 bytes of the record there; None outside the log and where nothing was written."""
+        found = self.find(physical_offset)
+        if found is None:
+            return None
+        head = found.read(physical_offset - found.base, HEADER_SIZE)
+        return head if len(head) == HEADER_SIZE and any(head[:8]) else None
+
+    def holds(self, physical_offset: int, size: int) -> bool:
+        """Whether bytes were written at that place and the file holds all of them. The content is not checked."""
+        found = self.find(physical_offset)
+        if found is None or physical_offset - found.base + size > found.size:
+            return False
+        return any(found.read(physical_offset - found.base, 8))
+
+    def read_record(self, physical_offset: int, *, check_crc: bool = True) -> Record:
+        """The record that starts at ``physical_offset``.
+
+        ``MessageNotFound`` outside the log, in unwritten space, and at a file's blank end; ``CorruptRecord`` where
+        the bytes contradict the format; with ``check_crc`` also where the body does not match its CRC.
+        """
+        found = self.find(physical_offset) if physical_offset >= 0 else None
+        if found is None:
+            first, end = self.bounds()
+            raise MessageNotFound(f"No message at physical offset {physical_offset}: the log holds [{first}, {end}).")
+        position = physical_offset - found.base
+        data = found.read(position, _FIRST_READ)
+        decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
+        if isinstance(decoded, Torn) and MIN_RECORD_SIZE <= decoded.needed <= found.size - position:
+            data = found.read(position, decoded.needed)
+            decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
+        match decoded:
+            case Record():
+                if check_crc and still_packed(decoded.body, decoded.sys_flag):
+                    raise CorruptRecord(
+                        f"SYSFLAG of the record at physical offset {physical_offset}",
+                        path=found.path,
+                        offset=position + field_offset("sys_flag"),
+                        expected=f"{decoded.sys_flag | COMPRESSED_FLAG:#x}, since the body is compressed",
+                        found=f"{decoded.sys_flag:#x}",
+                        advice=BODY_ADVICE,
+                    )
+                return decoded
+            case Unwritten() | Filler():
+                what = (
+                    "nothing was written there"
+                    if isinstance(decoded, Unwritten)
+                    else "the file's blank end starts there"
+                )
+                raise MessageNotFound(f"No message at physical offset {physical_offset}: {what}.")
+            case Torn(needed, _):
+                raise CorruptRecord(
+                    f"TOTALSIZE of the record at physical offset {physical_offset}",
+                    path=found.path,
+                    offset=position,
+                    expected=f"at most the {found.size - position} bytes that are left of the file",
+                    found=needed,
+                    advice="Is this where a message starts?",
+                )
+            case Corrupt(field, offset, expected, value):
+                raise CorruptRecord(
+                    f"{field} of the record at physical offset {physical_offset}",
+                    path=found.path,
+                    offset=position + offset,
+                    expected=expected,
+                    found=value,
+                    advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
+                )
+
+    def headers_from(self, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
+        """Place, size and first 88 bytes of consecutive records, from a place where a record or the end is known
+        to be. Fillers are among them, without bytes: their content is undefined."""
+        at = physical_offset
+        while (found := self.find(at)) is not None:
+            head = found.read(at - found.base, HEADER_SIZE)
+            match decode_record(head):
+                case Torn() if own_position(head) != at:
+                    return  # left over from an earlier use of the file
+                case Torn(needed, _) | Filler(needed) as piece if needed <= found.size - (at - found.base):
+                    yield at, needed, head if isinstance(piece, Torn) else b""
+                    at += needed
+                case _:
+                    return
+
+    def written_end(self, start: int) -> int:
+        """The end of the consecutive records from ``start``, where a record or the end is known to be."""
+        end = start
+        while True:
+            for at, size, _ in self.headers_from(end):
+                end = at + size
+            # At the end of a file the next one, with the rest of the same commit, may have come after the last look.
+            if end < self._files.end() or not self.refresh():
+                return end
+
+    def body(self, record: Record) -> bytes:
+        """The record's body, unpacked when it was stored compressed. ``CorruptRecord`` when it cannot be unpacked."""
+        try:
+            return plain_body(record.body, record.sys_flag)
+        except InvalidValue as error:
+            found = self.find(record.physical_offset)
+            raise CorruptRecord(
+                f"Body of the record at physical offset {record.physical_offset}",
+                path=self.path if found is None else found.path,
+                offset=record.physical_offset - (0 if found is None else found.base),
+                expected="a compressed stream, as its system flag says",
+                found=str(error),
+            ) from error
+
+    def span(self, found: MappedFile, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+        """Mapped bytes of a file (``MappedFile.span``). Of all files, the last two keep their pages in memory."""
+        if found in self._mapped:
+            self._mapped.remove(found)
+        elif len(self._mapped) == _MAPPED_FILES:
+            self._mapped.pop(0).release()
+        self._mapped.append(found)
+        return found.span(start, stop, populate=populate)
+
+    def gather(
+        self, found: MappedFile, physical_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Read a few records that lie far apart, one by one: their bytes back to back, and where each one starts."""
+        parts = [
+            found.read(offset - found.base, size)
+            for offset, size in zip(physical_offsets.tolist(), sizes.tolist(), strict=True)
+        ]
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        positions = np.zeros(len(parts), np.int64)
+        np.cumsum([len(part) for part in parts[:-1]], out=positions[1:])
+        return data, positions
+
+    def close(self) -> None:
+        self._mapped = []
+        self._files.close()

@@ -1,0 +1,205 @@
+"""Scan of the log's files, block by block, for reput and recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from commitlog_store.columnar.scan import RecordScan, Stop, scan_records
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.format.record import (
+    PROPERTIES_LENGTH_SIZE,
+    Corrupt,
+    Filler,
+    Record,
+    Torn,
+    Unwritten,
+    decode_record,
+)
+from commitlog_store.log.record_search import first_good_record
+
+__all__ = [
+    "BLOCK_SIZE",
+    "SECTOR_SIZE",
+    "LogFileList",
+    "LogFiles",
+    "LogWalk",
+    "find_by_time",
+    "find_record",
+    "first_store_timestamp",
+    "first_without_sector",
+]
+
+BLOCK_SIZE = 4 << 20
+# Bytes that a device writes wholly or not at all.
+SECTOR_SIZE = 512
+# The longest first record of a file whose store time is read.
+_LONGEST_FIRST = 4 << 20
+
+
+class LogFiles(Protocol):
+    """The files of a log, its owner's or a reader's."""
+
+    def find(self, offset: int, /) -> MappedFile | None:
+        """The file that holds the byte at ``offset``; None outside the log."""
+        ...
+
+
+class LogFileList(LogFiles, Protocol):
+    """The files of a log in order, without a gap between them."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def files(self) -> Sequence[MappedFile]: ...
+
+    @property
+    def bases(self) -> Sequence[int]: ...
+
+    @property
+    def min_offset(self) -> int: ...
+
+
+class LogWalk:
+    """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
+
+    To be iterated once. ``offset`` is how far the walk has come after each block, and ``stop`` what stands there: None
+    at ``limit`` and at the end of the last file.
+
+    A blank filler that reaches exactly to its file's end is skipped. A machine may have stopped before records at
+    ``unsynced_from`` and after were on the device: one that lacks a sector is not good. Those before ``whole_to`` are
+    known to be complete.
+    """
+
+    def __init__(
+        self,
+        files: LogFiles,
+        start: int,
+        limit: int,
+        *,
+        check_crc: bool,
+        unsynced_from: int | None = None,
+        whole_to: int = 0,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self.offset = start
+        self.stop: Stop = None
+        self._files = files
+        self._limit = limit
+        self._check_crc = check_crc
+        self._unsynced_from = unsynced_from
+        self._whole_to = whole_to
+        self._block_size = block_size
+
+    def __iter__(self) -> Iterator[RecordScan]:
+        limit, size = self._limit, self._block_size
+        while self.offset < limit and (file := self._files.find(self.offset)) is not None:
+            at, file_end = self.offset, file.base + file.capacity
+            stop = min(at + size, file_end, limit)
+            data = file.scanned(at - file.base, stop - file.base)
+            scan, self.stop = self._good_part(scan_records(data, at, check_crc=self._check_crc), at - file.base)
+            self.offset = at + scan.end
+            if len(scan):
+                yield scan
+            size = self._block_size
+            match self.stop:
+                case None:
+                    continue
+                case Filler(length) if self.offset + length == file_end:
+                    self.offset, self.stop = file_end, None
+                case Torn(needed, available) if stop < min(file_end, limit) and needed > available:
+                    if self.offset + needed > min(file_end, limit):
+                        return
+                    size, self.stop = max(needed, self._block_size), None
+                case _:
+                    return
+
+    def _good_part(self, scan: RecordScan, position: int) -> tuple[RecordScan, Stop]:
+        """The scan without records that lack a sector, and its stop. It starts at ``position`` of its file."""
+        if self._unsynced_from is None:
+            return scan, scan.stop
+        lacking = _first_lacking(scan, position, self._unsynced_from, self._whole_to)
+        if lacking is None:
+            return scan, scan.stop
+        cut, stop = lacking
+        return scan_records(scan.data[:cut], scan.physical_offset, check_crc=False), stop
+
+
+def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to: int) -> tuple[int, Corrupt] | None:
+    """Where in the scan's data the first record starts that lacks a sector, and what is wrong with it.
+
+    ``position`` is where in its file the data starts.
+    """
+    places = scan.positions + scan.physical_offset
+    # A property ends with a separator, or with its value's last character. Of the synced records, only the log's last
+    # one is doubted.
+    doubted = places >= unsynced_from
+    if len(scan) and isinstance(scan.stop, Unwritten):
+        doubted[-1] = True
+    doubted &= places >= whole_to
+    unended = doubted & (scan.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
+    rows = np.flatnonzero(unended).tolist()[:1]
+    lacking = first_without_sector(scan, position, max(unsynced_from, whole_to))
+    if lacking is not None:
+        rows.append(lacking)
+    if not rows:
+        return None
+    row = min(rows)
+    expected, found = "their bytes to the end", "zeros where a sector is missing"
+    return int(scan.positions[row]), Corrupt(
+        "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
+    )
+
+
+def first_without_sector(scan: RecordScan, position: int, doubted_from: int) -> int | None:
+    """The first row at ``doubted_from`` or after whose topic or properties lack a sector; None without one.
+
+    BODYCRC covers the body alone. A sector of topic or properties that never reached the device is zero, and all
+    lengths still agree. ``position`` is where in its file the scan's data starts.
+    """
+    # The length of empty properties is zero itself: whether it reached the device is unknown and does not matter.
+    unmarked = np.where(scan.properties_lengths > 0, 0, PROPERTIES_LENGTH_SIZE)
+    starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
+    # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.
+    first = np.maximum(starts // SECTOR_SIZE + 1, (scan.body_starts + scan.body_lengths + position) // SECTOR_SIZE)
+    counts = np.maximum((ends - 1) // SECTOR_SIZE - first + 1, 0)
+    counts[scan.positions + scan.physical_offset < doubted_from] = 0
+    owners = np.repeat(np.arange(len(scan)), counts)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lows = (first[owners] + ranks) * SECTOR_SIZE - position
+    highs = np.minimum(lows + SECTOR_SIZE, ends[owners] - position)
+    suspects = np.flatnonzero((scan.data[lows] == 0) & (scan.data[highs - 1] == 0))
+    lacking = (i for i in suspects.tolist() if not scan.data[int(lows[i]) : int(highs[i])].any())
+    return next((int(owners[i]) for i in lacking), None)
+
+
+def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:
+    """The newest file that begins with a message stored at or before a time (ms); None without such a file."""
+    for file in reversed(files.files):
+        stored = first_store_timestamp(file)
+        if stored is not None and 0 < stored <= timestamp:
+            return file
+    return None
+
+
+def first_store_timestamp(file: MappedFile) -> int | None:
+    """The store time (ms) of a file's first record; None when the file does not start with a record."""
+    size = min(file.capacity, _LONGEST_FIRST)
+    match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
+        case Record(store_timestamp=timestamp):
+            return timestamp
+        case _:
+            return None
+
+
+def find_record(files: LogFileList, start: int, stop: int) -> Record | None:
+    """The first whole, good record that begins at any byte of ``[start, stop)``."""
+    for file in files.files:
+        file_end = file.base + file.capacity
+        found = first_good_record(file, max(start, file.base), min(stop, file_end), file_end)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,135 @@
+"""Catalog of a store's topics and queues: the directories below ``consumequeue``, listed again only after a change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from operator import index
+from typing import SupportsIndex
+
+from commitlog_store.columnar.columns import nearest_name
+from commitlog_store.errors import InvalidValue, QueueNotFound, StoreAccessDenied, TopicNotFound
+from commitlog_store.files import disk
+from commitlog_store.files.numbered_files import DirectoryListing
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.store_directory import check_topic_kind
+from commitlog_store.paths import ABORT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
+from commitlog_store.queue.consume_queue import ConsumeQueue
+
+__all__ = ["QueueCatalog", "matching_topics"]
+
+
+class QueueCatalog:
+    """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was used."""
+
+    def __init__(self, path: str, commit_log: CommitLog, *, tolerant: bool = False) -> None:
+        """``tolerant``: damaged units do not fail ``bounds``, see ``ConsumeQueue``."""
+        self._path = path
+        self._tolerant = tolerant
+        self._commit_log = commit_log
+        self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
+        self._queue_ids: dict[str, _QueueIds] = {}
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Topics whose directory is known not to be empty.
+        self._filled: set[str] = set()
+
+    def topics(self) -> list[str]:
+        """All topics that have a directory, sorted. Other names are ignored."""
+        if self._topics.refresh():
+            self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
+            self._filled.intersection_update(self._topics.names)
+        return sorted(name for name in self._topics.names if _is_topic(name) and self._is_filled(name))
+
+    def _is_filled(self, topic: str) -> bool:
+        """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""
+        if topic not in self._filled and topic not in self._queue_ids:
+            try:
+                if not disk.list_names(os.path.join(self._topics.path, topic)):
+                    return False
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except StoreAccessDenied:
+                pass  # reported when its queues are listed
+            self._filled.add(topic)
+        return True
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
+        ids = self._queue_ids.get(topic)
+        if ids is None:
+            validate_topic(topic)
+            check_topic_kind(self._path, topic)
+            ids = _QueueIds(os.path.join(self._topics.path, topic))
+        now = ids.now()
+        if not now:
+            self._queue_ids.pop(topic, None)
+            raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self._path}.")
+        self._queue_ids[topic] = ids
+        return list(now)
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if not isinstance(queue_id, SupportsIndex):
+                raise InvalidValue(f"queue_id is an int, not {queue_id!r}.")
+            queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
+            if queue_id not in self.queue_ids(topic):
+                raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
+            path = os.path.join(self._topics.path, topic, str(queue_id))
+            queue = self._queues[topic, queue_id] = ConsumeQueue(
+                path, topic, queue_id, self._commit_log, self._aborted, tolerant=self._tolerant
+            )
+        return queue
+
+    def _aborted(self) -> bool:
+        return disk.exists(os.path.join(self._path, ABORT))
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``ConsumeQueue.bounds``; a queue that has been removed is not found any more."""
+        queue = self.queue(topic, queue_id)
+        bounds = queue.bounds()
+        if queue.removed:
+            del self._queues[topic, queue_id]
+            self.queue(topic, queue_id)  # raises the error for the missing topic or queue
+        return bounds
+
+
+def matching_topics(known: Sequence[str], patterns: Sequence[str], store_path: str) -> list[str]:
+    """The topics that one of the names or shell patterns names, in the order of ``known``; without patterns, those of
+    applications. A pattern matches no system topic; a name takes any topic. ``TopicNotFound`` for a name or pattern
+    without a topic.
+    """
+    found = [topic for topic in known if topic in patterns or not is_system_topic(topic)]
+    for pattern in patterns:
+        if not any(fnmatchcase(topic, pattern) for topic in found):
+            near = nearest_name(pattern, known)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise TopicNotFound(f"No topic of {store_path} matches {pattern!r}; `commitlog info` lists them.{hint}")
+    return [topic for topic in found if not patterns or any(fnmatchcase(topic, pattern) for pattern in patterns)]
+
+
+class _QueueIds:
+    """The queue ids in a topic's directory, sorted."""
+
+    def __init__(self, path: str) -> None:
+        self._listing = DirectoryListing(path)
+        self._ids: list[int] = []
+
+    def now(self) -> list[int]:
+        try:
+            changed = self._listing.refresh()
+        except NotADirectoryError:
+            return []
+        if changed:
+            self._ids = sorted(int(name) for name in self._listing.names if is_queue_id(name))
+        return self._ids
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        validate_topic(name)
+    except InvalidValue:
+        return False
+    return True

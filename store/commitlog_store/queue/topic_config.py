@@ -1,0 +1,474 @@
+"""Topic configuration ``topics.json``: the number of queues of each topic.
+
+``<store>/config/topics.json`` is RocketMQ's. This package adds topics to it: those that are created, and each other one
+before its first message (``list_queues``), since a broker offers its clients only what is listed. It changes a listed
+topic only by raising readQueueNums, when a message is for a higher queue, which consumers would never read. (A broker
+refuses such a message: "request queueId[9] is illegal".) ::
+
+    {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
+
+The number decides which queue a sharding key goes to, so it is determined once, listed, and kept: it does not change
+with the existing queues, nor with the default.
+
+The topics of RocketMQ and of the store itself are not listed: a broker lists its own when it starts, and loads the
+queues of the others without offering them to clients.
+
+``perm`` has a bit for writing (2) and one for reading (4). Producers put nothing into a topic without the first;
+a topic without the second gets no consumer.
+
+Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/TopicAttributes.java``,
+``common/constant/PermName.java``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from commitlog_store.batch_id import TopicUse
+from commitlog_store.config_files.json_file import JsonConfigFile, decode_config, next_version
+from commitlog_store.errors import CommitLogError, CorruptConfig, DiskFull, InvalidValue, PutRefused, ReadFailed
+from commitlog_store.files import disk
+from commitlog_store.log.store_directory import other_topic_kind
+from commitlog_store.message import PutMessageStatus
+from commitlog_store.paths import (
+    BACKUP_SUFFIX,
+    CONFIG,
+    DLQ_TOPIC_PREFIX,
+    LIGHT_QUEUE_PREFIX,
+    MOST_QUEUES,
+    RETRY_TOPIC_PREFIX,
+    TOPICS_CONFIG,
+    is_system_topic,
+    validate_new_topic,
+)
+
+__all__ = [
+    "TopicConfig",
+    "TopicSettings",
+    "parse_topic_config",
+    "read_topic_config",
+    "read_topic_settings",
+    "replace_topics",
+    "spread_over",
+    "topic_list_signature",
+    "unused_topics",
+]
+
+_MAX_INT = 2**31 - 1
+# RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
+_DEFAULT_QUEUE_NUMS = 16
+# Topics of RocketMQ's own that a broker lists only with their first message, or if it is set to.
+_LISTED_SYSTEM_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC")
+_PERM_WRITE = 2
+_PERM_READ = 4
+_READ_AND_WRITE = 6
+# The attributes of topics whose messages are not in plain consume queues.
+_OTHER_KINDS = (
+    ("queue.type", "BatchCQ", "is kept in batch consume queues"),
+    ("cleanup.policy", "COMPACTION", "is a compaction topic"),
+)
+_QueueNums = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_SUBJECT = "The list of topics"
+
+
+# What this package uses of the file; members that are not named here stay as they are.
+class _TopicList(msgspec.Struct):
+    topicConfigTable: dict[str, Any] = {}
+
+
+class _TopicEntry(msgspec.Struct):
+    writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
+    readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
+    perm: _QueueNums = _READ_AND_WRITE
+
+
+def spread_over(present: int, default: int) -> int:
+    """The number of queues to spread messages over, for a topic that is not listed and has ``present`` queues.
+
+    All of them, and at least the default. When a message named a queue above the limit of a topic, ``present`` means
+    nothing, and the default counts.
+    """
+    return default if present > MOST_QUEUES else max(default, present)
+
+
+class TopicConfig:
+    """The number of queues of every topic of one store, for its owner. Safe for several threads.
+
+    ``highest_id`` returns the highest queue id that a topic has on disk, -1 for none.
+    """
+
+    def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
+        self._file = _file_of(store_path)
+        self.path = self._file.path
+        self._store_path = store_path
+        self._default = default_queue_nums
+        self._highest_id = highest_id
+        self._lock = threading.Lock()
+        self._signature: _Signature | None = None
+        # Of each listed topic: the queues to write to, those to read, and perm.
+        self._listed: dict[str, int] = {}
+        self._readable: dict[str, int] = {}
+        self._perms: dict[str, int] = {}
+        # Listed topics whose messages are not kept in plain consume queues; topics whose messages certainly are.
+        self._other_kinds: dict[str, str] = {}
+        self._plain: set[str] = set()
+        self._kept: dict[str, int] = {}
+        # Whether a write of the list has failed since the last that did not, other than for want of space: its content
+        # may not be on the device.
+        self._may_be_lost = False
+
+    def queue_count(self, topic: str) -> int:
+        """The number of queues that messages of the topic are spread over. ``CorruptConfig``, ``StoreIOError``.
+
+        A topic that is not listed, or listed with no queue to write to, keeps the number of the first call: see
+        ``spread_over``.
+        """
+        with self._lock:
+            self._refresh()
+            return self._listed.get(topic, 0) or self._unlisted_count(topic)
+
+    def _unlisted_count(self, topic: str, named_queues: int = 0) -> int:
+        """``named_queues``: the queues that it is going to have, at least."""
+        if topic not in self._kept:
+            has_one = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)) or topic in _LISTED_SYSTEM_TOPICS
+            present = max(self._highest_id(topic) + 1, named_queues)
+            self._kept[topic] = spread_over(present, 1 if has_one else self._default)
+        return self._kept[topic]
+
+    def list_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Have all these queues, each a topic and a queue id, read by the consumers of a broker. One write, or none.
+
+        Before their first messages: a topic without messages harms nothing, and no consumer would find the messages of
+        one that is not listed. A new topic has the number of queues that its messages are spread over (``queue_count``)
+        if that is known, else enough for ``queues``; a listed one becomes readable up to the highest of them.
+
+        ``PutRefused`` if the list cannot be read or written: nothing may be put then.
+        """
+        with self._lock:
+            # Only the owner writes the list, so what is known to be listed needs no look at it.
+            new = [queue for queue in queues if not self._is_readable(*queue)]
+            if not new and not self._may_be_lost:
+                return
+            try:
+                self._refresh()
+                uses: dict[str, TopicUse] = {}
+                for topic, queue_id in new:
+                    if not self._is_readable(topic, queue_id):
+                        use = TopicUse(topic, 0, queue_id + 1, is_new=False)
+                        uses[topic] = use.joined(uses.get(topic, use))
+                if uses or self._may_be_lost:
+                    counts = {use.topic: self._unlisted_count(use.topic, use.named_queues) for use in uses.values()}
+                    self._enter(uses.values(), counts)
+            except CommitLogError as error:
+                raise PutRefused(
+                    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+                    f"Nothing was put, since a new topic or queue cannot be listed for consumers: {error}",
+                ) from error
+
+    def _is_readable(self, topic: str, queue_id: int) -> bool:
+        """Whether the list needs no change for a message in the queue, as far as it is known."""
+        if topic in self._readable:
+            return queue_id < self._readable[topic] or queue_id >= MOST_QUEUES
+        is_own = topic not in _LISTED_SYSTEM_TOPICS and is_system_topic(topic)
+        return is_own or topic.startswith(LIGHT_QUEUE_PREFIX)
+
+    def kind_fault(self, topic: str) -> str | None:
+        """Why no message can be put into a topic that is not kept in plain queues, as the end of a sentence.
+
+        None for a plain topic, which remains one: RocketMQ does not change a topic's kind. A list that cannot be read
+        says nothing here; ``queue_count`` raises the error.
+        """
+        with self._lock:
+            if topic in self._plain:
+                return None
+            with contextlib.suppress(CorruptConfig, ReadFailed):
+                self._refresh()
+            kind = self._other_kinds.get(topic) or other_topic_kind(self._store_path, topic)
+            if kind is None:
+                self._plain.add(topic)
+                return None
+            return f"topic {topic!r} {kind}, which this store does not keep: no consumer would find the message"
+
+    def put_fault(self, topic: str) -> str | None:
+        """Why a producer may put no message into the topic, as the end of a sentence; None if it may.
+
+        It is of another kind (``kind_fault``), or its ``perm`` has no bit for writing. A broker's clients obey that;
+        the broker itself delivers delayed and committed messages all the same, and so does this package.
+        """
+        if fault := self.kind_fault(topic):
+            return fault
+        perm = self._perm(topic)
+        if perm & _PERM_WRITE:
+            return None
+        return (
+            f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {_PERM_WRITE} "
+            "for writing"
+        )
+
+    def refuse_consumers(self, topic: str) -> None:
+        """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""
+        perm = self._perm(topic)
+        if not perm & _PERM_READ:
+            raise InvalidValue(
+                f"Topic {topic!r} is closed for consumers: its perm is {perm} in {self.path}, without the {_PERM_READ} "
+                "for reading."
+            )
+
+    def _perm(self, topic: str) -> int:
+        with self._lock:
+            with contextlib.suppress(CorruptConfig, ReadFailed):
+                self._refresh()
+            return self._perms.get(topic, _READ_AND_WRITE)
+
+    def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
+        """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
+
+        ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
+        ``perm`` is that of the topic, 6 for a new one. Of a listed topic only these two are changed.
+        ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
+        ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
+        ``StoreAccessDenied``; ``StoreIOError``, and then the list is unchanged, or whole with the topic in it.
+        """
+        _check_new_topic(topic, queue_nums)
+        with self._lock:
+            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], {topic: queue_nums}, perm)
+
+    def remove_topic(self, topic: str) -> bool:
+        """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
+        with self._lock:
+            self._kept.pop(topic, None)
+            self._readable.pop(topic, None)
+            root = self._file.read()
+            table = root.get("topicConfigTable", {})
+            if topic not in table:
+                return False
+            left = {name: entry for name, entry in table.items() if name != topic}
+            version = next_version(root.get("dataVersion", {}), self._file)
+            self._signature = None
+            self._file.write({**root, "dataVersion": version, "topicConfigTable": left})
+            return True
+
+    def admit(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
+        """List a batch's topics before the batch is written.
+
+        New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which documents the other errors.
+        Topics that exist and are not listed get the number that the messages were spread over.
+        ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
+        sharding key would then lie in two queues, and for a topic that producers may not put into (``put_fault``);
+        nothing is changed then.
+        """
+        uses = list(uses)
+        for use in uses:
+            if fault := self.put_fault(use.topic):
+                raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, f"Nothing was written: {fault}.")
+            if use.is_new:
+                _check_new_topic(use.topic, queue_nums)
+        with self._lock:
+            counts = {use.topic: use.spread_over or self._unlisted_count(use.topic) for use in uses}
+            self._enter(uses, {use.topic: queue_nums if use.is_new else counts[use.topic] for use in uses})
+
+    def _enter(self, uses: Iterable[TopicUse], queue_nums: Mapping[str, int], perm: int | None = None) -> None:
+        """Change the list in one write, or in none when it needs no change.
+
+        Topics that are not listed are added with ``queue_nums``.
+        """
+        root = self._file.read()
+        listed = _queue_nums(self._file, root)
+        table = root.get("topicConfigTable", {})
+        changed = {}
+        for use in uses:
+            # An id above the limit of a topic does not raise the queues to read.
+            readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
+            if use.topic in listed:
+                _refuse_fewer_queues(use, listed[use.topic], self.path)
+                entry = _entry(use.topic, table[use.topic], self._file)
+                if readable > entry.readQueueNums:
+                    changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
+                if perm not in (None, entry.perm):
+                    changed[use.topic] = {**changed.get(use.topic, table[use.topic]), "perm": perm}
+            else:
+                count, entry_perm = queue_nums[use.topic], _READ_AND_WRITE if perm is None else perm
+                changed[use.topic] = _new_entry(use.topic, count, max(count, readable), entry_perm)
+        if not changed and not self._may_be_lost:
+            return
+        version = next_version(root.get("dataVersion", {}), self._file)
+        is_known, self._signature = self._signature == topic_list_signature(self.path), None
+        try:
+            self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
+        except DiskFull:
+            raise  # the list is as it was, and what is listed needs no space: deliveries may free some
+        except BaseException:
+            self._may_be_lost = True
+            raise
+        self._may_be_lost = False
+        if is_known:  # else the list is read again
+            self._note(changed)
+            self._signature = topic_list_signature(self.path)
+
+    def _note(self, changed: Mapping[str, Any]) -> None:
+        """Note changed entries, without reading the whole list again."""
+        for topic, entry in changed.items():
+            parsed = _entry(topic, entry, self._file)
+            self._listed[topic] = parsed.writeQueueNums
+            self._readable[topic] = parsed.readQueueNums
+            self._perms[topic] = parsed.perm
+
+    def _refresh(self) -> None:
+        """Read the list if it changed since the last reading."""
+        signature = topic_list_signature(self.path)
+        if signature == self._signature:
+            return
+        root = self._file.read()
+        entries = _entries(self._file, root)
+        self._listed = {topic: entry.writeQueueNums for topic, entry in entries.items()}
+        self._readable = {topic: entry.readQueueNums for topic, entry in entries.items()}
+        self._perms = {topic: entry.perm for topic, entry in entries.items()}
+        self._other_kinds = _other_kinds(root)
+        # Taken before the reading: a change during that is read the next time.
+        self._signature = signature
+
+
+_Signature = tuple[tuple[int, ...] | None, ...]
+
+
+def topic_list_signature(path: str) -> _Signature:
+    """Differs after the list of topics, or its ``.bak``, has changed. ``ReadFailed``."""
+    return _signature_of(path), _signature_of(path + BACKUP_SUFFIX)
+
+
+def _signature_of(path: str) -> tuple[int, ...] | None:
+    try:
+        return disk.file_signature(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReadFailed("read", path=path, cause=error) from error
+
+
+def read_topic_config(store_path: str) -> dict[str, int]:
+    """Each listed topic's writeQueueNums; none without a list. From ``.bak`` where a broker would read that.
+
+    ``CorruptConfig`` if neither file is what a broker writes; ``ReadFailed``.
+    """
+    file = _file_of(store_path)
+    return _queue_nums(file, file.read())
+
+
+def unused_topics(store_path: str, known: Iterable[str], retain: Iterable[str]) -> list[str]:
+    """The ``known`` topics that are neither in ``retain`` nor in the list of topics. ``CorruptConfig``, ``ReadFailed``.
+
+    Without RocketMQ's own and light queues, as RocketMQ's ``cleanUnusedTopic``, which a broker calls with its list.
+    """
+    used = {*retain, *read_topic_config(store_path)}
+    return [
+        topic
+        for topic in known
+        if topic not in used and not is_system_topic(topic) and not topic.startswith(LIGHT_QUEUE_PREFIX)
+    ]
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """What the list says of a topic."""
+
+    write_queue_nums: int
+    read_queue_nums: int
+    perm: int
+
+
+def read_topic_settings(store_path: str) -> dict[str, TopicSettings]:
+    """The settings of all listed topics; the errors of ``read_topic_config``."""
+    file = _file_of(store_path)
+    return {
+        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm)
+        for topic, entry in _entries(file, file.read()).items()
+    }
+
+
+def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
+    """Each topic's writeQueueNums. ``CorruptConfig`` for anything that a broker would not write."""
+    file = JsonConfigFile(path, _SUBJECT)
+    return _queue_nums(file, decode_config(data, path, _SUBJECT))
+
+
+def replace_topics(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Replace the list by a master's, if its dataVersion differs; False if not. ``source`` is the list in an error.
+
+    ``CorruptConfig`` for an object that no broker writes; the errors of ``JsonConfigFile.write``.
+    """
+    _entries(JsonConfigFile(source, _SUBJECT), root)
+    file = _file_of(store_path)
+    old = file.read()
+    if old and old.get("dataVersion") == root.get("dataVersion"):
+        return False
+    file.write({name: root[name] for name in ("dataVersion", "topicConfigTable") if name in root})
+    return True
+
+
+def _file_of(store_path: str) -> JsonConfigFile:
+    return JsonConfigFile(os.path.join(store_path, CONFIG, TOPICS_CONFIG), _SUBJECT, _entries)
+
+
+def _entries(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, _TopicEntry]:
+    table = file.checked(root, _TopicList, "an object with the object 'topicConfigTable'").topicConfigTable
+    return {topic: _entry(topic, entry, file) for topic, entry in table.items()}
+
+
+def _queue_nums(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, int]:
+    return {topic: entry.writeQueueNums for topic, entry in _entries(file, root).items()}
+
+
+def _other_kinds(root: dict[str, Any]) -> dict[str, str]:
+    """What kind of topic those are whose messages are not in plain consume queues, after the name in a sentence."""
+    kinds = {}
+    for topic, entry in root.get("topicConfigTable", {}).items():
+        attributes = entry.get("attributes") if isinstance(entry, dict) else None
+        if not isinstance(attributes, dict):
+            continue
+        for name, value, what in _OTHER_KINDS:
+            # With a plus, as the tools send attributes to a broker, which takes it off when it changes a topic.
+            if value in (attributes.get(name), attributes.get(f"+{name}")):
+                kinds[topic] = f"{what} ({name}={value} in {TOPICS_CONFIG})"
+    return kinds
+
+
+def _entry(topic: str, entry: object, file: JsonConfigFile) -> _TopicEntry:
+    return file.checked(entry, _TopicEntry, f"an object with 0 to {_MAX_INT} queues for topic {topic!r}")
+
+
+def _check_new_topic(topic: str, queue_nums: int) -> None:
+    validate_new_topic(topic)
+    if not 1 <= queue_nums <= MOST_QUEUES:
+        raise InvalidValue(f"A topic has 1 to {MOST_QUEUES} queues, not {queue_nums}: {topic!r}.")
+
+
+def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
+    # A topic with no queue to write to does not decide how messages are spread.
+    if 0 < listed < use.spread_over:
+        raise PutRefused(
+            PutMessageStatus.SERVICE_NOT_AVAILABLE,
+            f"Topic {use.topic!r} has {listed} queues by {path}, but its messages were spread over {use.spread_over}: "
+            "it was created or changed while they were being staged. Nothing was written; run it again, and they are "
+            f"spread over {listed}.",
+        )
+
+
+def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int) -> dict[str, Any]:
+    """A broker's entry for a topic that was created with only a name and a number."""
+    return {
+        "attributes": {},
+        "order": False,
+        "perm": perm,
+        "readQueueNums": read_queue_nums,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queue_nums,
+    }

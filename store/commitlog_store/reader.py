@@ -1,0 +1,1341 @@
+"""``StoreReader``: reads messages, queues and index of a store directory, read only.
+
+It takes no lock, starts no thread and repairs nothing, so any number of readers may run beside a live owner, in any
+process. New messages are visible at the next call; messages removed by retention raise a named error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog_store.batch.consistent_reads import ConsistentReads
+from commitlog_store.batch.frames import StoredFrames
+from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, load_ledger
+from commitlog_store.batch.log_snapshot import LogSnapshot, take_snapshot
+from commitlog_store.batch.visibility import NOTHING_HIDDEN
+from commitlog_store.batch_id import CommittedBatch, is_store_application
+from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
+from commitlog_store.columnar.hash_codes import index_key_hashes
+from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.errors import (
+    CorruptConsumeQueue,
+    CorruptIndex,
+    CorruptRecord,
+    FileMissing,
+    InvalidValue,
+    MessageNotFound,
+    OffsetOutOfRange,
+    QueueNotFound,
+    ReaderClosed,
+    TopicNotFound,
+    UnsupportedStore,
+)
+from commitlog_store.files import disk
+from commitlog_store.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format import message_id
+from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.message_rules import SCHEDULE_TOPIC, check_queue_place
+from commitlog_store.format.properties import decode_utf8
+from commitlog_store.format.record import Record
+from commitlog_store.format.single_record import message_of
+from commitlog_store.groups.dead_letters import DeadLetters, dead_letters
+from commitlog_store.groups.positions import GroupPosition, committed_offsets, group_offsets, group_positions
+from commitlog_store.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
+from commitlog_store.half_message import PendingHalfMessage
+from commitlog_store.index.service import IndexFileInfo, IndexService
+from commitlog_store.key_lookup import (
+    NewestPlaces,
+    as_texts,
+    could_be_key,
+    newest_batches,
+    newest_places,
+    places_in_log,
+)
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.fence import Fence, fence_at
+from commitlog_store.log.past_damage import Gap
+from commitlog_store.log.store_checkpoint import read_checkpoint
+from commitlog_store.log.store_directory import check_log_directory, check_store_directory
+from commitlog_store.message import MessageExt
+from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, validate_topic
+from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
+from commitlog_store.queue.catalog import QueueCatalog, matching_topics
+from commitlog_store.queue.consume_queue import Units
+from commitlog_store.queue.derived_queues import Stray
+from commitlog_store.queue.get_message import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    GetMessageResult,
+    Pulled,
+    PullLimits,
+    answer_without_reading,
+    checked_count,
+    checked_int,
+    pull,
+    wait_for_match,
+)
+from commitlog_store.queue.lost_log import refuse_lost_log
+from commitlog_store.queue.several_queues import SideBySide, read_together
+from commitlog_store.queue.skipped import SkippedRange, Skips
+from commitlog_store.queue.store_times import StoreTimes
+from commitlog_store.queue.views import CatalogView, QueueView
+from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
+from commitlog_store.schedule.levels import DelayLevel, delay_level
+from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+
+__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
+
+OnDamage = Literal["raise", "skip", "skip-records"]
+
+_T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
+
+# After every store time.
+_AFTER_ALL = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            print(sum(queue.max_offset - queue.min_offset for queue in reader.queues("orders")), "messages")
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class MessageBatches(Iterator[pa.RecordBatch]):
+    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            batches = reader.read("orders", 0, 0, tags="paid")
+            rows = sum(batch.num_rows for batch in batches)
+            print(rows, "of the messages up to queue offset", batches.position)
+    """
+
+    def __init__(
+        self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, topic: str, start: int, reader: StoreReader
+    ) -> None:
+        self._batches = batches
+        self._topic = topic
+        self._blocks = blocks
+        self._start = start
+        self._reader = reader
+
+    def __next__(self) -> pa.RecordBatch:
+        self._reader._refuse_closed()
+        batch = next(self._batches)
+        self._reader._count(self._topic, batch)
+        return batch
+
+    @property
+    def position(self) -> int:
+        """The queue offset up to which messages have been read, whether they match the filter or not.
+
+        At the end of the read it is the end of the range.
+        """
+        return max(self._blocks.position, self._start)
+
+
+class SideBySideBatches(Iterator[pa.RecordBatch]):
+    """The batches of ``StoreReader.read_side_by_side``. ``ReaderClosed`` for the next one once the reader is closed."""
+
+    def __init__(self, blocks: SideBySide, topic: str, reader: StoreReader) -> None:
+        self._blocks = blocks
+        self._topic = topic
+        self._reader = reader
+
+    def __next__(self) -> pa.RecordBatch:
+        self._reader._refuse_closed()
+        batch = next(self._blocks)
+        self._reader._count(self._topic, batch)
+        return batch
+
+    @property
+    def positions(self) -> list[int]:
+        """For each range, the queue offset up to which its messages have been read, whether they match or not."""
+        return self._blocks.positions
+
+
+class StoreReader:
+    """Reads a store that RocketMQ (or this package) wrote. Use it as a context manager; one thread at a time.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            for queue in reader.queues("orders"):  # of reader.topics()
+                start = reader.offset_by_time("orders", queue.queue_id, 1_700_000_000_000)
+                for batch in reader.read("orders", queue.queue_id, start, columns=["queueOffset", "tags", "body"]):
+                    print(batch.num_rows, batch.column("body")[0].as_py())
+            for message in reader.query("orders", "k1", limit=10):
+                assert reader.message_by_id(message.message_id) == reader.message_at(message.physical_offset)
+    """
+
+    def __init__(
+        self,
+        paths: StorePaths,
+        *,
+        from_log: bool = False,
+        on_damage: OnDamage = "raise",
+        on_read: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch or pull."""
+        self.paths = paths
+        self.path = path = paths.root
+        self._on_read = on_read
+        self._commit_log = CommitLog(paths.commit_log)
+        self._on_damage = _checked(on_damage)
+        self._skipped: list[SkippedRange] = []
+        try:
+            refuse_lost_log(path, self._commit_log)
+            # The log as it was when the reader was opened, with ``from_log``.
+            self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
+        except BaseException:
+            self._commit_log.close()
+            raise
+        self._catalog: CatalogView = (
+            QueueCatalog(path, self._commit_log, tolerant=on_damage != "raise")
+            if self._snapshot is None
+            else self._snapshot.catalog
+        )
+        self._index = IndexService(os.path.join(path, INDEX))
+        self._frames = StoredFrames(self._commit_log, self._catalog)
+        self._reads = ConsistentReads(path, self._commit_log, self._frames)
+        self._watch = FileWatch(path)
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        store_path_commit_log: str | os.PathLike[str] | None = None,
+        from_log: bool = False,
+        on_damage: OnDamage = "raise",
+    ) -> StoreReader:
+        """Open the store directory at ``path``, in constant time whatever its size.
+
+        ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
+        ``commitlog`` in the store's directory.
+
+        With ``from_log``, queue and index files are not used: the whole log is walked once, past damage, and the
+        queues are derived from it in memory, at about 20 bytes a message. For stores with only ``commitlog/``, and with
+        damaged or missing queues; what recovery and repair have kept is read so in any case. The reader then shows the
+        log as it was when it was opened, and ``log_gaps`` says what of it cannot be read. Meant for stores without a
+        living owner: beside one, messages may show that are not flushed yet.
+
+        With ``on_damage="skip"``, a damaged record or queue unit does not end a read: the next whole message follows,
+        and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
+        missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
+
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read, and
+        ``LogNotFound`` when its queues lead to messages and its log is not there, also later;
+        ``InvalidValue`` for another ``on_damage``::
+
+            with StoreReader.open("/data/copy", from_log=True, on_damage="skip") as reader:
+                for batch in reader.read("orders", 0, reader.queue_info("orders", 0).min_offset):
+                    ...
+                for gap in reader.skipped:
+                    print(gap)
+        """
+        directory = disk.absolute_path(path)
+        check_store_directory(directory)
+        paths = StorePaths.of(directory, store_path_commit_log)
+        check_log_directory(paths, exists=True)
+        # A piece that recovery or repair has kept has no queues of its own.
+        return cls(paths, from_log=from_log or is_kept_piece(directory), on_damage=on_damage)
+
+    def __repr__(self) -> str:
+        return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
+
+    def __enter__(self) -> StoreReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Open files are not pickled; the store is opened again in the other process.
+        return (_open_again, (self.path, self.paths.elsewhere, self._snapshot is not None, self._on_damage))
+
+    def close(self) -> None:
+        """Close every file; all other methods raise ``ReaderClosed`` from then on. A second call does nothing.
+
+        Record batches that were handed out stay valid: they own their bytes.
+        """
+        self._closed = True
+        self._commit_log.close()
+        self._index.close()
+        self._reads.close()
+        self._watch.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
+
+    def _count(self, topic: str, batch: pa.RecordBatch) -> None:
+        if self._on_read is not None:
+            self._on_read(topic, batch.num_rows, batch.nbytes)
+
+    def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
+        """The items; ``ReaderClosed`` for the next one once the reader is closed."""
+        for item in items:
+            yield item
+            self._refuse_closed()
+
+    @property
+    def skipped(self) -> list[SkippedRange]:
+        """What reads have skipped so far because of damage, in the order in which they met it, each range once.
+
+        Each has topic, queue id, queue offsets, physical offsets and the reason. The same goes to the log, at WARNING.
+        """
+        return list(self._skipped)
+
+    @property
+    def log_gaps(self) -> list[Gap]:
+        """With ``from_log``, the stretches of the log that hold no whole record, in physical offsets; else empty.
+
+        Unwritten space at the log's ends (a kept piece begins with it) and blank fillers are not among them.
+        """
+        return [] if self._snapshot is None else list(self._snapshot.gaps)
+
+    @property
+    def strays(self) -> list[Stray]:
+        """With ``from_log``, whole records that are in no queue, as their queue offset or topic is damaged; else empty.
+
+        ``message_at`` reads them.
+        """
+        return [] if self._snapshot is None else list(self._snapshot.strays)
+
+    def topics(self) -> list[str]:
+        """All topics that have a consume queue, sorted, system topics included."""
+        self._refuse_closed()
+        return self._catalog.topics()
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore`` for a topic kept another way."""
+        self._refuse_closed()
+        return self._catalog.queue_ids(topic)
+
+    def queues(self, topic: str) -> list[QueueInfo]:
+        """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
+        return self.queue_infos(lambda: [(topic, queue_id) for queue_id in self.queue_ids(topic)])
+
+    def queue_info(self, topic: str, queue_id: int) -> QueueInfo:
+        """The bounds of one queue as they are now. ``TopicNotFound``, ``QueueNotFound``."""
+        return self.queue_infos([(topic, queue_id)])[0]
+
+    def queue_infos(
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
+    ) -> list[QueueInfo]:
+        """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``.
+
+        They are those of one moment: a batch (``MessageStore.transaction``) is within the bounds of all of them or of
+        none, and so is what retention deletes. To include queues that a batch creates, give a function that lists the
+        queues.
+
+        ``StoreBusy`` if retention deleted files, or several batches were dispatched, during each of many looks.
+        """
+        self._refuse_closed()
+        if self._snapshot is not None:
+            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
+        given = None if callable(queues) else list(queues)
+
+        def look() -> list[QueueInfo]:
+            wanted = queues() if callable(queues) else given or []
+            self._commit_log.refresh()
+            return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
+
+        def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
+            return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
+
+        return self._reads.look(look, show)
+
+    def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
+        """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.
+
+        It is asked again when the log's first file went during it, and when it raised an error that the removal of a
+        file explains, until the same error comes twice in a row. So several calls of the reader give what the store
+        held in one moment; batches are another matter: only the bounds of one ``queue_infos`` show them wholly or not
+        at all. Without ``one_moment`` an answer stands even if files went during it, which is enough for a long
+        question whose parts all rest on the bounds that were asked for first. ``StoreBusy`` after many times::
+
+            def look() -> dict[int, int]:
+                queues = reader.queues("orders")
+                return {one.queue_id: reader.offset_by_time("orders", one.queue_id, 0, bounds=one) for one in queues}
+
+            starts = reader.consistently(look)
+        """
+        self._refuse_closed()
+        return ask() if self._snapshot is not None else self._reads.repeat(ask, one_moment=one_moment)
+
+    def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
+        """The queue as if the log ended at a physical offset."""
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        end = queue.first_offset_from(physical_offset, info.min_offset, info.max_offset)
+        return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
+
+    def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
+        """The positions of all consumer groups, or of one, beside the queues' bounds: a row for each queue.
+
+        A group has a row for every queue of each topic that it has a position in. ``now_ms`` is the time up to which
+        messages wait, by default now. Also beside a live broker, which writes positions every 5 seconds.
+        ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
+        ``StoreBusy``.
+        """
+        now = int(time.time() * 1000) if now_ms is None else now_ms
+        return self.consistently(lambda: group_positions(self, now, group))
+
+    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """The positions of a consumer group: ``{(topic, queue id): next queue offset}``; empty for an unknown group.
+
+        ``CorruptConfig``, ``ReadFailed``.
+        """
+        return self.consistently(lambda: group_offsets(self, group))
+
+    def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
+        """The dead letters of all consumer groups, or of one: how many there are, and how many were not put back.
+
+        ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
+        ``StoreBusy``.
+        """
+        return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
+
+    def physical_bounds(self) -> tuple[int, int]:
+        """First byte of the log, and the end of what was written to it.
+
+        Files are allocated ahead, so the end is searched: from the last message of any queue on, record by record. This
+        reads the end of every queue. With ``from_log``, the bounds are the first and the last whole record's.
+        """
+        if self._snapshot is not None:
+            self._refuse_closed()
+            return self._snapshot.start, self._snapshot.end
+        return self.consistently(self._physical_bounds)
+
+    def _physical_bounds(self) -> tuple[int, int]:
+        end = self._commit_log.min_offset
+        for topic in self.topics():
+            try:
+                queue_ids = self.queue_ids(topic)
+            except (TopicNotFound, UnsupportedStore):
+                continue
+            for queue_id in queue_ids:
+                queue = self._catalog.queue(topic, queue_id)
+                try:
+                    queue.bounds()
+                except CorruptConsumeQueue:
+                    continue  # the others lead close enough to the end
+                unit = queue.unit(queue.last_unit()[0])
+                if unit is not None and self._commit_log.holds(*unit):
+                    end = max(end, sum(unit))
+        return self._commit_log.min_offset, self._commit_log.written_end(end)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the ``abort`` file exists: an owner runs, or one stopped without closing the store."""
+        self._refuse_closed()
+        return disk.exists(os.path.join(self.path, ABORT))
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The times up to which the owner flushed; None without a checkpoint file. ``CorruptCheckpoint``."""
+        self._refuse_closed()
+        return read_checkpoint(os.path.join(self.path, CHECKPOINT))
+
+    def index_files(self) -> list[IndexFileInfo]:
+        """The index files, oldest first, with the times and offsets they cover. ``CorruptIndex``."""
+        return self.consistently(self._index.files)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        stop: int | None = None,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = True,
+        max_batch_rows: int = DEFAULT_ROWS,
+        max_batch_bytes: int = DEFAULT_SIZE,
+        on_damage: OnDamage | None = None,
+        tags: str | None = None,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        keys: str | Sequence[str] | None = None,
+    ) -> MessageBatches:
+        """The messages at the queue offsets ``[start, stop)`` in order, in batches of the named columns.
+
+        ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
+        one message alone is larger. Fillers (units without a message) give no row. ``on_damage`` is that of ``open``
+        unless given, but the queue's ends are found as ``open`` said.
+
+        With the column ``body``, every body is compared with its CRC; ``verify_crc=False`` gives bodies as they are,
+        damaged ones among them, unless they cannot be unpacked. Without that column no body is read, and none is
+        checked.
+
+        ``tags``, ``filter`` and ``keys`` select messages, as ``MessageFilter.parse`` says; a ``MessageFilter`` is taken
+        as ``filter``. The queue's units and the properties decide, so that bodies of other messages are neither read
+        nor checked. No batch is empty: ``position`` of the returned batches says how far the read has come::
+
+            batches = reader.read("orders", 0, start, tags="paid || sent", filter="amount > 100")
+            for batch in batches:
+                ...
+            start = batches.position  # also after messages that do not match
+
+        Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
+        ``InvalidValue`` for a ``start`` after ``stop``; ``FilterError``; ``CorruptRecord`` (also for a body
+        that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        """
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        limits = BlockLimits(
+            rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
+        )
+        wanted = _chosen(tags, filter, keys)
+        low, high = self._check_range(topic, queue_id, start, stop)
+        blocks = BlockReader(
+            self._commit_log,
+            self._catalog.queue(topic, queue_id),
+            limits,
+            verify_crc=verify_crc and BODY_COLUMN in schema.names,
+            skips=self._skips(on_damage or self._on_damage),
+            wanted=None if wanted.is_all else wanted,
+        )
+        return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
+
+    def scan(
+        self,
+        topics: str | Sequence[str],
+        *,
+        since: GivenTime | None = None,
+        until: GivenTime | None = None,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        tags: str | None = None,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        keys: str | Sequence[str] | None = None,
+        verify_crc: bool = True,
+    ) -> pa.RecordBatchReader:
+        """The messages of all queues of topics as one stream of Arrow batches, for polars, DuckDB, pandas, pyarrow.
+
+        ``topics`` are names or shell patterns (``"orders-*"``). Patterns match no system topics, such as
+        ``SCHEDULE_TOPIC_XXXX`` and the store's own ``rmq_sys_...``, and skip, with a warning, topics that cannot be
+        read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times:
+        datetimes with a time zone, milliseconds, or times before now as ``"2h"`` or a timedelta; texts in ISO 8601 are
+        taken too, in UTC without a zone. ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
+        ``keys`` and ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they
+        are now; within a queue the order is that of its messages.
+
+        The stream reads through this reader, and only while that is open (``ReaderClosed``). It opens nothing of its
+        own: a stream that is dropped before its end leaves nothing behind::
+
+            batches = reader.scan("orders", since=1_700_000_000_000, columns=["keys", "body"])
+            table = batches.read_all()  # or polars.from_arrow(batches), duckdb.from_arrow(batches), ...
+
+        ``TopicNotFound`` for a name or pattern without a topic, ``InvalidValue`` for wrong times and columns,
+        ``FilterError``; the stream raises the errors of ``read``.
+        """
+        schema = arrow_schema(columns)
+        wanted = _chosen(tags, filter, keys)
+        given = _names_of(topics)
+        first = None if since is None else milliseconds_of(since, "since")
+        last = None if until is None else milliseconds_of(until, "until")
+        unreadable: dict[str, UnsupportedStore] = {}
+
+        def look() -> list[QueueInfo]:
+            infos = self.queue_infos(lambda: self._queues_to_scan(given, unreadable))
+            return [self._between(info, first, last) for info in infos]
+
+        ranges = self.consistently(look, one_moment=False)
+        for error in unreadable.values():
+            _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for one in ranges:
+                if one.min_offset < one.max_offset:
+                    start, stop = one.min_offset, one.max_offset
+                    yield from self.read(
+                        one.topic, one.queue_id, start, stop, columns=columns, filter=wanted, verify_crc=verify_crc
+                    )
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def _queues_to_scan(
+        self, given: Sequence[str], unreadable: dict[str, UnsupportedStore]
+    ) -> Iterator[tuple[str, int]]:
+        """The queues of the named topics; those that match a pattern and cannot be read go to ``unreadable``."""
+        for topic in matching_topics(self.topics(), given, self.path):
+            try:
+                yield from [(topic, queue_id) for queue_id in self.queue_ids(topic)]
+            except UnsupportedStore as error:
+                if topic in given:
+                    raise
+                unreadable[topic] = error
+
+    def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
+        """The queue with the bounds of the messages stored from one time on and before another."""
+        start, stop = info.min_offset, info.max_offset
+        if since_ms is not None:
+            start = self.offset_by_time(info.topic, info.queue_id, since_ms, bounds=info)
+        if until_ms is not None:
+            stop = self.offset_by_time(info.topic, info.queue_id, until_ms, bounds=info)
+        return QueueInfo(info.topic, info.queue_id, start, stop)
+
+    def read_together(
+        self,
+        ranges: Iterable[tuple[str, int, int, int]],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = True,
+        filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+    ) -> list[pa.RecordBatch] | None:
+        """All messages of ranges ``(topic, queue_id, start, stop)``: a quick way to read many short ones.
+
+        The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All messages are
+        in memory at once: topic by topic, and range by range in the order given. ``filter`` and ``verify_crc`` are
+        those of ``read``.
+
+        None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
+        the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
+        ``InvalidValue`` are raised as by ``read``::
+
+            with StoreReader.open("/data/store") as reader:
+                newest = [
+                    ("orders", queue.queue_id, max(queue.min_offset, queue.max_offset - 10), queue.max_offset)
+                    for queue in reader.queues("orders")
+                ]
+                for batch in reader.read_together(newest, columns=["queueId", "queueOffset", "body"]) or []:
+                    print(batch.num_rows)
+        """
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        by_topic: dict[str, list[tuple[QueueView, int, int]]] = {}
+        for queue, start, stop in self._checked_ranges(list(ranges)):
+            by_topic.setdefault(queue.topic, []).append((queue, start, stop))
+        batches: list[pa.RecordBatch] = []
+        for topic, parts in by_topic.items():
+            names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+            check = verify_crc and BODY_COLUMN in names
+            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+            if read is None:
+                return None
+            batches += [batch.select(schema.names) for batch in read]
+            for batch in read:
+                self._count(topic, batch)
+        return batches
+
+    def read_side_by_side(
+        self,
+        ranges: Sequence[tuple[str, int, int, int]],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = True,
+        filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+    ) -> SideBySideBatches:
+        """The messages of ranges ``(topic, queue_id, start, stop)`` of one topic's queues, in the order of the log.
+
+        A quick way to read long ranges that cover the same stretch of the log, which is read once; a ``read`` of each
+        would do so for each queue. Within a queue the order is that of its messages. ``filter`` and ``verify_crc`` are
+        those of ``read``.
+
+        The batches end early if anything stands in the way: damage, or a missing file. ``positions`` has the offsets
+        from which on to ``read`` each of the ranges, which gives what can be read and raises for the rest.
+        ``OffsetOutOfRange``, ``QueueNotFound`` and ``InvalidValue`` (also for queues of several topics) are raised as
+        by ``read``::
+
+            with StoreReader.open("/data/store") as reader:
+                ranges = [
+                    ("orders", queue.queue_id, queue.min_offset, queue.max_offset) for queue in reader.queues("orders")
+                ]
+                batches = reader.read_side_by_side(ranges)
+                rows = sum(batch.num_rows for batch in batches)
+                whole = all(at == stop for at, (*_, stop) in zip(batches.positions, ranges))
+        """
+        self._refuse_closed()
+        topics = sorted({topic for topic, *_ in ranges})
+        if len(topics) != 1:
+            raise InvalidValue(f"The ranges that are read side by side are those of one topic, not of {topics}.")
+        names = arrow_schema(columns).names
+        parts = self._checked_ranges(ranges)
+        check = verify_crc and BODY_COLUMN in names
+        blocks = SideBySide(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+        return SideBySideBatches(blocks, topics[0], self)
+
+    def _checked_ranges(self, ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[QueueView, int, int]]:
+        """The ranges with their queues. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``."""
+        infos = self.queue_infos([key[:2] for key in ranges])
+        for (*_, start, stop), info in zip(ranges, infos, strict=True):
+            _refuse_outside(info, start, stop)
+        return [(self._catalog.queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        wait_s: float = 0.0,
+    ) -> GetMessageResult:
+        """RocketMQ's ``getMessage``: up to ``max_messages`` messages from a queue offset on, and where to continue.
+
+        No position is an error. The status is the first of these that applies, with ``next_begin_offset``:
+
+        - NO_MATCHED_LOGIC_QUEUE: no such queue (0)
+        - NO_MESSAGE_IN_QUEUE: the queue never had a message (0)
+        - OFFSET_TOO_SMALL: before the first message (the first message)
+        - OFFSET_OVERFLOW_ONE: at the queue's end, where the next message will be (the same offset)
+        - OFFSET_OVERFLOW_BADLY: after the end (the end)
+        - OFFSET_FOUND_NULL: the queue's file is gone (the first offset of the next file)
+        - NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING: no message looked at matches, or retention has just removed them
+        - FOUND
+
+        The last three continue after the last message that was looked at: a call looks at the units of one queue file,
+        800 or ``max_messages`` of them. It gives at most ``max_bytes`` of records, but at least one message.
+        ``filter`` and ``tags`` select as in ``read``. ``InvalidValue`` for a limit below 1; damage as in ``read``.
+
+        With ``wait_s``, it is held so many seconds at most until a message matches: at the queue's end it waits, as
+        ``wait_for_any`` does, and it continues after messages that do not match. When the time is over, these are
+        NO_MATCHED_MESSAGE. A queue that does not exist yet is waited for from offset 0 on.
+        """
+        wanted = _chosen(tags, filter, None)
+        limits = PullLimits(messages=max_messages, size=max_bytes)
+        return wait_for_match(
+            lambda position: self._get_message(topic, queue_id, position, limits, wanted),
+            lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
+            checked_int("offset", offset),
+            checked_seconds("wait_s", wait_s),
+        )
+
+    def _get_message(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> GetMessageResult:
+        columns = ("queueOffset", "physicalOffset")
+
+        def look() -> tuple[Pulled, int, int, list[MessageExt]]:
+            pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
+            places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
+            records = (self._commit_log.read_record(place, check_crc=False) for place in places)
+            return pulled, low, high, [message_of(record, self._commit_log.body(record)) for record in records]
+
+        pulled, low, high, messages = self.consistently(look, one_moment=False)
+        if self._on_read is not None and messages:
+            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
+        return GetMessageResult(
+            status=pulled.status,
+            next_begin_offset=pulled.next_begin_offset,
+            min_offset=low,
+            max_offset=high,
+            messages=messages,
+        )
+
+    def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
+        """Wait until one of the queues ``{(topic, queue id): offset}`` has a message at its offset or after it.
+
+        False after ``timeout_s`` seconds (with ``from_log`` nothing ever comes). On Linux the kernel reports what the
+        owner writes, and the wait ends within milliseconds; beside a RocketMQ broker, which writes through mappings, on
+        network file systems and other systems it ends within 0.1 s. Queues that do not exist yet may be waited for::
+
+            position = reader.queue_info("orders", 0).max_offset
+            while reader.wait_for_any({("orders", 0): position}):
+                result = reader.get_message("orders", 0, position)
+                position = result.next_begin_offset
+        """
+        self._refuse_closed()
+        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        for (topic, queue_id), offset in positions.items():
+            check_queue_place(topic, queue_id, offset)
+        queues = os.path.join(self.path, CONSUME_QUEUE)
+        # The gate, which opens after a batch, lies in the store's directory.
+        directories = [self.path, *(os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions)]
+        while True:
+            self._watch.follow(directories)
+            if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
+                return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._watch.wait(LOOK_AGAIN_SECONDS if left is None else left)
+
+    def _is_filled(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue has a message at an offset or after it."""
+        try:
+            return self.queue_info(topic, queue_id).max_offset > offset
+        except (TopicNotFound, QueueNotFound):
+            return False
+
+    def _pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: PullLimits,
+        wanted: MessageFilter,
+        columns: Sequence[str],
+        *,
+        verify_crc: bool,
+    ) -> tuple[Pulled, int, int]:
+        """The answer of ``get_message`` as record batches, and the queue's bounds. ``StoreBusy``."""
+
+        def look() -> tuple[Pulled, int, int]:
+            try:
+                info = self.queue_info(topic, queue_id)
+            except (TopicNotFound, QueueNotFound):
+                bounds = None
+            else:
+                bounds = info.min_offset, info.max_offset
+            low, high = bounds or (0, 0)
+            pulled = answer_without_reading(offset, bounds)
+            if pulled is None:
+                pulled = pull(
+                    self._commit_log,
+                    self._catalog.queue(topic, queue_id),
+                    offset,
+                    high,
+                    limits,
+                    wanted,
+                    columns,
+                    verify_crc=verify_crc,
+                    skips=self._skips(self._on_damage),
+                )
+            return pulled, low, high
+
+        return self.consistently(look, one_moment=False)
+
+    def _skips(self, on_damage: OnDamage) -> Skips | None:
+        """The report of a read that skips; None for one that raises."""
+        if _checked(on_damage) == "raise":
+            return None
+        return Skips(self._skipped, missing_files=on_damage == "skip")
+
+    def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
+        """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
+
+        Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does; unless ``on_damage`` is
+        ``"raise"``, an impossible unit is given as a filler.
+        """
+        self._refuse_closed()
+        low, high = self._check_range(topic, queue_id, start, stop)
+        strict = self._on_damage == "raise"
+        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=checked_count("chunk", chunk), check=strict)
+        return self._while_open(units if strict else map(_without_impossible, units))
+
+    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+        """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``.
+
+        Messages that retention has removed were before it.
+        """
+
+        def look() -> int:
+            self._catalog.bounds(topic, queue_id)  # lists the queue's files
+            return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+
+        return self.consistently(look, one_moment=False)
+
+    def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
+        """The identity of the message at a queue offset; None if it does not exist (any more).
+
+        Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
+        """
+        return self.consistently(lambda: self._fence(topic, queue_id, offset), one_moment=False)
+
+    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
+        queue = self._catalog.queue(topic, queue_id)
+        if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
+            self.queue_info(topic, queue_id)
+        last_offset, last_place = queue.last_unit()
+        if offset == last_offset:
+            place: int | None = last_place
+        else:
+            unit = queue.unit(offset)
+            if unit is None:
+                self._refuse_damaged_unit(queue, offset)
+            place = None if unit is None else unit[0]
+        if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
+            return None  # its header cannot identify it
+        return None if place is None else fence_at(self._commit_log, place)
+
+    def _refuse_damaged_unit(self, queue: QueueView, offset: int) -> None:
+        """``CorruptConsumeQueue`` for a unit within the queue's bounds that was zeroed; not where damage is skipped."""
+        low, high = queue.bounds()
+        if self._on_damage == "raise" and low <= offset < high:
+            with contextlib.suppress(FileMissing, OffsetOutOfRange):
+                next(queue.units(offset, offset + 1), None)
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
+
+        def look() -> int:
+            self._check_range(topic, queue_id, offset, offset + 1)
+            return self._stored_at(topic, queue_id, offset)
+
+        return self.consistently(look, one_moment=False)
+
+    def _stored_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, and the errors of ``read``."""
+        queue = self._catalog.queue(topic, queue_id)
+        unit = queue.unit(offset)
+        if unit is None:
+            self._refuse_damaged_unit(queue, offset)
+            low, high = queue.bounds()
+            raise OffsetOutOfRange(
+                topic=topic,
+                queue_id=queue_id,
+                start=offset,
+                stop=offset + 1,
+                min_offset=low,
+                max_offset=high,
+                advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
+            )
+        try:
+            return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
+        except MessageNotFound:
+            StoreTimes(self._commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
+            raise
+
+    def offset_by_time(
+        self,
+        topic: str,
+        queue_id: int,
+        timestamp_ms: GivenTime,
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+        bounds: QueueInfo | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> int:
+        """A queue offset by store time (milliseconds, or as ``scan`` takes it), found by bisection.
+
+        ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
+        last message stored at or before it, the queue's first offset when all are younger. These are the answers of
+        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds.
+
+        Messages that cannot be read are searched around. Where the answer may be one of them, ``FileMissing``,
+        ``CorruptRecord`` or ``CorruptConsumeQueue`` names the file; with ``on_damage="skip"`` (by default that of
+        ``open``) they are reported in ``skipped``, and the next message is the answer. Lost ones are skipped with
+        ``from_log``, too.
+
+        With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
+        ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
+        """
+        if boundary not in ("lower", "upper"):
+            raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
+        wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
+        how = _checked(on_damage or self._on_damage)
+        if bounds is not None:
+            self._refuse_closed()
+            return self._offset_by_time(bounds, wanted_ms, boundary, how)
+        return self.consistently(
+            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary, how), one_moment=False
+        )
+
+    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str, on_damage: OnDamage) -> int:
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
+        first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
+        if first < at and self._snapshot is None:
+            skips = self._skips(on_damage)
+            try:
+                if skips is None or not skips.missing_files:
+                    times.refuse(first, at, skips)
+                else:
+                    times.skip(first, at, skips)
+            except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
+                raise error.advised(
+                    f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
+                    f"which cannot be read: 'commitlog doctor {self.paths.for_shell}' says what is lost. To take the "
+                    "next message that can be read: on_damage='skip', or --on-damage skip."
+                ) from error.__cause__
+        return at if boundary == "lower" else max(first - 1, info.min_offset)
+
+    def _whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
+        """The record there if it is whole and has the right CRC."""
+        try:
+            return self._commit_log.read_record(physical_offset, check_crc=verify_crc)
+        except (CorruptRecord, MessageNotFound):
+            return None
+
+    def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
+        """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
+
+        With ``verify_crc=False``, a body that does not match its CRC is given as it is.
+        """
+        self._refuse_closed()
+        physical_offset = checked_int("physical_offset", physical_offset)
+        self._commit_log.refresh()
+        record = self._commit_log.read_record(physical_offset, check_crc=verify_crc)
+        return message_of(record, self._commit_log.body(record))
+
+    def message_by_id(self, message_id_text: str, *, verify_crc: bool = True) -> MessageExt:
+        """The message of an offset message id (32 hex characters, 56 with an IPv6 host).
+
+        ``InvalidValue`` for anything else; ``MessageNotFound`` also when the message there was stored by another
+        host than the id names; ``CorruptRecord``. ``verify_crc`` is that of ``message_at``.
+        """
+        self._refuse_closed()
+        wanted = message_id.decode_message_id(message_id_text)
+        self._commit_log.refresh()
+        record = self._commit_log.read_record(wanted.physical_offset, check_crc=verify_crc)
+        if (record.store_ip, record.store_port) != (wanted.host, wanted.port):
+            stored_by = message_id.format_host(record.store_ip, record.store_port)
+            raise MessageNotFound(
+                f"No message of id {message_id_text}: the one at offset {wanted.physical_offset} was stored by "
+                f"{stored_by}, the id names {message_id.format_host(wanted.host, wanted.port)}."
+            )
+        return message_of(record, self._commit_log.body(record))
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: GivenTime = 0,
+        end: GivenTime = _AFTER_ALL,
+        limit: int = 64,
+        verify_crc: bool = True,
+    ) -> list[MessageExt]:
+        """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
+
+        ``begin`` and ``end`` are store times as in ``scan``, both inclusive. The index holds hashes, so each
+        message's own topic and keys are compared. With ``from_log`` the whole log is searched instead. Unless
+        ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning. ``verify_crc`` is that of
+        ``message_at``. ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
+        """
+        self._refuse_closed()
+        validate_topic(topic)
+        if not could_be_key(key):
+            raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
+        checked_count("limit", limit)
+        begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
+        if self._snapshot is not None:
+            return self._query_log(self._snapshot.end, topic, key, begin, end, limit, verify_crc=verify_crc)
+
+        def ask(below: int | None = None) -> list[MessageExt]:
+            return self._query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
+
+        def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
+            if not found or found[-1].physical_offset < hidden:
+                return found
+            # Parts of a batch may have replaced older messages among the newest.
+            return ask(hidden)
+
+        return self._reads.look(ask, show)
+
+    def _query(
+        self,
+        topic: str,
+        key: str,
+        begin: int,
+        end: int,
+        limit: int,
+        *,
+        below: int | None = None,
+        verify_crc: bool = True,
+    ) -> list[MessageExt]:
+        self._commit_log.refresh()
+        found: dict[int, MessageExt] = {}
+        clean = not self.aborted
+        for hit in self._index.candidates(topic, key, begin, end, strict=clean):
+            offset = hit.physical_offset
+            if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
+                continue
+            try:
+                record = self._commit_log.read_record(offset, check_crc=verify_crc)
+                message = message_of(record, self._commit_log.body(record))
+            except MessageNotFound as error:
+                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
+                if 0 <= offset < self._commit_log.min_offset or not clean:
+                    continue
+                raise CorruptIndex(
+                    "Physical offset of an entry",
+                    path=hit.path,
+                    offset=hit.position,
+                    expected="the place of a message",
+                    found=offset,
+                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
+                ) from error
+            except CorruptRecord as error:
+                self._refuse_or_skip(offset, error)
+                continue
+            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
+                found[offset] = message
+                if len(found) == limit:
+                    break
+        return [found[offset] for offset in sorted(found)]
+
+    def query_keys(
+        self,
+        topic: str,
+        keys: Sequence[str | None] | pa.Array | pa.ChunkedArray,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        max_batch_rows: int = DEFAULT_ROWS,
+        max_batch_bytes: int = DEFAULT_SIZE,
+    ) -> Iterator[pa.RecordBatch]:
+        """The newest message of each key, in the order of the keys: one row for each, NULL in all columns without a
+        message. Many times as fast as a ``query`` for each, and finds the same: key or unique key, compared as text.
+
+        A NULL key, and one that no message can have (empty, or with a space), gives a row of NULLs. ``queueOffset`` is
+        NULL in these rows only. The limits of a batch are those of ``read``. Bodies are always compared with their CRC
+        (``query`` has ``verify_crc=False``). With ``from_log`` the log is walked once
+        for all keys. Errors and ``on_damage`` are those of ``query``; ``InvalidValue`` for keys that are not texts::
+
+            with StoreReader.open("/data/store") as reader:
+                for batch in reader.query_keys("orders", ["k1", "k2"], columns=["queueOffset", "body"]):
+                    print(batch.to_pylist())
+        """
+        self._refuse_closed()
+        validate_topic(topic)
+        schema = arrow_schema(columns)
+        limits = BlockLimits(
+            rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
+        )
+        try:
+            distinct = as_texts(keys).dictionary_encode()
+        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
+        texts = distinct.dictionary.to_pylist()
+        possible = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
+        found, below = self._newest_places(topic, distinct.dictionary.take(pa.array(possible)))
+        # One place more, for keys that no message has.
+        places = NewestPlaces.none(len(texts) + 1)
+        places.offsets[possible], places.sizes[possible] = found.offsets, found.sizes
+        which = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        batches = newest_batches(
+            self._commit_log,
+            topic,
+            distinct.dictionary.take(distinct.indices),
+            places[which.astype(np.int64)],
+            schema.names or ["queueOffset"],
+            limits,
+            lambda key: self._newest_place(topic, key, below),
+        )
+        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
+
+    def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
+        """The newest message of each distinct key, and the physical offset from which on messages were hidden."""
+        if self._snapshot is not None:
+            places = NewestPlaces.none(len(keys))
+            hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
+            log_places = places_in_log(self._commit_log, self._snapshot.end, hashes)
+            for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
+                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1, verify_crc=True)
+                places.put(row, _place_of(found))
+            return places, NOTHING_HIDDEN
+
+        def show(places: NewestPlaces, hidden: int) -> tuple[NewestPlaces, int]:
+            seen = int(places.offsets.max(initial=-1)) >= hidden
+            return (self._look_up(topic, keys, hidden) if seen else places), hidden
+
+        return self._reads.look(lambda: self._look_up(topic, keys, NOTHING_HIDDEN), show)
+
+    def _look_up(self, topic: str, keys: pa.StringArray, below: int) -> NewestPlaces:
+        self._commit_log.refresh()
+        return newest_places(
+            self._commit_log, self._index, topic, keys, below, lambda key: self._newest_place(topic, key, below)
+        )
+
+    def _newest_place(self, topic: str, key: str, below: int) -> tuple[int, int] | None:
+        """Physical offset and size of the newest message with a key."""
+        if self._snapshot is None:
+            return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below))
+        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1, verify_crc=True))
+
+    def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
+        """Raise the damage of a record that a query would look at; or log it, and report its message as skipped."""
+        if self._on_damage == "raise":
+            raise error
+        _logger.warning("A query skipped a record, which may have the key: %s", error)
+        # Only a record whose body alone is damaged says which message it is.
+        with contextlib.suppress(CorruptRecord, MessageNotFound):
+            record = self._commit_log.read_record(physical_offset, check_crc=False)
+            skipped = SkippedRange(
+                topic=decode_utf8(record.topic),
+                queue_id=record.queue_id,
+                start=record.queue_offset,
+                stop=record.queue_offset + 1,
+                physical_start=physical_offset,
+                physical_stop=physical_offset + record.total_size,
+                reason=str(error),
+            )
+            if skipped not in self._skipped:
+                self._skipped.append(skipped)
+
+    def _query_log(
+        self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int, *, verify_crc: bool
+    ) -> list[MessageExt]:
+        """``query`` without index files: the key's hash is compared with those of every record's keys."""
+        wanted = index_key_hash(f"{topic}#{key}")
+        places = places_in_log(self._commit_log, log_end, np.array([wanted]), begin, end)
+        return self._newest_with_key(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
+
+    def _newest_with_key(
+        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
+    ) -> list[MessageExt]:
+        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
+        found: dict[int, MessageExt] = {}
+        for place in reversed(places):
+            # A key and a unique key may have the same hash.
+            record = None if place in found else self._whole_record(place, verify_crc=verify_crc)
+            if record is None:
+                continue  # one of the log's gaps, which were reported
+            try:
+                message = message_of(record, self._commit_log.body(record))
+            except CorruptRecord as error:
+                self._refuse_or_skip(place, error)
+                continue
+            if _has_key(message, topic, key):
+                found[place] = message
+                if len(found) == limit:
+                    break
+        return list(found.values())[::-1]
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
+        found = self.consistently(self._ledger).batches()
+        return [batch for batch in found if not is_store_application(batch.batch.app_id)]
+
+    def delay_levels(self) -> list[DelayLevel]:
+        """The delay levels that messages waited at so far: how many wait, the next delivery, and the position.
+
+        Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
+        ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
+        """
+        return self.consistently(self._delay_levels)
+
+    def _delay_levels(self) -> list[DelayLevel]:
+        ledger, file = delivered_offsets(self._ledger()), DelayOffsetFile(self.path).read()
+        try:
+            ids = self._catalog.queue_ids(SCHEDULE_TOPIC)
+        except TopicNotFound:
+            return []
+        return [delay_level(queue_id + 1, self._catalog, self._commit_log, ledger, file) for queue_id in ids]
+
+    def _ledger(self) -> BatchLedger:
+        self._refuse_closed()
+        self._commit_log.refresh()
+        return load_ledger(self.path, self._frames)
+
+    def pending_half_messages(self) -> list[PendingHalfMessage]:
+        """The half messages that are neither committed nor rolled back, in the order in which they were put.
+
+        A broker notes every few seconds how far all of them have ended; what an op message says to have ended is left
+        out in any case. With ``on_damage="skip"``, what cannot be read is left out and reported (``skipped``); half
+        messages that ended by a damaged op message then count as pending. ``CorruptConfig`` for a damaged
+        ``consumerOffset.json``, ``CorruptRecord``, ``CorruptConsumeQueue``::
+
+            with StoreReader.open("/data/store") as reader:
+                for pending in reader.pending_half_messages():
+                    print(pending.handle, pending.message.topic, pending.message.keys, pending.check_times)
+        """
+        return self.consistently(self._pending_half_messages)
+
+    def _pending_half_messages(self) -> list[PendingHalfMessage]:
+        # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
+        offsets = ConsumerOffsets(self.path)
+        topics = self.topics()
+        queues = [(topic, HALF_QUEUE_ID) for topic in (HALF_TOPIC, OP_TOPIC) if topic in topics]
+        bounds = {info.topic: (info.min_offset, info.max_offset) for info in self.queue_infos(queues)}
+        half_bounds, op_bounds = bounds.get(HALF_TOPIC, (0, 0)), bounds.get(OP_TOPIC, (0, 0))
+        pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
+        skips = self._skips(self._on_damage)
+        pending.read_up_to(HalfQueues(self._commit_log, self._catalog, skips), half_bounds, op_bounds)
+        found = (read_pending(self._commit_log, place, skips) for place in pending)
+        return [one[1] for one in found if one is not None]
+
+    def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
+        start = checked_int("start", start)
+        info = self.queue_info(topic, queue_id)
+        high = info.max_offset if stop is None else checked_int("stop", stop)
+        if stop is None and start > high:
+            _refuse_outside(info, start, start + 1)
+        _refuse_outside(info, start, high)
+        return start, high
+
+
+def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
+    """``OffsetOutOfRange``, ``InvalidValue``."""
+    if start > stop:
+        raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
+    if start < info.min_offset or stop > info.max_offset:
+        raise OffsetOutOfRange(
+            topic=info.topic,
+            queue_id=info.queue_id,
+            start=start,
+            stop=stop,
+            min_offset=info.min_offset,
+            max_offset=info.max_offset,
+        )
+
+
+def _names_of(topics: object) -> Sequence[str]:
+    names = [topics] if isinstance(topics, str) else topics
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
+    return names
+
+
+def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:
+    if not isinstance(given, MessageFilter):
+        return MessageFilter.parse(tags=tags, filter=given, keys=keys)
+    if tags is not None or keys is not None:
+        raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
+    return given
+
+
+def _has_key(message: MessageExt, topic: str, key: str) -> bool:
+    return message.topic == topic and (key in message.keys or message.unique_key == key)
+
+
+def _place_of(newest: list[MessageExt]) -> tuple[int, int] | None:
+    return (newest[-1].physical_offset, newest[-1].store_size) if newest else None
+
+
+def _checked(on_damage: OnDamage) -> OnDamage:
+    if on_damage not in get_args(OnDamage):
+        raise InvalidValue(f"on_damage is 'raise', 'skip' or 'skip-records', not {on_damage!r}.")
+    return on_damage
+
+
+def _without_impossible(units: Units) -> Units:
+    bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
+    if bad.any():
+        units[bad] = (0, FILLER_SIZE, 0)
+    return units
+
+
+def _open_again(path: str, log: str | None, from_log: bool, on_damage: OnDamage) -> StoreReader:
+    return StoreReader.open(path, store_path_commit_log=log, from_log=from_log, on_damage=on_damage)
+
+
+def _snapshot(path: str, commit_log: CommitLog) -> LogSnapshot:
+    if not is_kept_piece(path):
+        return take_snapshot(path, commit_log)
+    piece = read_kept_piece(path)
+    return take_snapshot(path, commit_log, begin_at=piece.start, all_committed=not piece.uncommitted)

@@ -1,0 +1,122 @@
+"""The log's files as recovery would find them, opened for reading: for the forecast of an opening.
+
+``MappedFileQueueWriter.load`` removes or extends the files that a crash left incomplete; here they only count as
+removed or extended.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.files.mapped_file_queue_writer import check_log_file
+from commitlog_store.files.numbered_files import NumberedFiles
+
+__all__ = ["LookedAtLog"]
+
+_UNOPENED = -1
+_MOST_OPEN = 8
+_PIECE_SIZE = 4 << 20
+
+
+class _LookedAtFile(MappedFile):
+    """One file, opened at its first use. It reads as if it had ``capacity`` bytes: those after its end are zero."""
+
+    def __init__(self, path: str, base: int, identity: disk.FileIdentity, capacity: int, opened: list[_LookedAtFile]):
+        super().__init__(path, base, _UNOPENED, identity)
+        self.capacity = capacity
+        self._others = opened
+
+    def _opened(self) -> int:
+        if self._descriptor == _UNOPENED:
+            self._descriptor = disk.open_file(self.path)
+            self._others.append(self)
+            if len(self._others) > _MOST_OPEN:
+                self._others.pop(0).close()
+        return self._descriptor
+
+    @property
+    def size(self) -> int:
+        return max(super().size, self.capacity)
+
+    def read(self, position: int, length: int) -> bytes:
+        data = super().read(position, length)
+        return data.ljust(max(min(length, self.capacity - position), 0), b"\0")
+
+    def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        stop = min(stop, super().size)
+        return super().data_extents(start, stop) if start < stop else []
+
+    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+        if stop <= super().size:
+            return super().span(start, stop, populate=populate)
+        return np.frombuffer(self.read(start, stop - start), np.uint8)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, _UNOPENED
+        self._mapping, self._resident = None, (0, 0)
+        if descriptor != _UNOPENED:
+            disk.close(descriptor)
+
+
+class LookedAtLog:
+    """The files of a log in order, for ``log_end.find_end`` and ``past_damage.walk_past_damage``."""
+
+    def __init__(self, path: str, files: list[_LookedAtFile], opened: list[_LookedAtFile]) -> None:
+        self.path = path
+        self.files = files
+        self.bases = [file.base for file in files]
+        self._opened = opened
+
+    @classmethod
+    def load(cls, path: str, *, aborted: bool) -> LookedAtLog:
+        """Find all files. ``CorruptRecord`` for files that do not fit together, as ``MappedFileQueueWriter.load``."""
+        names = NumberedFiles(path)
+        names.refresh()
+        bases, paths = list(names.bases), [names.path_of(base) for base in names.bases]
+        if bases and disk.file_size(paths[-1]) == 0:
+            bases.pop()
+        file_size = disk.file_size(names.path_of(bases[0])) if bases else 0
+        while len(bases) > 1 and bases[-1] != bases[-2] + file_size and _holds_nothing(names.path_of(bases[-1])):
+            bases.pop()
+        files: list[_LookedAtFile] = []
+        opened: list[_LookedAtFile] = []
+        for base, following in zip_longest(bases, bases[1:]):
+            file = names.path_of(base)
+            identity = disk.identity_of(file)
+            extended = aborted and following is None and len(bases) > 1 and identity.size < file_size
+            size = file_size if extended else identity.size
+            check_log_file(file, base, size, file_size, following)
+            files.append(_LookedAtFile(file, base, identity, size, opened))
+        return cls(path, files, opened)
+
+    @property
+    def min_offset(self) -> int:
+        return self.files[0].base if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds the byte at ``offset``; None outside the log."""
+        if not self.files or not offset - self.files[0].base >= 0:
+            return None
+        place = (offset - self.files[0].base) // max(self.files[0].capacity, 1)
+        return self.files[place] if place < len(self.files) else None
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def _holds_nothing(path: str) -> bool:
+    descriptor = disk.open_file(path)
+    try:
+        for start, stop in disk.data_extents(descriptor, 0, disk.size_of(descriptor)):
+            for at in range(start, stop, _PIECE_SIZE):
+                if any(disk.read_at(descriptor, min(_PIECE_SIZE, stop - at), at)):
+                    return False
+        return True
+    finally:
+        disk.close(descriptor)

@@ -1,0 +1,173 @@
+"""The survey of a store before a cleaning: its log files, what holds them, and the decision. It changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any
+
+from commitlog_store.errors import InvalidValue, ReadFailed
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.store_checkpoint import read_mark
+from commitlog_store.log.store_directory import check_store_directory
+from commitlog_store.paths import CHECKPOINT
+from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.queue.lost_log import refuse_lost_log
+from commitlog_store.retention.decision import Decision, Hold, LogFile, RetentionLimits, decide
+from commitlog_store.retention.holders import delayed_messages, hold_of, positions_of, unapplied_positions
+from commitlog_store.retention.log_files import AgeClock, log_files
+from commitlog_store.retention.report import CleanReport
+
+__all__ = ["KEEP_AT_MOST_HOURS", "CleanRequest", "Survey", "clean_request", "forecast_clean", "survey"]
+
+KEEP_AT_MOST_HOURS = 168.0
+_HOUR_MS = 3_600_000
+_TOO_MANY = 2**63
+_CLOCKS = ("store", "mtime")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanRequest:
+    """What a cleaning is to delete: the limits, how age is measured, and the readers that hold files, for how long."""
+
+    limits: RetentionLimits
+    clock: AgeClock = "store"
+    keep_for: Sequence[str] = field(default=())
+    keep_at_most_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """A decision, and the bounds of the log that it was made for."""
+
+    decision: Decision
+    log_start: int
+    log_end: int
+
+    def report(
+        self, path: str, *, dry_run: bool, queue_files: int = 0, index_files: int = 0, ext_files: int = 0
+    ) -> CleanReport:
+        """The report of a cleaning that did, or would do, what was decided."""
+        doomed = self.decision.doomed
+        return CleanReport(
+            path=path,
+            dry_run=dry_run,
+            deleted=doomed,
+            log_start=doomed[-1].file.end if doomed else self.log_start,
+            log_end=self.log_end,
+            held=self.decision.held,
+            holders=self.decision.holders,
+            queue_files=queue_files,
+            index_files=index_files,
+            ext_files=ext_files,
+        )
+
+
+def clean_request(
+    *,
+    older_than_hours: float | None,
+    max_bytes: int | None,
+    keep_for: Sequence[str | os.PathLike[str]] = (),
+    keep_at_most_hours: float = KEEP_AT_MOST_HOURS,
+    clock: str = "store",
+) -> CleanRequest:
+    """A request with these limits; None: no limit. ``InvalidValue``."""
+    if older_than_hours is None and max_bytes is None:
+        raise InvalidValue(
+            "Nothing says what may be deleted: give older_than_hours or max_bytes, or open the store with "
+            "retention_enable or retention_bytes."
+        )
+    _check_number("older_than_hours", older_than_hours, "hours", int | float)
+    _check_number("keep_at_most_hours", keep_at_most_hours, "hours", int | float)
+    _check_number("max_bytes", max_bytes, "bytes", int)
+    if clock not in _CLOCKS:
+        raise InvalidValue(f"clock is 'store' or 'mtime', not {clock!r}.")
+    if isinstance(keep_for, str):
+        raise InvalidValue(f"keep_for is a list of checkpoints and groups, not the text {keep_for!r}.")
+    holders = tuple(os.fspath(one) for one in keep_for)
+    if holders and older_than_hours is not None and keep_at_most_hours <= older_than_hours:
+        raise InvalidValue(
+            f"keep_at_most_hours ({keep_at_most_hours:g}) is above older_than_hours ({older_than_hours:g}): otherwise "
+            "those in keep_for hold nothing."
+        )
+    return CleanRequest(
+        limits=RetentionLimits(
+            older_than_ms=None if older_than_hours is None else int(older_than_hours * _HOUR_MS), max_bytes=max_bytes
+        ),
+        clock="mtime" if clock == "mtime" else "store",
+        keep_for=holders,
+        keep_at_most_ms=int(keep_at_most_hours * _HOUR_MS),
+    )
+
+
+def _check_number(name: str, value: Any, unit: str, kind: type | UnionType) -> None:
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 <= float(value) < _TOO_MANY):
+        raise InvalidValue(f"{name} is a number of {unit} of at least 0, not {value!r}.")
+
+
+def survey(
+    paths: StorePaths,
+    request: CleanRequest,
+    now_ms: int,
+    *,
+    holds: Sequence[Hold] | None = None,
+    log_end: int | None = None,
+    most: int | None = None,
+) -> Survey:
+    """Look at a store, and decide. ``holds`` and ``log_end`` are what only the owner of the store knows: what is not
+    finished yet, and which delayed messages wait. None for a look from outside.
+
+    ``most``: at most so many files. ``InvalidValue`` for an unknown reader, ``CorruptConfig``, ``CorruptConsumeQueue``,
+    ``ReadFailed``.
+    """
+    store_path = paths.root
+    with contextlib.closing(CommitLog(paths.commit_log)) as log:
+        try:
+            log.refresh()
+            files = log_files(log, request.clock, most=most)
+            end = _end_of(store_path, files) if log_end is None else log_end
+            catalog = QueueCatalog(store_path, log)
+            named = [
+                hold_of(positions_of(store_path, one), catalog, log, at_most_ms=request.keep_at_most_ms)
+                for one in request.keep_for
+            ]
+            named.append(unapplied_positions(store_path, catalog))
+            unfinished = delayed_messages(store_path, catalog, log) if holds is None else holds
+            needed = [*unfinished, *(one for one in named if one is not None)]
+        except OSError as error:
+            raise ReadFailed("look at", path=str(error.filename or store_path), cause=error) from error
+        decision = decide(files, end, request.limits, needed, now_ms, most=most)
+        return Survey(decision=decision, log_start=log.min_offset, log_end=end)
+
+
+def _end_of(store_path: str, files: Sequence[LogFile]) -> int:
+    """The log's end as far as it shows from outside: what the checkpoint says, and at least the last file's begin."""
+    mark = read_mark(os.path.join(store_path, CHECKPOINT))
+    begin = max((one.base for one in files), default=0)
+    return begin if mark is None else max(begin, mark.flushed_offset, mark.end_offset)
+
+
+def forecast_clean(
+    path: str | os.PathLike[str],
+    request: CleanRequest,
+    *,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> CleanReport:
+    """What a cleaning of a store would delete. Takes no lock and changes nothing, also beside a live owner.
+
+    The log's end is the one in the checkpoint. ``StoreOpenError`` if the path is not a store; the errors of ``survey``.
+    """
+    directory = disk.absolute_path(path)
+    check_store_directory(directory)
+    paths = StorePaths.of(directory, store_path_commit_log)
+    with contextlib.closing(CommitLog(paths.commit_log)) as log:
+        refuse_lost_log(directory, log)
+    return survey(paths, request, int(clock() * 1000)).report(directory, dry_run=True)

@@ -1,0 +1,92 @@
+"""Taken records of a damaged log: the second walk of a salvage, over the stretches that the survey found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from commitlog_store.columnar.scan import RecordScan, scan_records
+from commitlog_store.errors import FileChanged
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.format.arrays import Int64Array
+from commitlog_store.format.record import Torn
+from commitlog_store.salvage.log_source import LogSource
+from commitlog_store.salvage.survey import Survey, queue_rows
+
+__all__ = ["TakenBlock", "taken_blocks"]
+
+_BLOCK_SIZE = 16 << 20
+
+
+@dataclass(frozen=True)
+class TakenBlock:
+    """Records of one file of the damaged log, without those that are not taken.
+
+    ``rows`` are the taken rows of ``scan``, None for all. ``queue_offsets`` are the offsets of all its rows in a
+    salvaged store, None where they are as before.
+    """
+
+    file_base: int
+    scan: RecordScan
+    rows: Int64Array | None
+    queue_offsets: Int64Array | None
+
+
+def taken_blocks(files: LogSource, survey: Survey) -> Iterator[TakenBlock]:
+    """All taken records, in the order of the log. ``FileChanged`` when they are not as they were surveyed."""
+    left_out = np.array(survey.left_out, np.int64)
+    moves = any(chain.is_moved for chain in survey.chains.queues.values())
+    for start, stop in survey.stretches:
+        at, size = start, _BLOCK_SIZE
+        while at < stop:
+            file = files.find(at)
+            if file is None:
+                raise _changed(files.path, at)
+            end = min(at + size, stop)
+            scan = scan_records(file.scanned(at - file.base, end - file.base), at, check_crc=False)
+            if not len(scan):
+                size = _longer(file, scan, at, stop)
+                continue
+            size = _BLOCK_SIZE
+            at += scan.end
+            yield TakenBlock(file.base, scan, _taken_rows(scan, left_out), _moved(survey, scan) if moves else None)
+
+
+def _longer(file: MappedFile, scan: RecordScan, at: int, stop: int) -> int:
+    """The size of a record that is longer than a block."""
+    match scan.stop:
+        case Torn(needed, available) if available < needed <= stop - at:
+            return needed
+        case _:
+            raise _changed(file.path, at)
+
+
+def _changed(path: str, at: int) -> FileChanged:
+    return FileChanged(
+        f"The record at physical offset {at} of {path} was whole a moment ago: another program writes to the log, or "
+        "its disk fails. Salvage a copy of it.",
+        path=path,
+    )
+
+
+def _taken_rows(scan: RecordScan, left_out: Int64Array) -> Int64Array | None:
+    first = scan.physical_offset
+    low, high = np.searchsorted(left_out, [first, first + scan.end]).tolist()
+    if low == high:
+        return None
+    return np.flatnonzero(~np.isin(scan.positions + first, left_out[low:high]))
+
+
+def _moved(survey: Survey, scan: RecordScan) -> Int64Array | None:
+    """The new queue offsets of a scan's records; None when all stay."""
+    offsets = scan.field("queue_offset").astype(np.int64)
+    places = scan.positions + scan.physical_offset
+    changed = False
+    for topic, queue_id, rows in queue_rows(scan):
+        chain = survey.chains.queues.get((topic, queue_id))
+        if chain is not None and chain.is_moved:
+            offsets[rows] = chain.new_offsets(places[rows], offsets[rows])
+            changed = True
+    return offsets if changed else None

@@ -1,0 +1,89 @@
+"""Whose the delivery of delayed messages is: the owner's, in a store that ``MessageStore`` has created, or a broker's.
+
+A new store gets a note, ``config/createdBy.json``::
+
+    {"createdBy":"commitlog","topicsListed":true}
+
+``topicsListed`` is missing while messages may be in topics that topics.json does not list, as earlier versions of this
+package left them.
+
+A broker that takes the store over notes in ``config/`` what only brokers note: topics and groups that it makes for
+itself when it starts, and files of its timer and its consumers. Then the delivery is the broker's.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from commitlog_store.config_files.json_file import JsonConfigFile
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files import disk
+from commitlog_store.paths import CONFIG, CREATED_BY, SUBSCRIPTION_GROUP_CONFIG, TIMER_LOG, TIMER_WHEEL, TOPICS_CONFIG
+
+__all__ = ["broker_mark", "has_timer_wheel", "may_lack_topics", "note_creation", "note_topics_listed"]
+
+_NOTE = {"createdBy": "commitlog", "topicsListed": True}
+# Every broker lists these when it starts (``TopicConfigManager``, ``SubscriptionGroupManager``).
+_TOPICS = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+_GROUPS = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
+# Files of the config directory that only brokers write (``BrokerPathConfigHelper``).
+_FILES = ("consumerOrderInfo.json", "topicQueueMapping.json", "timercheck", "timermetrics")
+
+
+def note_creation(store_path: str) -> None:
+    """Note that this package creates the store; before its first message. ``StoreIOError``, ``StoreAccessDenied``."""
+    note = _note(store_path)
+    if not disk.exists(note.path):
+        note.write(_NOTE)
+
+
+def may_lack_topics(store_path: str) -> bool:
+    """Whether this package created the store, and may have put messages into topics without listing them."""
+    note = _read(_note(store_path))
+    return _is_own(note) and note.get("topicsListed") is not True
+
+
+def note_topics_listed(store_path: str) -> None:
+    """Note that the topics with messages are listed, in a store that ``may_lack_topics``. Errors: ``note_creation``."""
+    _note(store_path).write(_NOTE)
+
+
+def _is_own(note: dict[str, Any]) -> bool:
+    return bool(note.get("createdBy") == _NOTE["createdBy"])
+
+
+def _note(store_path: str) -> JsonConfigFile:
+    return JsonConfigFile(os.path.join(store_path, CONFIG, CREATED_BY), "The note of the store's creation")
+
+
+def broker_mark(store_path: str) -> str | None:
+    """What shows that delivering is a broker's, as a noun; None where it is the owner's."""
+    if not _is_own(_read(_note(store_path))):
+        return f"the missing {CREATED_BY}: another program created the store"
+    config = os.path.join(store_path, CONFIG)
+    for name, table, own in (
+        (TOPICS_CONFIG, "topicConfigTable", _TOPICS),
+        (SUBSCRIPTION_GROUP_CONFIG, "subscriptionGroupTable", _GROUPS),
+    ):
+        listed: Any = _read(JsonConfigFile(os.path.join(config, name), "A list of the store")).get(table)
+        found = next((one for one in own if isinstance(listed, dict) and one in listed), None)
+        if found is not None:
+            return f"{found} in {name}"
+    for name in _FILES:
+        if disk.exists(os.path.join(config, name)):
+            return f"the file {name}"
+    return f"the timer wheel of RocketMQ 5 ({TIMER_WHEEL})" if has_timer_wheel(store_path) else None
+
+
+def _read(file: JsonConfigFile) -> dict[str, Any]:
+    """The content; empty where it cannot be read: it shows nothing then."""
+    try:
+        return file.read()
+    except CommitLogError:
+        return {}
+
+
+def has_timer_wheel(store_path: str) -> bool:
+    """Whether a broker of RocketMQ 5 keeps messages of arbitrary delivery times there. They stay untouched."""
+    return any(disk.exists(os.path.join(store_path, name)) for name in (TIMER_WHEEL, TIMER_LOG))

@@ -1,0 +1,233 @@
+"""ReputMessageService: dispatches records of the log to the queues and the index.
+
+It reads the log (invariant 1): after a crash, and for records of another owner or of single puts. Records of recent
+bulk appends it gets from memory (``RecentAppends``). It never goes further than readers may (invariant 3).
+
+Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog_store.batch.frames import FoundFrame, frames_in
+from commitlog_store.batch.visibility import BatchGate
+from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
+from commitlog_store.columnar.dispatch_keys import IndexEntries
+from commitlog_store.errors import CorruptRecord, DiskFull, IndexIOError, StoreIOError
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.files.mapped_file_writer import is_out_of_space
+from commitlog_store.format.arrays import Int64Array
+from commitlog_store.index.writer import IndexWriter
+from commitlog_store.log.recent_appends import AppendedRecords, RecentAppends
+from commitlog_store.log.scan import BLOCK_SIZE, LogWalk
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.threads.prefetch import prefetch
+
+__all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
+
+_IDLE_SECONDS = 0.5
+# How often dispatch is tried again while a queue's next file has no space.
+_NO_SPACE_SECONDS = 0.2
+# The shortest wait between two rounds while messages come in; RocketMQ waits as long.
+_INTERVAL_SECONDS = 0.001
+# A round for a few messages costs a millisecond of the interpreter's lock. Waiting this many times as long as the
+# round took leaves the rest to the puts.
+_REST = 9.0
+_LONGEST_REST_SECONDS = 0.02
+# With this many bytes waiting, dispatch does not rest.
+_BUSY_BYTES = 1 << 20
+
+
+Step: TypeAlias = Callable[[], None]
+
+
+class CommitLogDispatcher(Protocol):
+    """A receiver of every record of the log, in order."""
+
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
+        """Prepare a write. The step that is returned does it."""
+        ...
+
+
+class BuildConsumeQueue:
+    """RocketMQ's CommitLogDispatcherBuildConsumeQueue."""
+
+    def __init__(self, queues: ConsumeQueueStore) -> None:
+        self._queues = queues
+
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
+        del entries
+        groups = list(units_by_queue(requests))
+        return lambda: self._queues.append(groups)
+
+
+class BuildIndex:
+    """RocketMQ's CommitLogDispatcherBuildIndex."""
+
+    def __init__(self, index: IndexWriter) -> None:
+        self._index = index
+
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
+        hashes, rows = entries()
+        offsets, times = requests.physical_offsets[rows], requests.store_timestamps[rows]
+        return lambda: self._put(hashes, offsets, times)
+
+    def _put(self, hashes: npt.NDArray[np.int32], offsets: Int64Array, times: Int64Array) -> None:
+        if not len(hashes):
+            return
+        try:
+            self._index.put(hashes, offsets, times)
+        except OSError as error:
+            path = str(error.filename or self._index.path)
+            raise IndexIOError("index messages in", path=path, cause=error) from error
+
+
+class _Block(NamedTuple):
+    """A part of the log, ready to be written to queues and index."""
+
+    end: int
+    last_store_timestamp: int | None
+    """None for a part without records."""
+    frames: list[FoundFrame]
+    steps: list[Step]
+
+
+class ReputMessageService:
+    """Dispatches ``[reput_from, confirm())``. ``confirm`` says how far readers may see."""
+
+    def __init__(
+        self,
+        files: MappedFileQueueWriter,
+        reput_from: int,
+        confirm: Callable[[], int],
+        dispatchers: Sequence[CommitLogDispatcher],
+        delay_levels_ms: Sequence[int],
+        on_dispatched: Callable[[], None],
+        on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
+        gate: BatchGate,
+        recent_appends: RecentAppends,
+        *,
+        last_store_timestamp: int = 0,
+    ) -> None:
+        self.reput_from = reput_from
+        self.last_store_timestamp = last_store_timestamp
+        # Set while the thread does not look for work at each interval; a put then wakes it.
+        self.idle = False
+        self._files = files
+        self._confirm = confirm
+        self._dispatchers = dispatchers
+        self._delay_levels_ms = delay_levels_ms
+        self._on_dispatched = on_dispatched
+        self._on_disk_full = on_disk_full
+        self._gate = gate
+        self._recent_appends = recent_appends
+        # The last frame that was begun.
+        self._frame_start = self._frame_end = 0
+        self._lock = threading.Lock()
+
+    @property
+    def undispatched_bytes(self) -> int:
+        """Bytes of the log that readers may see and that are not dispatched yet."""
+        return max(self._confirm() - self.reput_from, 0)
+
+    def run_once(self) -> float:
+        if not self.undispatched_bytes:
+            self._on_disk_full(None)  # another thread may have dispatched what waited for space
+            if not self.idle:
+                self.idle = True  # and one more look: a put may have come before it could see that
+                return _INTERVAL_SECONDS
+            return _IDLE_SECONDS
+        self.idle = False
+        started = time.thread_time()
+        try:
+            self.dispatch()
+        except (StoreIOError, DiskFull) as error:
+            if not is_out_of_space(error):
+                raise
+            # Nothing is lost: the log has it, and units that were written already are skipped the next time.
+            self._on_disk_full(error)
+            return _NO_SPACE_SECONDS
+        self._on_disk_full(None)
+        if self.undispatched_bytes >= _BUSY_BYTES:
+            return 0
+        return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
+
+    def dispatch(self) -> None:
+        """Dispatch everything in the log now. ``CorruptRecord`` if the log contradicts itself, ``StoreIOError``."""
+        with self._lock:
+            limit = self._confirm()
+            blocks = self._blocks(self.reput_from, limit)
+            if limit - self.reput_from > BLOCK_SIZE:
+                blocks = prefetch(blocks)
+            with contextlib.closing(blocks):
+                for block in blocks:
+                    self._write(block)
+
+    def _write(self, block: _Block) -> None:
+        for frame in block.frames:
+            # Readers must see all of it or nothing: it goes to many queues, one after the other.
+            self._gate.close_from(frame.physical_offset)
+            self._frame_start, self._frame_end = frame.physical_offset, frame.end
+        for write in block.steps:
+            write()
+        if block.last_store_timestamp is not None:
+            self.last_store_timestamp = block.last_store_timestamp
+        self.reput_from = block.end
+        if self.reput_from >= self._frame_end:
+            self._gate.open(self._frame_end)
+        else:
+            self._gate.move_to(self._frame_start)  # those before it are whole
+        self._on_dispatched()
+
+    def _blocks(self, start: int, limit: int) -> Generator[_Block, None, None]:
+        """Blocks of recent appends, and between them blocks read from the log. ``CorruptRecord``."""
+        at = start
+        while at < limit:
+            handed = self._recent_appends.take(at, limit)
+            if handed is None:
+                stop = self._recent_appends.next_start(at, limit)
+                yield from self._read_blocks(at, stop)
+                at = stop
+            else:
+                at = handed.end
+                yield self._handed_block(handed)
+
+    def _handed_block(self, handed: AppendedRecords) -> _Block:
+        requests = handed.requests()
+        steps = [dispatcher.prepare(requests, handed.entries) for dispatcher in self._dispatchers]
+        return _Block(handed.end, handed.store_timestamp, [], steps)
+
+    def _read_blocks(self, start: int, stop: int) -> Generator[_Block, None, None]:
+        """Blocks of ``[start, stop)``, which ends where a record does."""
+        walk = LogWalk(self._files, start, stop, check_crc=False)
+        end = start
+        for scan in walk:
+            requests = dispatch_requests(scan, self._delay_levels_ms)
+            entries = partial(index_entries, scan, requests)
+            steps = [dispatcher.prepare(requests, entries) for dispatcher in self._dispatchers]
+            end = walk.offset
+            yield _Block(end, int(requests.store_timestamps[-1]), frames_in(scan, requests), steps)
+        if walk.offset < stop:
+            self._refuse(walk)
+        if walk.offset > end:  # what fills up the file after the last record
+            yield _Block(walk.offset, None, [], [])
+
+    def _refuse(self, end: LogWalk) -> NoReturn:
+        file = self._files.find(end.offset)
+        raise CorruptRecord(
+            f"Record at physical offset {end.offset}",
+            path=file.path if file is not None else self._files.path,
+            offset=end.offset - (file.base if file is not None else 0),
+            expected="a whole record, as this store wrote one there",
+            found=end.stop,
+            advice="Did another program write to the file? Close the store, and open it again to recover.",
+        )

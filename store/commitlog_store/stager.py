@@ -1,0 +1,170 @@
+"""``BatchStager``: encodes and stages messages of a batch, in any process that sees the store's directory.
+
+Several may stage for one batch at once: the tasks of a Spark job, say. Each reports its ``StagedFile`` to the owner of
+the store, which commits all of them together (``MessageStore.commit_batch``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog_store.batch.staging import StagedWriter, remove_batch, remove_files
+from commitlog_store.batch_id import BatchId, StagedFile, TopicUse
+from commitlog_store.columnar.body_compression import BodyCompression
+from commitlog_store.columnar.encode import EncodedMessages, RecordSettings, encode_messages
+from commitlog_store.columnar.input import MessageColumns, MessageSchema, message_schema, parse_messages
+from commitlog_store.columnar.input_chunks import message_chunks
+from commitlog_store.columnar.message_rows import MessageRows, message_rows
+from commitlog_store.columnar.queue_choice import choose_queues
+from commitlog_store.columnar.unique_key import unique_keys
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import PutRefused
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.message_rules import no_producers_fault
+from commitlog_store.format.record import FILLER_SIZE
+from commitlog_store.paths import MOST_QUEUES
+from commitlog_store.queue.queue_counts import file_size_of, queue_counts
+from commitlog_store.queue.topic_config import TopicConfig
+
+__all__ = ["BatchStager", "largest_record_of", "no_producers_fault", "queue_counts", "remove_batch", "remove_files"]
+
+
+def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
+    """Bytes of the largest record that the store's files have room for; without files, by ``config``."""
+    config = config or MessageStoreConfig()
+    log = StorePaths.of(os.fspath(store_path), config.store_path_commit_log).commit_log
+    return (file_size_of(log) or config.mapped_file_size_commit_log) - FILLER_SIZE
+
+
+class BatchStager:
+    """Stages the messages of one part of a batch. Use it as a context manager: an unfinished file is removed.
+
+    The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, in any
+    chunks. The staged file lists the topics with their uses, and which of them are new: those not in ``queue_counts``.
+
+    ::
+
+        batch = BatchId("loader", 7)
+        with BatchStager("/data/store", batch, queue_counts={"orders": 4}, topic="orders") as stager:
+            stager.put(pa.table({"body": [b"a", b"b"]}))
+            staged = stager.finish()
+        with MessageStore.open("/data/store") as store:
+            store.commit_batch(batch, [staged])
+    """
+
+    def __init__(
+        self,
+        store_path: str | os.PathLike[str],
+        batch: BatchId,
+        *,
+        queue_counts: Mapping[str, int],
+        topic: str | None = None,
+        partition: int = 0,
+        name: str = "",
+        config: MessageStoreConfig | None = None,
+        compression: BodyCompression | None = None,
+        largest_record: int | None = None,
+        shown: Mapping[str, str] | None = None,
+    ) -> None:
+        """``topic`` is that of rows without one, ``partition`` numbers the parts, ``name`` begins the file's name.
+
+        ``shown`` has the names of columns for the reasons of refusals, where the rows had others before.
+
+        ``config`` is the store's: its limits, hosts, and number of queues of a new topic. ``largest_record`` is the
+        size in bytes of the largest record that the store's files have room for (``largest_record_of``).
+        """
+        config = config or MessageStoreConfig()
+        self._uses: dict[str, TopicUse] = {}
+        self._store_path = disk.absolute_path(store_path)
+        self._batch = batch
+        self._known = queue_counts
+        self._topic = topic
+        self._shown = shown
+        self._partition = partition
+        self._name = name
+        self._config = config
+        self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
+        self._settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
+        self._limits = replace(self._settings.limits, max_queue_id=MOST_QUEUES - 1)
+        self._topics = TopicConfig(self._store_path, config.default_topic_queue_nums, lambda _: -1)
+        self._rows = 0
+        self._writer: StagedWriter | None = None
+        self._stack = ExitStack()
+
+    def put(self, rows: MessageRows) -> None:
+        """Stage rows, as ``MessageStore.put_messages`` takes them.
+
+        ``PutRefused`` for the first row that this store does not accept, and for a queue from ``MOST_QUEUES`` on: no
+        topic has so many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
+        """
+        table = message_rows(rows)
+        schema = message_schema(table, topic=self._topic, shown=self._shown)
+        for _, chunk in message_chunks(table):
+            encoded = self._encoded(schema, chunk)
+            if self._writer is None:
+                self._writer = self._stack.enter_context(StagedWriter(self._store_path, self._batch, self._name))
+            self._writer.append(encoded)
+
+    def finish(self) -> StagedFile | None:
+        """The staged file; None without rows."""
+        if self._writer is None:
+            return None
+        return replace(self._writer.finish(), topics=tuple(self._uses[topic] for topic in sorted(self._uses)))
+
+    def __enter__(self) -> BatchStager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _encoded(self, schema: MessageSchema, chunk: pa.RecordBatch) -> EncodedMessages:
+        columns = parse_messages(
+            chunk,
+            schema,
+            born_timestamp_ms=int(time.time() * 1000),
+            limits=self._limits,
+            first_row=self._rows,
+            row_name=self._row_name,
+            topic_fault=self._topic_fault,
+        )
+        # By the row's number, so that the chunks of the rows do not matter.
+        queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._partition + self._rows)
+        keys = unique_keys(self._key_prefix, self._partition, self._rows, columns.count)
+        encoded = encode_messages(columns, queue_ids, self._settings, unique_keys=keys)
+        if encoded.refusals:
+            first = encoded.refusals[0]
+            raise PutRefused(first.status, f"{first.reason} Nothing of this batch is in the store.", row=first.row)
+        self._note_uses(columns)
+        self._rows += columns.count
+        return encoded
+
+    def _topic_fault(self, topic: str) -> str | None:
+        return no_producers_fault(topic) or self._topics.put_fault(topic)
+
+    def _row_name(self, row: int) -> str:
+        return f"row {row} of partition {self._partition}"
+
+    def _queue_count(self, topic: str) -> int:
+        return self._known.get(topic, self._config.default_topic_queue_nums)
+
+    def _note_uses(self, columns: MessageColumns) -> None:
+        """Note the uses of the rows' own topics, also of delayed messages, which are stored in the schedule's topic."""
+        named = np.full(columns.count, -1, np.int32) if columns.queue_ids is None else columns.queue_ids
+        for code, name in enumerate(columns.topics):
+            ids = named if len(columns.topics) == 1 else named[columns.topic_codes == code]
+            if not len(ids):
+                continue
+            spread_over = self._queue_count(name) if ids.min() < 0 else 0
+            use = TopicUse(name, spread_over, int(ids.max()) + 1, is_new=name not in self._known)
+            self._uses[name] = use.joined(self._uses.get(name, use))

@@ -1,0 +1,784 @@
+"""``MessageStore``: owns a store directory, and puts messages into it; the public interface for writing.
+
+One owner at a time, in one process; any number of readers may run beside it (``StoreReader``). docs/durability.md has
+the promise of a put in each flush mode, and the states after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+import warnings
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Literal, get_args
+
+from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
+from commitlog_store.columnar.message_rows import MessageRows
+from commitlog_store.config import MessageStoreConfig, delay_level
+from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, checked_topics
+from commitlog_store.consumers.group import ConsumerGroup
+from commitlog_store.consumers.redrive import RedriveTo, redrive
+from commitlog_store.errors import InvalidValue, StoreClosed
+from commitlog_store.files import disk
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.ha.connection import SlaveState
+from commitlog_store.log.store_directory import check_store_directory
+from commitlog_store.message import Message
+from commitlog_store.paths import validate_group
+from commitlog_store.queue.get_message import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    GetMessageResult,
+    checked_count,
+    checked_int,
+    wait_for_match,
+)
+from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.recovery.cut import OnCut
+from commitlog_store.recovery.log_end import Progress
+from commitlog_store.recovery.open import OpenWishes
+from commitlog_store.recovery.recover import Recovered
+from commitlog_store.retention.report import CleanReport
+from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
+from commitlog_store.services.delete_topic import TopicDeletion
+from commitlog_store.services.owned_store import OwnedStore, StoreOpening
+from commitlog_store.services.put_message import PutMessageResult
+from commitlog_store.services.put_table import PutTableResult
+from commitlog_store.services.running_state import RunningFlags
+from commitlog_store.services.stats import StoreStats
+from commitlog_store.services.transaction import Transaction
+from commitlog_store.services.transactional_message import TransactionalMessageService
+from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds, milliseconds_of
+
+__all__ = ["MessageStore"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class MessageStore:
+    """A store that this process owns: put messages, wait for messages, close. (A program that only reads needs
+    ``StoreReader``.)
+
+    Use it as a context manager. Any number of threads may put. A process that forks must not use it in the child. A
+    signal handler may close it at any time; any other call of a handler while its own thread is within a call
+    is refused (``NestedCall``). A store that is dropped without ``close`` warns (``ResourceWarning``); one that is
+    still open when the interpreter exits is closed then.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put("orders", b"paid 12.50", tags="paid", keys=["k1"])
+            print(result.queue_id, result.queue_offset)
+            store.put_messages(pa.table({"topic": ["orders"] * 2, "body": [b"a", b"b"]})).raise_for_status()
+            store.dispatch()
+            print(store.reader().query("orders", "k1"))
+    """
+
+    def __init__(self, owned: OwnedStore, config: MessageStoreConfig) -> None:
+        """Use ``MessageStore.open``."""
+        self.path = owned.path
+        self.config = config
+        self._owned = owned
+        # Every put goes through these.
+        self._enter = owned.calls.enter
+        self._putter = owned.putter
+        # Readers that no call of ``get_message`` uses at the moment.
+        self._idle_readers: list[StoreReader] = []
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        config: MessageStoreConfig | None = None,
+        *,
+        lock_timeout_s: float = 0.0,
+        accept_lost_log: bool = False,
+        rebuild: bool = False,
+        on_cut: Literal["keep", "refuse"] = "keep",
+        progress: Progress | None = None,
+    ) -> MessageStore:
+        """Open the store at ``path``, or create one there.
+
+        After a clean close this takes constant time; after a crash the log is scanned, and ``progress`` is called with
+        the bytes done and the bytes to do at most. ``lock_timeout_s`` is how many seconds to wait for another owner.
+        ``rebuild`` builds all queues and index files again from the log.
+
+        After a crash of the machine the log may end in records that cannot be trusted, and is cut there. If whole
+        records follow, they are first kept in the store's directory ``repair``, as a store that ``StoreReader`` opens;
+        ``recovered`` and a warning in the log say which and where. With ``on_cut="refuse"`` that is ``CutRefused``, and
+        nothing is cut.
+
+        A log that is shorter than its checkpoint says, or gone, is refused (``LogShort``, ``LogLost``).
+        ``accept_lost_log`` continues with what is left of it. ``commitlog repair`` reports all this without opening.
+
+        ``StoreLocked``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
+        for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` if ``path`` is not a path.
+        """
+        config = _checked_config(config)
+        opening = StoreOpening(
+            disk.absolute_path(path),
+            config,
+            lock_timeout_s=checked_seconds("lock_timeout_s", lock_timeout_s),
+            wishes=OpenWishes(accept_lost_log, rebuild, _checked_on_cut(on_cut)),
+            progress=progress,
+        )
+        try:
+            return cls(opening.run(), config)
+        except BaseException:
+            opening.undo()
+            raise
+
+    @classmethod
+    @asynccontextmanager
+    async def open_async(
+        cls,
+        path: str | os.PathLike[str],
+        config: MessageStoreConfig | None = None,
+        *,
+        lock_timeout_s: float = 0.0,
+        on_cut: Literal["keep", "refuse"] = "keep",
+    ) -> AsyncIterator[MessageStore]:
+        """``open`` for asyncio, as ``async with MessageStore.open_async(path) as store``: opens and closes in a thread.
+
+        A store whose opening is cancelled is closed as soon as it is open.
+        """
+        import asyncio  # programs without it do not import it
+
+        opened: list[MessageStore] = []
+        is_wanted = True
+
+        def open_here() -> None:
+            opened.append(cls.open(path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut))
+            if not is_wanted:
+                _close_soon(opened)
+
+        try:
+            await asyncio.to_thread(open_here)
+        except asyncio.CancelledError:
+            # The thread continues, and perhaps the loop does not: the second of the two closes the store.
+            is_wanted = False
+            _close_soon(opened)
+            raise
+        async with opened.pop() as store:
+            yield store
+
+    async def __aenter__(self) -> MessageStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio  # programs without it do not import it
+
+        # Cancelled, the task ends; the closing continues. It is not a task, which the end of the loop would cancel.
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        owned = getattr(self, "_owned", None)
+        if owned is not None and not owned.is_closing:
+            owned.close(wait=False)
+            text = f"The store of {owned.path} was dropped and not closed."
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"<MessageStore of {self.path!r}, {'closed' if self._owned.is_closing else 'open'}>"
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """Report of the recovery when the store was opened; None after a clean close, which needs none."""
+        return self._owned.log.recovered
+
+    @property
+    def flags(self) -> RunningFlags:
+        """RocketMQ's running flags: the operations that the store refuses at the moment."""
+        return self._owned.state.flags
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are accepted."""
+        return self._owned.state.writable
+
+    def set_writable(self, writable: bool) -> None:
+        """Accept puts, or answer them with SERVICE_NOT_AVAILABLE. A store that failed accepts none in any case."""
+        with self._enter():
+            self._owned.state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
+
+    @property
+    def readable(self) -> bool:
+        """Whether ``reader`` gives readers."""
+        return RunningFlags.NOT_READABLE not in self._owned.state.flags
+
+    def set_readable(self, readable: bool) -> None:
+        """Give readers, or refuse them. Open readers, and those of other processes, continue."""
+        with self._enter():
+            self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
+        self._owned.waiters.wake_all()
+
+    def put(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay: int | str | timedelta | None = None,
+        properties: Mapping[str, str] | None = None,
+        born_timestamp: int | None = None,
+        flag: int = 0,
+    ) -> PutMessageResult:
+        """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
+
+        The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
+        ``message_delay_level``, or the time of one of them, such as ``"10s"`` or ``timedelta(seconds=10)``. (The
+        property ``DELAY`` instead keeps RocketMQ's rule: a level above the last one counts as the last.)
+
+        ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
+        will be known when the store is opened again, or the message is in the log, and not on the device or with the
+        slaves in time.
+        ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
+        """
+        message = self._message(
+            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
+        )
+        return self.put_message(message).raise_for_status()
+
+    async def aput(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay: int | str | timedelta | None = None,
+        properties: Mapping[str, str] | None = None,
+        born_timestamp: int | None = None,
+        flag: int = 0,
+    ) -> PutMessageResult:
+        """``put`` for asyncio: append one message without blocking the event loop, or raise.
+
+        Any number of tasks may put at once: their messages go into the log together, and share one sync under
+        SYNC_FLUSH. A task that is cancelled leaves the store as it is: its message was appended, or was not.
+
+        ::
+
+            async with MessageStore.open_async("/data/store") as store:
+                await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
+        """
+        import asyncio  # programs without it do not import it
+
+        message = self._message(
+            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
+        )
+        with self._enter():
+            self._owned.state.refuse_closed()
+            future = self._owned.async_puts.put(message, asyncio.get_running_loop())
+        return (await future).raise_for_status()
+
+    def _message(
+        self,
+        topic: str,
+        body: bytes,
+        tags: str | None,
+        keys: str | Sequence[str],
+        queue_id: int | None,
+        sharding_key: str | None,
+        delay: int | str | timedelta | None,
+        properties: Mapping[str, str] | None,
+        born_timestamp: int | None,
+        flag: int,
+    ) -> Message:
+        return Message(
+            topic=topic,
+            body=body,
+            tags=tags,
+            keys=(keys,) if isinstance(keys, str) else keys,
+            queue_id=queue_id,
+            sharding_key=sharding_key,
+            delay_level=delay_level(delay, self.config.message_delay_level),
+            properties=properties or {},
+            born_timestamp=born_timestamp,
+            flag=flag,
+        )
+
+    def put_message(self, message: Message) -> PutMessageResult:
+        """Append one message. The result's status says how it ended, also for a refused message or a full disk.
+
+        Refused are messages that no store has room for, that no reader could read, and that only brokers may write:
+        ``MessageExtBrokerInner`` lists the latter.
+
+        Raises for mistakes of the program: ``InvalidValue`` for a wrong type, ``StoreClosed``, ``StoreForked``,
+        ``NestedCall``.
+        """
+        with self._enter():
+            return self._putter.put_message(message)
+
+    def put_message_batch(self, messages: Sequence[Message]) -> PutMessageResult:
+        """Append messages of one queue in one piece, as RocketMQ's MessageExtBatch: one status for all of them."""
+        with self._enter():
+            return self._putter.put_batch(messages)
+
+    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """Append the rows of an Arrow table, a data frame or a list; status and offsets for each row.
+
+        Taken are a pyarrow Table or RecordBatch, anything with ``__arrow_c_stream__`` (data frames of polars, pandas
+        from 2.2 on, results of DuckDB), a list of dicts (their keys are the columns), and a list of ``Message``.
+
+        Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
+        ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
+        ``delayLevel``. Rows that no store accepts get their status, the others are appended. ``InvalidValue``
+        for wrong columns, before anything is written.
+
+        Batches of ``StoreReader.read`` are taken too; what only a store gives in them (``queueOffset``, ``msgId``, ...,
+        and properties such as ``REAL_TOPIC``) is ignored. To copy a queue with all that belongs to its messages::
+
+            columns = ["topic", "queueId", "queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties", "body"]
+            for batch in reader.read("orders", 0, start, columns=columns):
+                store.put_messages(batch)
+        """
+        with self._enter():
+            self._owned.state.refuse_closed()
+            return self._owned.bulk.put_messages(table, topic=topic)
+
+    async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
+        import asyncio  # programs without it do not import it
+
+        return await asyncio.to_thread(self.put_messages, table, topic=topic)
+
+    def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
+        """Begin a batch: its messages are in the store together, and at most once, or not at all.
+
+        ::
+
+            with store.transaction("orders-loader", version=7) as batch:
+                batch.put_messages(table, topic="orders")
+
+        Versions of an application ascend. A version that was committed before is skipped (``already_there``), unless
+        the fingerprint says that it is another batch: ``BatchConflict``. docs/durability.md has the rules.
+        """
+        batch = BatchId(app_id, version, fingerprint)
+        if not app_id:
+            raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
+        refuse_store_application(app_id)
+        owned = self._owned
+        committed = owned.run(lambda: owned.batches.check(batch))
+        return Transaction(self, batch, owned, committed)
+
+    @property
+    def half_messages(self) -> TransactionalMessageService:
+        """Half messages: prepared now, committed or rolled back later, as by RocketMQ's transaction producers.
+
+        (``transaction`` is another thing: many messages at once, all or nothing.)
+        """
+        return self._owned.half_messages
+
+    def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
+        """Commit the staged files of a batch, perhaps of other processes. (``transaction`` stages and commits.)
+
+        The rows of the files follow each other in the order of the files. When it returns, the batch is in the log (on
+        the device, under SYNC_FLUSH), and all staged files of this version of the application or an earlier one are
+        removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
+        written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
+        ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
+        same batch may be committed again, which waits for them again.
+        """
+        refuse_store_application(batch.app_id)
+        return self._owned.commit(lambda: self._owned.batches.commit(batch, staged))
+
+    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
+        """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
+
+        ``read_queues``: the number of queues that consumers read, if messages name queues beyond the others. It is
+        raised for a topic that is listed, too.
+
+        ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
+        """
+        count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
+        self._owned.run(lambda: self._owned.topics.create_topic(topic, count, read_queue_nums=read_count))
+
+    def expired_topics(self) -> list[str]:
+        """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
+        among them, nor those that delayed messages will go to."""
+        return self._owned.run(self._owned.deletion.expired_topics)
+
+    def delete_topic(self, topic: str, *, with_messages: bool = False) -> None:
+        """Delete a topic: its queues, its entry in the list of topics, and positions of groups in it.
+
+        ``TopicInUse`` while the log has messages of it, or delayed messages wait for their delivery to it. With
+        ``with_messages`` it is deleted with these, as by RocketMQ: no queue leads to them any more, and none of the
+        delayed ones is delivered. They stay in the log until ``clean`` takes its files; a key or an id still finds
+        them. Should the topic get messages again, their queue offsets continue while the log has any of the old ones,
+        and otherwise begin at 0.
+
+        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
+        it can be repeated.
+        """
+        self._owned.run(lambda: self._delete(self._owned.deletion, topic, with_messages=with_messages))
+
+    def _delete(self, deletion: TopicDeletion, topic: str, *, with_messages: bool) -> None:
+        deletion.delete(topic, with_messages=with_messages)
+        # What a consumer acknowledges from now on moves no position of the topic: its offsets may begin again.
+        for group in list(self._groups.values()):
+            group.note_queues(topic, ())
+
+    def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
+        """Delete all topics, with their messages, that are neither in ``retain`` nor in ``config/topics.json``.
+
+        RocketMQ's CLEAN_UNUSED_TOPIC. A topic is listed before its first message; these were taken off the list since::
+
+            store.clean_unused_topics(["orders", "payments"], dry_run=True)
+
+        Returns the deleted topics; with ``dry_run`` those that would be. RocketMQ's own and light queues stay. Errors:
+        ``delete_topic``.
+        """
+        if isinstance(retain, str):
+            raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
+        kept = list(retain)
+
+        def clean() -> list[str]:
+            deletion = self._owned.deletion
+            unused = deletion.unused_topics(kept)
+            for topic in [] if dry_run else unused:
+                self._delete(deletion, topic, with_messages=True)
+            return unused
+
+        return self._owned.run(clean)
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch that each application committed, by application id."""
+        return self._owned.run(self._owned.batches.batches)
+
+    def forget_batches(self, app_id: str) -> CommittedBatch | None:
+        """Forget the batches of an application: its next batch is written, whatever its version.
+
+        Messages stay. Returns its last batch, None if the application is not known. ``StoreIOError``.
+        """
+        return self._owned.run(lambda: self._owned.batches.forget(app_id))
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        wait_s: float = 0.0,
+    ) -> GetMessageResult:
+        """RocketMQ's ``getMessage``, as ``StoreReader.get_message``, which has the statuses; any number of threads.
+
+        With ``wait_s``, it is held so many seconds at most until a message matches, which dispatch reports at once.
+        ``StoreClosed`` if the store is closed or not readable (RocketMQ answers null then)::
+
+            result = store.get_message("orders", 0, position, tags="paid", wait_s=15)
+            position = result.next_begin_offset
+        """
+
+        def look(position: int) -> GetMessageResult:
+            self._refuse_unreadable()
+            with self._lent_reader() as reader:
+                return reader.get_message(
+                    topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+                )
+
+        return wait_for_match(
+            look,
+            lambda position, left: self.wait_for_messages(topic, queue_id, position, left),
+            offset,
+            checked_seconds("wait_s", wait_s),
+        )
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Sequence[str],
+        *,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        consume_from: ConsumeFrom = "earliest",
+    ) -> Consumer:
+        """A consumer of topics for a consumer group; ``Consumer`` has an example.
+
+        The group continues at its positions. In topics without any it begins at ``consume_from``: "earliest", "latest",
+        or a store time (milliseconds, a datetime, ``"2h"`` ago); queues that appear later are read from their first
+        message on. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the group gave back
+        (``Consumer.retry``) are read too.
+
+        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
+        a store in the role SLAVE, whose positions are its master's.
+        """
+        self._refuse_unreadable()
+        self._owned.state.refuse_on_replica()
+        validate_group(group)
+        names = checked_topics(topics)
+        for name in names:
+            self._owned.topics.refuse_consumers(name)
+        wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
+        if not isinstance(consume_from, str) or consume_from not in ("earliest", "latest"):
+            try:
+                consume_from = milliseconds_of(consume_from, "consume_from")
+            except InvalidValue as error:
+                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
+        owned = self._owned
+        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
+            group_name=group
+        )
+        if not settings.consume_enable:
+            raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
+        owned.run(lambda: owned.group_positions.restore(group))
+        members = self._groups.setdefault(group, ConsumerGroup(group))
+        return Consumer(self, owned, members, settings, names, wanted, consume_from)
+
+    def redrive(
+        self,
+        group: str,
+        *,
+        to: RedriveTo = "retry",
+        max_messages: int | None = None,
+        on_damage: OnDamage = "raise",
+        verify_crc: bool = True,
+        skipped: list[SkippedRange] | None = None,
+    ) -> int:
+        """Give a consumer group its dead letters again, each exactly once. Returns how many were put back.
+
+        They go from ``%DLQ%<group>`` to ``%RETRY%<group>``, which the consumers of this group alone read; with
+        ``to="topic"`` to the topic that each was sent to first, where other groups get it again too. Their count of
+        reconsumptions begins at 0, properties, tags, keys, flag and born time stay. The dead letters stay in
+        ``%DLQ%<group>``: the group's position there says which were put back. Message and position are in the log
+        together, so nothing is put back twice, whenever the process stops.
+
+        ``max_messages`` at most. ``InvalidValue``, also for a dead letter without the name of its original topic with
+        ``to="topic"``; ``PutRefused`` for a closed topic; damage as by ``StoreReader.read``: those before it were put
+        back. With ``on_damage="skip"`` those after it are too; what was left out is added to ``skipped``, and is not
+        put back later. ``verify_crc=False`` puts bodies back as they are. ::
+
+            with MessageStore.open("/data/store") as store:
+                print(store.redrive("billing"), "dead letters come again")
+        """
+        validate_group(group)
+        if to not in get_args(RedriveTo):
+            raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
+        most = None if max_messages is None else checked_count("max_messages", max_messages)
+        self._owned.state.refuse_on_replica()
+        owned = self._owned
+        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
+            group_name=group
+        )
+        owned.run(lambda: owned.group_positions.restore(group))
+        self.dispatch()
+        with self.reader() as reader:
+            try:
+                return redrive(
+                    self,
+                    owned,
+                    reader,
+                    settings,
+                    to=to,
+                    max_messages=most,
+                    on_damage=on_damage,
+                    verify_crc=verify_crc,
+                )
+            finally:
+                if skipped is not None:
+                    skipped += reader.skipped
+
+    @contextlib.contextmanager
+    def _lent_reader(self) -> Iterator[StoreReader]:
+        """A reader that no other thread uses; it is kept for the next call."""
+        self._owned.state.refuse_closed()
+        try:
+            reader = self._idle_readers.pop()
+        except IndexError:
+            reader = self.reader()
+        try:
+            yield reader
+        finally:
+            self._idle_readers.append(reader)
+            if self._owned.is_closing:
+                self._close_readers()
+
+    def _close_readers(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle_readers.pop().close()
+
+    def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
+        """Wait until the queue holds a message at ``offset`` or after it; False after ``timeout_s`` seconds.
+
+        ``StoreClosed`` if the store is closed during the wait, or set to be not readable; ``InvalidValue`` for a wrong
+        queue, offset or time. If the store is fenced and the message is not there, the error that fenced it: no more
+        messages come.
+        """
+        check_queue_place(topic, queue_id, offset)
+        wait_s = LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        deadline = time.monotonic() + wait_s
+        while True:
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+                if self._readable_at(topic, queue_id, offset):
+                    return True
+                self._owned.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                wakeup.wait(left)
+
+    def _readable_at(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue has a message at an offset, visible to readers."""
+        self._refuse_unreadable()
+        with self._enter():
+            self._owned.state.refuse_closed()
+            place = self._owned.log.queues.place_from(topic, queue_id, offset)
+            # Units of a batch that is being dispatched exist, but are not visible yet.
+            return place is not None and self._owned.log.gate.state.shows(place)
+
+    def _refuse_unreadable(self) -> None:
+        if not self.readable:
+            raise StoreClosed(f"The store of {self.path} was set to be not readable.")
+
+    def clean(
+        self,
+        *,
+        dry_run: bool = False,
+        older_than_hours: float | None = None,
+        max_bytes: int | None = None,
+        keep_for: Sequence[str | os.PathLike[str]] = (),
+        keep_at_most_hours: float = KEEP_AT_MOST_HOURS,
+        clock: Literal["store", "mtime"] = "store",
+    ) -> CleanReport:
+        """Delete old CommitLog files now, and the queue and index files that point only into them.
+
+        A file goes when all its messages are older than ``older_than_hours``, or while the log has more than
+        ``max_bytes``; without either, by the settings that the store was opened with, at any hour: of age, of bytes,
+        and of how full the disk is. ``clock="mtime"`` takes a file's age from its last change, as RocketMQ does.
+        ``dry_run`` only reports, and leaves the disk out.
+
+        ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, until they are
+        older than ``keep_at_most_hours``. The last file stays, and what is not dispatched yet, and delayed messages
+        before their delivery. docs/retention.md has all of it.
+
+        ``InvalidValue``; ``CorruptConfig``, ``ReadFailed`` if what holds files cannot be read: nothing was deleted.
+        ``StoreIOError``: files before it are deleted.
+        """
+        owned, by_settings = self._owned, older_than_hours is None and max_bytes is None
+        if by_settings:
+            older_than_hours = self.config.file_reserved_time if self.config.retention_enable else None
+            max_bytes = self.config.retention_bytes or None
+        request = clean_request(
+            older_than_hours=older_than_hours,
+            max_bytes=max_bytes,
+            keep_for=keep_for,
+            keep_at_most_hours=keep_at_most_hours,
+            clock=clock,
+        )
+        if not by_settings or dry_run:
+            return self.clean_as(request, dry_run=dry_run)
+        now_ms = time.time_ns() // 1_000_000
+        return owned.run(lambda: owned.cleaner.clean_by_settings(owned.retention, request, now_ms))
+
+    @property
+    def disk_is_filling(self) -> bool:
+        """Whether more of the disk is used than ``disk_max_used_space_ratio`` percent."""
+        return self._owned.retention.disk_is_filling
+
+    def clean_as(self, request: CleanRequest, *, dry_run: bool = False) -> CleanReport:
+        """``clean`` with a checked request, as ``forecast_clean`` takes it."""
+        now_ms = time.time_ns() // 1_000_000
+        return self._owned.run(lambda: self._owned.cleaner.clean(request, now_ms, dry_run=dry_run))
+
+    def flush(self) -> None:
+        """Bring all messages to the device, queues, index and checkpoint included. ``StoreIOError``."""
+        self._owned.run(self._owned.store_flush.flush_everything)
+
+    def dispatch(self) -> None:
+        """Return when all messages put before (and flushed, under SYNC_FLUSH) are in their queues and the index."""
+        self._owned.run(self._owned.store_flush.dispatch)
+
+    def reader(self) -> StoreReader:
+        """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable.
+
+        ``stats`` counts what it reads in batches.
+        """
+        self._refuse_unreadable()
+        check_store_directory(self.path)
+        return StoreReader(self._owned.paths, on_read=self._owned.stats.get)
+
+    def stats(self) -> StoreStats:
+        """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""
+        with self._enter():
+            owned = self._owned
+            return owned.stats.snapshot(owned.reput.undispatched_bytes, owned.replication.slaves())
+
+    @property
+    def ha_address(self) -> str | None:
+        """HOST:PORT on which slaves are served (``ha_listen_address``); None without."""
+        return self._owned.replication.address
+
+    def slaves(self) -> tuple[SlaveState, ...]:
+        """The connected slaves: what each has acknowledged, and how far it is behind."""
+        with self._enter():
+            self._owned.state.refuse_closed()
+            return self._owned.replication.slaves()
+
+    def physical_bounds(self) -> tuple[int, int]:
+        """First byte of the log, and its end."""
+        return self._owned.log.files.min_offset, self._owned.log.files.max_wrote
+
+    def flushed_where(self) -> int:
+        """The flushed position: the log is on the device up to there."""
+        return self._owned.log.files.flushed_where
+
+    def close(self) -> None:
+        """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
+
+        Calls under way end first, and so does a callback of ``half_messages.start_checks``. Within such a callback, or
+        within a call of this very thread, which a signal handler has interrupted, it only asks for the close, which
+        then follows. ``StoreIOError`` if closing fails (of a close that was only asked for: at the next call); the
+        store is then as after a crash, and opening it recovers.
+        """
+        self._close_readers()
+        self._owned.close()
+
+
+def _close_soon(opened: list[MessageStore]) -> None:
+    """Close the store for which no task waits any more, if it is open by now."""
+    with contextlib.suppress(IndexError):  # the other thread took it
+        store = opened.pop()
+        store._owned.close(wait=False)
+
+
+def _checked_on_cut(on_cut: object) -> OnCut:
+    if on_cut == "keep":
+        return "keep"
+    if on_cut == "refuse":
+        return "refuse"
+    raise InvalidValue(f"on_cut is 'keep' or 'refuse', not {on_cut!r}.")
+
+
+def _checked_config(config: object) -> MessageStoreConfig:
+    if config is not None and not isinstance(config, MessageStoreConfig):
+        raise InvalidValue(f"config is a MessageStoreConfig (or MessageStoreConfig.from_mapping(...)), not {config!r}.")
+    return config or MessageStoreConfig()

@@ -1,0 +1,57 @@
+"""Verification of permissions: files that this process may not read, or not write as the store's owner would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from commitlog_store.errors import CommitLogError, ReadFailed
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
+from commitlog_store.verify.findings import Finding, Findings
+
+__all__ = ["check_readable", "first_unwritable", "read_part", "report_failed_read"]
+
+
+def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
+    """Report the files that this process may not read. Returns their paths."""
+    denied = [path for path in paths if not disk.may_read(path) and disk.exists(path)]
+    for path in denied:
+        message = f"No permission to read {path}: run as the store's user, or change its mode."
+        findings.add(Finding(check="access.read", severity="error", path=path, message=message))
+    return denied
+
+
+def first_unwritable(store: StorePaths, files: Iterable[str]) -> str | None:
+    """The first file or directory that an owner writes and this process may not; None when it may write all.
+
+    ``files`` are those of log and queues that opening writes. The store's directory comes first: without it, this
+    process is not meant to own the store.
+    """
+    names = (LOCK, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX)
+    paths = [path for path in map(store.part, names) if disk.exists(path)]
+    return next((path for path in (store.root, *paths, *files) if not disk.may_write(path)), None)
+
+
+def read_part(path: str, size: int, position: int, findings: Findings | None = None) -> bytes:
+    """Bytes of a file: fewer at its end, none if it cannot be read. A read that the disk fails is reported."""
+    try:
+        descriptor = disk.open_file(path)
+    except (FileNotFoundError, CommitLogError):
+        return b""
+    try:
+        return disk.read_at(descriptor, size, position)
+    except OSError as error:
+        if findings is not None:
+            report_failed_read(path, error, findings)
+        return b""
+    finally:
+        disk.close(descriptor)
+
+
+def report_failed_read(path: str, error: OSError | ReadFailed, findings: Findings) -> None:
+    """Report that the disk failed a read of a file (a bad sector), once."""
+    if not findings.has_error("access.read", path):
+        failed = error if isinstance(error, ReadFailed) else ReadFailed("read", path=path, cause=error)
+        message = f"{failed} What it holds counts as unreadable. See the system's log (dmesg) for the disk's faults."
+        findings.add(Finding(check="access.read", severity="error", path=path, message=message))

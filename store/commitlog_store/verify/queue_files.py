@@ -1,0 +1,187 @@
+"""Consume-queue files for verification: reads units at any offset, also of queues with missing or damaged files."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog_store.errors import StoreAccessDenied
+from commitlog_store.files import disk
+from commitlog_store.files.numbered_files import NumberedFiles
+from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.paths import file_name_for_offset
+from commitlog_store.queue.expired_units import end_before
+from commitlog_store.verify.access import read_part
+from commitlog_store.verify.findings import Finding, Findings, Severity
+from commitlog_store.verify.log_files import usual_size
+
+__all__ = ["MAX_SIZE", "UnitFile", "UnitFiles", "check_unit_files", "queue_directories"]
+
+# The longest record that a unit is believed to lead to: damage shows sizes and places of all kinds.
+MAX_SIZE = 64 << 20
+
+
+class UnitFile(NamedTuple):
+    base: int
+    size: int
+    path: str
+
+
+def queue_directories(path: str) -> Iterator[tuple[str, int]]:
+    """Topic and queue id of every queue directory below ``consumequeue``."""
+    for topic in _directories(path):
+        for name in _directories(os.path.join(path, topic)):
+            if name.isascii() and name.isdigit() and name == str(int(name)):
+                yield topic, int(name)
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        names = sorted(disk.list_names(path))
+    except (FileNotFoundError, NotADirectoryError, StoreAccessDenied):
+        return []
+    return [name for name in names if disk.is_directory(os.path.join(path, name))]
+
+
+def check_unit_files(
+    topic: str, queue_id: int, files: Sequence[UnitFile], findings: Findings, *, aborted: bool
+) -> None:
+    """Report names, sizes and gaps of a queue's files."""
+    usual = usual_size(files)
+    for place, (base, size, path) in enumerate(files):
+        check, problem = "files.size", ""
+        severity: Severity = "error"
+        if base % UNIT_SIZE:
+            check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
+        elif size != usual or size % UNIT_SIZE:
+            wanted = (
+                f"a multiple of {UNIT_SIZE} bytes"
+                if size == usual
+                else f"the size that the queue's files have, {usual}"
+            )
+            problem = f"expected {wanted}, found {size}"
+            if aborted and size == 0 and place == len(files) - 1:
+                severity = "note"
+        elif place and base != files[place - 1].base + usual:
+            before = files[place - 1].base
+            check, problem = "files.gap", f"expected the file at {before + usual} after that at {before}, found none"
+        if problem:
+            findings.add(
+                Finding(
+                    check=check,
+                    severity=severity,
+                    path=path,
+                    offset=0,
+                    message=f"Topic {topic!r}, queue {queue_id}: {problem}.",
+                    topic=topic,
+                    queue_id=queue_id,
+                )
+            )
+
+
+class UnitFiles:
+    """The files of one queue, in order, as they were when this was made."""
+
+    def __init__(self, path: str, findings: Findings) -> None:
+        """Reads that the disk fails are reported to ``findings``; the units are zeros then."""
+        self.path = path
+        self._findings = findings
+        self.files: list[UnitFile] = []
+        self._bases: list[int] = []
+        # The queue's paths that this process may not read, or that the disk fails to read.
+        self.denied: list[str] = []
+        self._refresh()
+
+    def _refresh(self) -> None:
+        listing = NumberedFiles(self.path)
+        try:
+            listing.refresh()
+        except NotADirectoryError:
+            return
+        except StoreAccessDenied as error:
+            self.denied = [error.path]
+            return
+        paths = [(base, listing.path_of(base)) for base in listing.bases]
+        self.files = [UnitFile(base, disk.file_size(path), path) for base, path in paths]
+        self._bases = listing.bases
+        self.denied = [file.path for file in self.files if not disk.may_read(file.path)]
+
+    @property
+    def exists(self) -> bool:
+        """Whether the queue has any file."""
+        return bool(self.files)
+
+    def bounds(self) -> tuple[int, int]:
+        """The first offset of the first file, and the offset after the last one of the last file."""
+        if not self.files:
+            return 0, 0
+        last = self.files[-1]
+        return -(-self.files[0].base // UNIT_SIZE), (last.base + last.size) // UNIT_SIZE
+
+    def end_before(self, physical_offset: int) -> int:
+        """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""
+        return end_before(self.read, *self.bounds(), physical_offset)
+
+    def place_of(self, offset: int) -> tuple[str, int]:
+        """The file that holds an offset, or should, and the byte within it."""
+        at = offset * UNIT_SIZE
+        place = bisect_right(self._bases, at) - 1 if self.files else -1
+        if place < 0:
+            return self.path, 0
+        file = self.files[place]
+        if at < file.base + file.size:
+            return file.path, at - file.base
+        usual = max(one.size for one in self.files)
+        base = file.base + (at - file.base) // usual * usual if usual else file.base
+        return os.path.join(self.path, file_name_for_offset(base)), at - base
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.void]:
+        """The units of ``[start, stop)``; zeros for offsets without a file."""
+        low, high = start * UNIT_SIZE, stop * UNIT_SIZE
+        if self.files and high > self.files[-1].base + self.files[-1].size:
+            self._refresh()  # an owner may have created files
+        place = bisect_right(self._bases, low) - 1 if self.files else -1
+        if place >= 0 and high <= self.files[place].base + self.files[place].size:
+            data = self._bytes(self.files[place], low, high)
+            if len(data) == high - low:
+                return np.frombuffer(data, UNIT_FILE_DTYPE)
+        whole = bytearray(high - low)
+        for file in self.files[max(place, 0) :]:
+            first, last = max(low, file.base), min(high, file.base + file.size)
+            if file.base >= high:
+                break
+            if first < last:
+                data = self._bytes(file, first, last)
+                whole[first - low : first - low + len(data)] = data
+        return np.frombuffer(bytes(whole), UNIT_FILE_DTYPE)
+
+    def _bytes(self, file: UnitFile, low: int, high: int) -> bytes:
+        data = read_part(file.path, high - low, low - file.base, self._findings)
+        if not data and self._findings.has_error("access.read", file.path) and file.path not in self.denied:
+            self.denied.append(file.path)
+        return data
+
+    def data(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """The ranges of offsets in ``[low, high)`` that are not holes of their files."""
+        for file in self.files:
+            start, stop = max(low * UNIT_SIZE, file.base), min(high * UNIT_SIZE, file.base + file.size)
+            if start >= stop:
+                continue
+            try:
+                descriptor = disk.open_file(file.path)
+            except (FileNotFoundError, StoreAccessDenied):
+                continue
+            try:
+                extents = disk.data_extents(descriptor, start - file.base, stop - file.base)
+            finally:
+                disk.close(descriptor)
+            for first, last in extents:
+                yield (
+                    max((file.base + first) // UNIT_SIZE, low),
+                    min(-(-(file.base + last) // UNIT_SIZE), high),
+                )
