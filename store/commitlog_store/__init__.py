@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from commitlog_store.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
     from commitlog_store.config import BrokerRole, FlushDiskType, MessageStoreConfig
     from commitlog_store.consumers.consumer import Consumer
+    from commitlog_store.delayed.levels import DelayLevel
+    from commitlog_store.engine.put_message import PutMessageResult
+    from commitlog_store.engine.put_table import PutTableResult
+    from commitlog_store.engine.stats import SlaveState
     from commitlog_store.errors import CommitLogError
     from commitlog_store.export.export_store import ExportReport, export_store
     from commitlog_store.filter.message_filter import MessageFilter
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from commitlog_store.groups.commit import commit_group_offsets
     from commitlog_store.groups.dead_letters import DeadLetters
     from commitlog_store.groups.positions import GroupPosition
-    from commitlog_store.ha.connection import SlaveState
+    from commitlog_store.half.transactional_message import TransactionalMessageService
     from commitlog_store.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
     from commitlog_store.index.service import IndexFileInfo
     from commitlog_store.log.past_damage import Gap
@@ -41,13 +45,9 @@ if TYPE_CHECKING:
     from commitlog_store.retention.report import CleanReport
     from commitlog_store.salvage.report import SalvageReport
     from commitlog_store.salvage.salvage_store import salvage_store
-    from commitlog_store.schedule.levels import DelayLevel
-    from commitlog_store.services.put_message import PutMessageResult
-    from commitlog_store.services.put_table import PutTableResult
-    from commitlog_store.services.transaction import Transaction
-    from commitlog_store.services.transactional_message import TransactionalMessageService
     from commitlog_store.stager import BatchStager
     from commitlog_store.store import MessageStore
+    from commitlog_store.transaction import Transaction
     from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
     from commitlog_store.verify.store import Finding, verify_store
 
@@ -138,7 +138,7 @@ _MODULES = {
     "CompressionType": "commitlog_store.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog_store.columnar.columns",
     "DeadLetters": "commitlog_store.groups.dead_letters",
-    "DelayLevel": "commitlog_store.schedule.levels",
+    "DelayLevel": "commitlog_store.delayed.levels",
     "ExportReport": "commitlog_store.export.export_store",
     "METADATA_SCHEMAS": "commitlog_store.metadata",
     "FILLER_SIZE": "commitlog_store.format.consume_queue_unit",
@@ -166,19 +166,19 @@ _MODULES = {
     "MessageStoreConfig": "commitlog_store.config",
     "OnDamage": "commitlog_store.reader",
     "PendingHalfMessage": "commitlog_store.half_message",
-    "PutMessageResult": "commitlog_store.services.put_message",
+    "PutMessageResult": "commitlog_store.engine.put_message",
     "PutMessageStatus": "commitlog_store.message",
-    "PutTableResult": "commitlog_store.services.put_table",
+    "PutTableResult": "commitlog_store.engine.put_table",
     "QueueInfo": "commitlog_store.reader",
     "RepairReport": "commitlog_store.repair",
     "SalvageReport": "commitlog_store.salvage.report",
     "SkippedRange": "commitlog_store.queue.skipped",
-    "SlaveState": "commitlog_store.ha.connection",
+    "SlaveState": "commitlog_store.engine.stats",
     "StagedFile": "commitlog_store.batch_id",
     "StoreReader": "commitlog_store.reader",
     "Stray": "commitlog_store.queue.derived_queues",
-    "Transaction": "commitlog_store.services.transaction",
-    "TransactionalMessageService": "commitlog_store.services.transactional_message",
+    "Transaction": "commitlog_store.transaction",
+    "TransactionalMessageService": "commitlog_store.half.transactional_message",
     "Verdict": "commitlog_store.verify.assessment",
     "assess_store": "commitlog_store.verify.assessment",
     "column_type": "commitlog_store.columnar.columns",

@@ -28,6 +28,7 @@ from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow
 from commitlog_store.columnar.hash_codes import index_key_hashes
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayLevel, delay_level
 from commitlog_store.errors import (
     CorruptConsumeQueue,
     CorruptIndex,
@@ -96,7 +97,6 @@ from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.store_times import StoreTimes
 from commitlog_store.queue.views import CatalogView, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog_store.schedule.levels import DelayLevel, delay_level
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]

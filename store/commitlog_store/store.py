@@ -24,13 +24,18 @@ from commitlog_store.config_files.subscription_group import SubscriptionGroupCon
 from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog_store.consumers.group import ConsumerGroup
 from commitlog_store.consumers.redrive import RedriveTo, redrive
+from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.engine.put_table import PutTableResult
+from commitlog_store.engine.running_state import RunningFlags
+from commitlog_store.engine.stats import SlaveState, StoreStats
 from commitlog_store.errors import InvalidValue, StoreClosed
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import check_queue_place
-from commitlog_store.ha.connection import SlaveState
+from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import Message
+from commitlog_store.owned_store.owned_store import OwnedStore, StoreOpening
 from commitlog_store.paths import validate_group
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_BYTES,
@@ -46,18 +51,12 @@ from commitlog_store.recovery.cut import OnCut
 from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
+from commitlog_store.retention.delete_topic import TopicDeletion
 from commitlog_store.retention.report import CleanReport
 from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
-from commitlog_store.services.delete_topic import TopicDeletion
-from commitlog_store.services.owned_store import OwnedStore, StoreOpening
-from commitlog_store.services.put_message import PutMessageResult
-from commitlog_store.services.put_table import PutTableResult
-from commitlog_store.services.running_state import RunningFlags
-from commitlog_store.services.stats import StoreStats
-from commitlog_store.services.transaction import Transaction
-from commitlog_store.services.transactional_message import TransactionalMessageService
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds, milliseconds_of
+from commitlog_store.transaction import Transaction
 
 __all__ = ["MessageStore"]
 

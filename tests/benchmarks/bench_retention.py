@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.files.limits import DiskUse
-from commitlog_store.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
+from commitlog_store.retention.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from tests.benchmarks.measure import machine, scratch, show
 
 __all__ = ["main"]

@@ -19,8 +19,8 @@ from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import BATCH_TOPIC
-from commitlog_store.services.owned_store import OwnedStore
 from tests.crash.batch_workloads import BatchRun
 from tests.crash.batch_workloads import commit as commit_rows
 from tests.crash.crash_images import check_images

@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.files.limits import DiskUse
+from commitlog_store.retention.clean import RetentionSettings
 from commitlog_store.retention.survey import clean_request
-from commitlog_store.services.clean import RetentionSettings
 from tests.model.test_store_model import _copy_if_there
 from tests.store.retention.small_stores import HOUR, Clock, store_clock
 from tests.support.clean_store import assert_clean

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from commitlog_store import Message, MessageStore, StoreReader
-from commitlog_store.services.schedule_message import ScheduleMessageService
+from commitlog_store.delayed.schedule_message import ScheduleMessageService
 
 __all__ = ["Deliverer", "bodies_of", "delayed"]
 

@@ -23,6 +23,8 @@ LEAVES = frozenset(
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
 _PARTS = _LOG | {"config_files", "queue", "index", "batch"}
+_ENGINE = _PARTS | {"threads", "recovery", "engine"}
+_SUBJECTS = frozenset({"delayed", "half", "groups", "retention", "replication"})
 ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "leaves": frozenset(),
     "threads": frozenset({"leaves"}),
@@ -35,31 +37,34 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "queue": _LOG | {"config_files", "filter", "threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
-    "groups": _LOG | {"config_files", "ha"},
-    "half": _LOG | {"config_files", "queue", "index"},
-    "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},
-    "retention": _PARTS | {"schedule"},
+    "engine": _PARTS | {"threads", "recovery"},
+    "replication": _ENGINE,
+    "groups": _ENGINE | {"replication"},
+    "delayed": _ENGINE,
+    "half": _ENGINE,
+    "retention": _ENGINE | {"delayed", "groups"},
+    "owned_store": _ENGINE | _SUBJECTS,
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reader": _PARTS | {"filter", "recovery", "half", "schedule", "groups", "key_lookup"},
+    "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export", "verify"},
-    "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention", "ha", "groups"},
-    "ha": _LOG | {"threads", "config_files"},
-    "follower": _PARTS | {"threads", "ha", "recovery", "services"},
-    "consumers": _PARTS | {"filter", "threads", "services", "reader"},
-    "store": _PARTS | {"consumers", "groups", "filter", "threads", "recovery", "retention", "services", "reader", "ha"},
+    "transaction": _PARTS | {"owned_store"},
+    "follower": _ENGINE | {"replication", "owned_store"},
+    "consumers": _ENGINE | {"filter", "reader", "owned_store", "transaction"},
+    "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS
-    | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"consumers", "metadata", "schedule", "groups", "retention", "ha", "follower"},
-    "cli": _PARTS
-    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
-    | {"groups", "metadata", "retention", "schedule", "follower"},
+    "public": _ENGINE
+    | _SUBJECTS
+    | {"filter", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
+    | {"consumers", "metadata", "follower", "owned_store", "transaction"},
+    "cli": _ENGINE
+    | _SUBJECTS
+    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -80,12 +85,12 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "format": frozenset({"msgspec", "numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
     "config_files": frozenset({"msgspec"}),
-    "ha": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "services": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "engine": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
     "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "filter": frozenset({"lark", "numpy", "pyarrow"}),

@@ -9,7 +9,7 @@ One rule holds for everything that a reader asks. What it asks is asked as a who
 - when it failed by something that a file's removal explains. The same failure twice in a row is how the store is.
 
 Source of the order of removals: RocketMQ ``store/DefaultMessageStore.java`` (``CleanConsumeQueueService`` compares with
-the log's first byte), and ``services/clean.py``.
+the log's first byte), and ``retention/clean.py``.
 """
 
 from __future__ import annotations

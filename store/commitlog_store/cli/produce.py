@@ -27,6 +27,7 @@ from commitlog_store.columnar.encode import RecordSettings, encode_messages
 from commitlog_store.columnar.input import message_schema, parse_messages
 from commitlog_store.columnar.input_chunks import message_chunks
 from commitlog_store.config import MessageStoreConfig
+from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import NotAStore, StoreNotFound
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
@@ -37,7 +38,6 @@ from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import MAX_QUEUE_ID
 from commitlog_store.queue.queue_counts import file_size_of
 from commitlog_store.queue.topic_config import TopicConfig
-from commitlog_store.services.put_table import PutTableResult
 from commitlog_store.store import MessageStore
 
 __all__ = ["OutputGone", "Refused", "is_store", "open_store", "put_batches"]

@@ -22,8 +22,8 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
+from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.reader import StoreReader
-from commitlog_store.schedule.levels import DelayLevel
 
 __all__ = ["register", "schedule_list"]
 

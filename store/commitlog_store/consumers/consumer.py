@@ -25,11 +25,13 @@ from commitlog_store.config_files.subscription_group import SubscriptionGroupCon
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.retry import copy_for_retry, retry_topic
+from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import Message, MessageExt
+from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_topic
 from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.get_message import (
@@ -41,12 +43,10 @@ from commitlog_store.queue.get_message import (
     checked_int,
 )
 from commitlog_store.reader import StoreReader
-from commitlog_store.services.owned_store import OwnedStore
-from commitlog_store.services.put_message import PutMessageResult
-from commitlog_store.services.transaction import Transaction
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds
+from commitlog_store.transaction import Transaction
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 

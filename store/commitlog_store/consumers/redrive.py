@@ -24,9 +24,9 @@ from commitlog_store.errors import Damaged, TopicNotFound
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.format.properties import RETRY_TOPIC
 from commitlog_store.format.timestamps import is_timestamp
+from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.reader import MessageBatches, OnDamage, StoreReader
-from commitlog_store.services.owned_store import OwnedStore
-from commitlog_store.services.transaction import Transaction
+from commitlog_store.transaction import Transaction
 
 __all__ = ["RedriveTo", "redrive"]
 

@@ -15,10 +15,10 @@ from types import TracebackType
 from commitlog_store.errors import PeerRefused
 from commitlog_store.follower.frames import FrameReader
 from commitlog_store.format.ha_transfer import encode_offset
-from commitlog_store.ha.address import MasterAddress
-from commitlog_store.ha.handshake import say_hello
-from commitlog_store.ha.hangup import Hangup
-from commitlog_store.ha.security import Security
+from commitlog_store.replication.address import MasterAddress
+from commitlog_store.replication.handshake import say_hello
+from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.security import Security
 
 __all__ = ["MasterLink"]
 

@@ -32,14 +32,14 @@ from commitlog_store.follower.link import MasterLink
 from commitlog_store.follower.mirror_start import OnWait, Start, check_start, has_log, prepare_mirror, until_answered
 from commitlog_store.follower.remoting_config import SlaveSynchronize
 from commitlog_store.follower.whole_records import WholeRecords, whole_records
-from commitlog_store.ha.address import MasterAddress, parse_address
-from commitlog_store.ha.hangup import Hangup
-from commitlog_store.ha.replica_mark import ReplicaMark, read_mark, write_mark
-from commitlog_store.ha.security import Security, security_of
+from commitlog_store.owned_store.owned_store import OwnedStore, StoreOpening
 from commitlog_store.queue.queue_counts import queue_file_size_of
 from commitlog_store.recovery.open import OpenWishes
-from commitlog_store.services.owned_store import OwnedStore, StoreOpening
-from commitlog_store.services.replica_log import ReplicaLog
+from commitlog_store.replication.address import MasterAddress, parse_address
+from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.replica_log import ReplicaLog
+from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
+from commitlog_store.replication.security import Security, security_of
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 from commitlog_store.threads.worker import Worker
 

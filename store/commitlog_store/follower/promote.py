@@ -11,11 +11,11 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.follower.broker_settings import with_settings_of_broker
-from commitlog_store.ha.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 from commitlog_store.log.owner_directory import OwnerDirectory
+from commitlog_store.owned_store.owned_store import StoreOpening
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
-from commitlog_store.services.owned_store import StoreOpening
+from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 
 __all__ = ["Promotion", "move_aside", "promotable", "promote"]
 

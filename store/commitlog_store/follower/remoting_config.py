@@ -24,9 +24,9 @@ from commitlog_store.follower.remoting import (
     GET_ALL_TOPIC_CONFIG,
     RemotingClient,
 )
-from commitlog_store.ha.address import MasterAddress
-from commitlog_store.ha.hangup import Hangup
 from commitlog_store.queue.topic_config import replace_topics
+from commitlog_store.replication.address import MasterAddress
+from commitlog_store.replication.hangup import Hangup
 
 __all__ = ["SlaveSynchronize"]
 

@@ -33,6 +33,7 @@ from commitlog_store.batch.frames import StoredFrames
 from commitlog_store.batch.ledger import delivered_offsets, load_ledger
 from commitlog_store.config_files.delay_offset import DelayOffsetFile
 from commitlog_store.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
+from commitlog_store.delayed.positions import start_position
 from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, ReadFailed, TopicNotFound
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
@@ -43,7 +44,6 @@ from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROU
 from commitlog_store.queue.expired_units import sound_at_or_before
 from commitlog_store.queue.views import CatalogView, QueueView
 from commitlog_store.retention.decision import Hold
-from commitlog_store.schedule.positions import start_position
 
 __all__ = ["ReadPositions", "delay_hold", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
 

@@ -15,7 +15,7 @@ import pytest
 from commitlog_store import BatchId, MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue, PutRefused, StoreClosed, TransactionEnded
 from commitlog_store.paths import BATCH_TOPIC
-from commitlog_store.services.transaction import Transaction
+from commitlog_store.transaction import Transaction
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean

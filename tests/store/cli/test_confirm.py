@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import Message, MessageStore, StoreReader, commit_group_offsets
-from commitlog_store.ha.replica_mark import ReplicaMark, read_mark, write_mark
+from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
 from tests.store.cli.commands import SCRIPT, ended, lines, plain
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 from tests.store.verify.made_store import flip

@@ -21,8 +21,8 @@ from commitlog_store import (
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import InvalidValue, TransactionEnded
 from commitlog_store.format.positions_message import decode_positions, encode_positions
+from commitlog_store.groups.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog_store.paths import POSITIONS_GROUP, POSITIONS_TOPIC
-from commitlog_store.services.flush_consumer_offset import FlushConsumerOffsetService
 from tests.crash.workloads import kill
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

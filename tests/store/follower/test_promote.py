@@ -11,7 +11,7 @@ from commitlog_store import MessageStore, StoreReader, commit_group_offsets
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import InvalidValue, LogDiverged, ReplicaStore, StoreLocked
 from commitlog_store.follower.promote import promote
-from commitlog_store.ha.replica_mark import ReplicaMark, read_mark, write_mark
+from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
 from tests.crash.workloads import kill
 from tests.store.cli.commands import ended, plain
 from tests.store.follower.mirrors import assert_identical, follow, master_of

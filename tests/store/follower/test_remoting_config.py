@@ -14,8 +14,8 @@ from commitlog_store.config_files.subscription_group import SubscriptionGroups
 from commitlog_store.errors import LogDiverged, RemotingFailed
 from commitlog_store.follower.remoting import RemotingClient
 from commitlog_store.follower.remoting_config import SlaveSynchronize
-from commitlog_store.ha.address import parse_address
 from commitlog_store.queue.topic_config import read_topic_config
+from commitlog_store.replication.address import parse_address
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_broker import ScriptedBroker, remoting_frame

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import StoreReader
+from commitlog_store.engine.flush import LogFlusher
 from commitlog_store.errors import InvalidValue, LogDiverged, PeerRefused
-from commitlog_store.services.flush import LogFlusher
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import all_messages, open_store, put_ok
 from tests.support.scripted_master import ScriptedMaster, Slave, frame

@@ -18,9 +18,9 @@ from commitlog_store import HalfMessagesChecked, Message, MessageExt, MessageSto
 from commitlog_store.errors import HalfMessageEnded, InvalidValue
 from commitlog_store.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from commitlog_store.format.properties import MAX_PROPERTIES_SIZE, encode_properties
+from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.half_message import Answer
-from commitlog_store.services import owned_store
-from commitlog_store.services.transactional_message import TransactionalMessageService
+from commitlog_store.owned_store import owned_store
 from tests.store.half.brokers import positions, put_half, put_op
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok

@@ -11,8 +11,8 @@ import pytest
 
 from commitlog_store import HalfMessagesChecked, MessageExt
 from commitlog_store.errors import InvalidValue, StoreClosed
+from commitlog_store.half.transactional_check import TransactionalMessageCheckService
 from commitlog_store.half_message import Answer
-from commitlog_store.services.transactional_check import TransactionalMessageCheckService
 from tests.crash.workloads import kill
 from tests.store.half.test_check import answering, old
 from tests.store.half.test_half_messages import prepare, stored

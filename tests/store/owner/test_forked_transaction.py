@@ -10,7 +10,7 @@ import pytest
 
 from commitlog_store import MessageStore
 from commitlog_store.errors import StoreClosed
-from commitlog_store.services.transaction import Transaction
+from commitlog_store.transaction import Transaction
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import bodies
 

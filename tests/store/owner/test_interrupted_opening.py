@@ -15,7 +15,7 @@ from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 
-_OPENING = ("commitlog_store/store.py", "services/owned_store.py", "threads/jobs.py")
+_OPENING = ("commitlog_store/store.py", "owned_store/owned_store.py", "threads/jobs.py")
 
 
 def test_interrupted_at_any_line_it_gives_the_lock_back(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 from commitlog_store import Message, MessageStore, PutMessageStatus
 from commitlog_store.columnar.encode import encode_messages
 from commitlog_store.columnar.input_chunks import CHUNK_ROWS
+from commitlog_store.engine import put_table as bulk
+from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.errors import FileChanged, StoreIOError
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.queue.catalog import QueueCatalog
-from commitlog_store.services import put_table as bulk
-from commitlog_store.services.running_state import RunningFlags
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.stored_bodies import bodies
 

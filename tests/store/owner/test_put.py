@@ -12,8 +12,8 @@ import pytest
 
 from commitlog_store import Message, MessageExt, MessageStore, PutMessageStatus
 from commitlog_store.config import delay_level
+from commitlog_store.engine.queue_turns import QueueTurns
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
-from commitlog_store.services.queue_turns import QueueTurns
 from tests.store.owner.owned_store import SYNC, Gate, open_store
 
 __all__: list[str] = []

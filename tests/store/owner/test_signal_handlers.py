@@ -17,15 +17,15 @@ import pytest
 
 from commitlog_store import Message, MessageStore
 from commitlog_store.columnar.input_chunks import CHUNK_ROWS
+from commitlog_store.engine import put_table as bulk
+from commitlog_store.engine.flush import GroupCommitService
+from commitlog_store.engine.put_message import PutMessageService
+from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.errors import NestedCall, PutRefused, StoreClosed, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
-from commitlog_store.services import put_table as bulk
-from commitlog_store.services.flush import GroupCommitService
-from commitlog_store.services.put_message import PutMessageService
-from commitlog_store.services.stats import StoreStatsService
 from commitlog_store.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 from tests.support.stored_bodies import bodies

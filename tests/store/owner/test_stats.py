@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Message, StoreReader
+from commitlog_store.engine.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 from commitlog_store.files import disk
-from commitlog_store.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 
 __all__: list[str] = []

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Message, MessageStore, PutMessageStatus
+from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.errors import StoreClosed, StoreIOError
 from commitlog_store.files import disk
-from commitlog_store.services.running_state import RunningFlags
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

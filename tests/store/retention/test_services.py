@@ -12,9 +12,9 @@ from commitlog_store import MessageStore, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.limits import DiskUse
+from commitlog_store.owned_store import owned_store
+from commitlog_store.retention.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from commitlog_store.retention.survey import clean_request
-from commitlog_store.services import owned_store
-from commitlog_store.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from tests.crash.workloads import kill
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.waiting import wait_for

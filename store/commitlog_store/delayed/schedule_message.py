@@ -1,0 +1,561 @@
+"""ScheduleMessageService: delivers delayed messages to their topics when their time has come, each exactly once.
+
+A level of delay has a queue of ``SCHEDULE_TOPIC_XXXX``, whose units hold the times of delivery. What is due of a level
+goes out as one frame of the log, a batch of the application ``rmq-schedule/<level>`` with the next offset as its
+version: after a crash it is in the log wholly, and noted as delivered, or not at all. docs/decisions/0020 has the
+argument.
+
+Source: RocketMQ ``schedule/ScheduleMessageService.java``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog_store.batch_id import BatchId, schedule_application
+from commitlog_store.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
+from commitlog_store.columnar.dispatch import DispatchRequests
+from commitlog_store.columnar.dispatch_keys import IndexEntries
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.broker_marks import broker_mark
+from commitlog_store.delayed.positions import start_position
+from commitlog_store.engine.commit_batch import CommitBatchService
+from commitlog_store.engine.reput import Step
+from commitlog_store.engine.running_state import RunningState
+from commitlog_store.engine.stats import StoreStatsService
+from commitlog_store.engine.store_flush import StoreFlush
+from commitlog_store.errors import CommitLogError, DiskFull, InvalidValue, Refused, StoreClosed
+from commitlog_store.files.mapped_file_writer import MappedFileWriter
+from commitlog_store.format.arrays import BoolArray, Int64Array
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE
+from commitlog_store.format.half_messages import HALF_TOPIC
+from commitlog_store.format.message_rules import SCHEDULE_TOPIC
+from commitlog_store.format.record import HEADER_SIZE, field_offset
+from commitlog_store.paths import refuse_batch_topic, validate_topic
+from commitlog_store.queue.deleted_topics import DeletedTopics
+from commitlog_store.queue.expired_units import count_before
+from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.recovery.open import OpenedLog
+from commitlog_store.threads.jobs import JobThreadEnded
+from commitlog_store.threads.wakeup import Wakeup
+
+__all__ = ["ScheduleMessageService", "WakeScheduleService"]
+
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# A message that waits is looked at again after this time at the latest: the clock may have been set.
+_LONGEST_SECONDS = 1.0
+# While the store accepts no messages, or has no space for them.
+_REFUSED_SECONDS = 0.2
+# After a failure that is not expected, as in RocketMQ.
+_FAILED_SECONDS = 10.0
+# A time of delivery that lies further ahead than its level's delay and this is not believed: the clock was set back.
+_CLOCK_TOLERANCE_MS = 1_000
+# The delay of a level that has none, as in RocketMQ.
+_UNKNOWN_DELAY_MS = 1_000
+# One frame: a put waits while it is written.
+_MOST_FRAME_BYTES = 64 << 20
+_MOST_FRAME_UNITS = 1 << 18
+_NO_END = 2**63
+# Records that are encoded at once: they stay in the processor's caches.
+_PIECE_BYTES = 8 << 20
+# Records are read together if at least this share of the bytes between them is theirs.
+_DENSE = 4
+_MS = 1000.0
+
+Units = npt.NDArray[Any]
+
+
+class RunJob(Protocol):
+    """Runs work on the store's job thread, as a call of this thread."""
+
+    def __call__(self, work: Callable[[], _T], /) -> _T: ...
+
+
+class WakeScheduleService:
+    """A dispatcher that wakes the service when a message with a delay has come into its queue."""
+
+    def __init__(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
+
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
+        del entries
+        return self._wakeup.set if SCHEDULE_TOPIC in requests.topics else _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Topics:
+    """Which topics get delayed messages. ``TopicRules``."""
+
+    def __init__(self, topics: TopicConfig, deleted: DeletedTopics) -> None:
+        self._topics = topics
+        self.deleted_before = deleted.before
+
+    def fault(self, topic: str) -> str | None:
+        if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
+            return f"its topic is {topic}, from which nothing would read it"
+        try:
+            validate_topic(topic)
+            refuse_batch_topic(topic)
+        except InvalidValue as error:
+            return f"its topic is none ({error})"
+        return self._topics.kind_fault(topic)
+
+
+class _Waiting(NamedTuple):
+    """Units of one level that are due: the offset of the first, and the units."""
+
+    first: int
+    units: Units
+
+    @property
+    def stop(self) -> int:
+        """The offset after them."""
+        return self.first + len(self.units)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of their records."""
+        return int(_sizes(self.units).sum())
+
+    def before(self, end: int, log_end: int) -> _Waiting:
+        """The first of them, up to one whose message lies at a physical offset of ``end`` or more, within the log."""
+        places = self.units["physical_offset"]
+        after = (places >= end) & (places < log_end)  # a damaged unit has no message that could wait
+        return _Waiting(self.first, self.units[: int(np.argmax(after))]) if after.any() else self
+
+
+def _sizes(units: Units) -> Int64Array:
+    """The bytes of each unit's record; 0 for a filler."""
+    return np.where(units["size"] == FILLER_SIZE, 0, np.maximum(units["size"], 0)).astype(np.int64)
+
+
+class ScheduleMessageService:
+    """Delivers what is due, level after level. For one thread; ``save`` for the one that closes the store."""
+
+    def __init__(
+        self,
+        store_path: str,
+        enabled: bool | None,
+        delay_levels_ms: Sequence[int],
+        log: OpenedLog,
+        batches: CommitBatchService,
+        topics: TopicConfig,
+        state: RunningState,
+        stats: StoreStatsService,
+        store_flush: StoreFlush,
+        run_job: RunJob,
+        *,
+        flush_interval_s: float = 10.0,
+        frame_bytes: int = _MOST_FRAME_BYTES,
+        piece_bytes: int = _PIECE_BYTES,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``enabled``: None delivers unless the store is a broker's.
+
+        ``frame_bytes`` and ``piece_bytes``: the most that is delivered in one frame, and encoded at once.
+        """
+        self._store_path = store_path
+        self._enabled = enabled
+        self._delays = delay_levels_ms
+        self._log = log
+        self._batches = batches
+        self._rules = _Topics(topics, log.queues.deleted)
+        self._state = state
+        self._stats = stats
+        self._store_flush = store_flush
+        self._run_job = run_job
+        self._flush_interval_s = flush_interval_s
+        self._frame_bytes = self._fitting_bytes = frame_bytes
+        self._piece_bytes = piece_bytes
+        self._clock = clock
+        self._monotonic = monotonic
+        self._file = DelayOffsetFile(store_path)
+        # Where the queues ended when the store was opened: no position is after that, whatever the file says. A later
+        # end would not do: it counts messages that nobody has delivered.
+        self._ends_at_open = self._ends()
+        # What ledger and file said when the service began; None before.
+        self._begun: tuple[dict[int, int], dict[int, int]] | None = None
+        # The offset of the next message of each level whose queue exists.
+        self._positions: dict[int, int] = {}
+        # What delayOffset.json holds.
+        self._saved: dict[int, int] = {}
+        self._saved_at = monotonic()
+        # The last failure of each level that the log has, so that it has each only once.
+        self._failures: dict[int, str] = {}
+
+    def _ends(self) -> dict[int, int | None]:
+        """The end of each level's queue now; None for one that cannot be read."""
+        queues = self._log.queues
+        ends: dict[int, int | None] = {}
+        for level in range(1, queues.highest_id(SCHEDULE_TOPIC) + 2):
+            try:
+                bounds = queues.written_bounds(SCHEDULE_TOPIC, level - 1)
+            except (CommitLogError, OSError):
+                ends[level] = None  # the store opens nevertheless; the level's own step reports it
+            else:
+                ends[level] = 0 if bounds is None else bounds[1]
+        return ends
+
+    def _end_at_open(self, level: int, high: int) -> int:
+        end = self._ends_at_open.get(level, 0)
+        return high if end is None else min(end, high)
+
+    def correct_positions(self) -> None:
+        """Let no position stand for messages or deliveries that the log has lost; before the first message is put.
+
+        Also where a broker delivers: it would move such a position to the queue's end only when it starts, and the
+        queue may have grown beyond the position by then. A failure is logged: while this owner runs, it goes by the
+        ends at opening.
+        """
+        try:
+            saved = self._file.read()
+            if not saved and self._log.recovered is None:
+                return
+            ledger = self._batches.delivered_offsets() if self._log.recovered is not None else {}
+            for level in [level for level, at in ledger.items() if at > self._end_at_open(level, at)]:
+                self._batches.forget(schedule_application(level))
+            corrected = {level: self._corrected(level, at, ledger) for level, at in saved.items()}
+            changed = {level: at for level, at in corrected.items() if at != saved[level]}
+            for level, at in changed.items():
+                _LOG.warning(
+                    "Level %d of the delayed messages continues at offset %d: its position %d in %s stands for "
+                    "messages, or for deliveries, that the log has lost.",
+                    *(level, at, saved[level], self._file.path),
+                )
+            if changed:
+                self._file.write(changed)
+        except CommitLogError as error:
+            _LOG.warning("%s: the positions of delayed messages are not corrected: %s", self._store_path, error)
+
+    def _corrected(self, level: int, position: int, ledger: Mapping[int, int]) -> int:
+        """The position of a level in delayOffset.json as the log has it."""
+        end = self._end_at_open(level, position)
+        # Deliveries are frames. Those that are lost happen again, unless a broker may have made them. A level that the
+        # ledger does not have has lost all of them.
+        may_be_lost = self._log.lost_flushed or self._batches.frames_were_lost
+        if may_be_lost and broker_mark(self._store_path) is None:
+            end = min(end, ledger.get(level, 0))
+        return min(position, end)
+
+    def run_once(self) -> float:
+        if self._enabled is False:
+            return _FAILED_SECONDS
+        if not self._state.takes_what_frees_space:
+            return _REFUSED_SECONDS
+        highest = self._log.queues.highest_id(SCHEDULE_TOPIC)
+        if highest < 0:
+            return _LONGEST_SECONDS  # most stores never have a delayed message: no file is looked at for them
+        pause = self._guarded(0, self._begin)
+        if pause or self._begun is None:
+            return pause or _FAILED_SECONDS
+        pauses = [self._guarded(level, partial(self._deliver_due, level)) for level in range(1, highest + 2)]
+        if self._monotonic() - self._saved_at >= self._flush_interval_s and self._unsaved():
+            self._guarded(0, self._save_flushed)
+        return min(pauses, default=_LONGEST_SECONDS)
+
+    def _guarded(self, level: int, step: Callable[[], float]) -> float:
+        """Do a step of a level; when it fails, later steps repeat it, and the store and other levels go on."""
+        try:
+            pause = step()
+        except (StoreClosed, JobThreadEnded):
+            return _FAILED_SECONDS  # no step comes after this
+        except Exception as error:  # noqa: BLE001 - whatever it is, other levels must be delivered
+            text = str(error) or repr(error)
+            if self._failures.get(level) != text:
+                self._failures[level] = text
+                what = f"of level {level} " if level else ""
+                expected = isinstance(error, CommitLogError)
+                _LOG.warning("Delayed messages %swait: %s", what, text, exc_info=None if expected else error)
+            return _REFUSED_SECONDS if isinstance(error, Refused) else _FAILED_SECONDS
+        self._failures.pop(level, None)
+        return pause
+
+    def _begin(self) -> float:
+        """Find out whether to deliver, and from where on."""
+        if self._begun is not None:
+            return 0.0
+        if self._enabled is None:
+            mark = broker_mark(self._store_path)
+            self._enabled = mark is None
+            if mark is not None:
+                _LOG.info("%s is a broker's, by %s: delayed messages are left to it.", self._store_path, mark)
+                return _FAILED_SECONDS
+        self._begun = self._run_job(self._batches.delivered_offsets), self._file.read()
+        self._saved = dict(self._begun[1])
+        return 0.0
+
+    def _deliver_due(self, level: int) -> float:
+        """Deliver one frame of what is due. The seconds until more may be due."""
+        bounds = self._log.queues.written_bounds(SCHEDULE_TOPIC, level - 1)
+        if bounds is None or bounds[0] == bounds[1]:
+            return _LONGEST_SECONDS
+        position = self._position(level, *bounds)
+        now = int(self._clock() * _MS)
+        wait_ms = self._wait_ms(level, position, bounds[1], now)
+        if wait_ms:
+            return min(wait_ms / _MS, _LONGEST_SECONDS)
+        due = self._due(level, position, bounds[1], now).before(self._end_to_deliver(), self._log.files.max_wrote)
+        if not len(due.units):
+            return _REFUSED_SECONDS
+        version = self._log.queues.deleted.version
+        found = self._copies(level, due)
+        try:
+            if found.rows and not self._run_job(lambda: self._commit(level, due.stop, found, version)):
+                return 0.0
+        except DiskFull:
+            # Fewer of them may find space, and free some: the next step tries a half.
+            self._fitting_bytes = max(due.bytes // 2, 1)
+            raise
+        self._fitting_bytes = self._frame_bytes
+        self._positions[level] = due.stop
+        self._stats.delivered(found.rows, len(found.skipped))
+        if found.skipped:
+            self._report(level, found.skipped)
+        return 0.0
+
+    def _end_to_deliver(self) -> int:
+        """The physical offset before which messages are delivered now.
+
+        On a nearly full disk, only those of the log's first file: the others go on waiting, and retention can delete
+        the file when it holds none any more. So deliveries never take more of such a disk than that file gives back.
+        """
+        if self._state.refusal is None:
+            return _NO_END
+        files = self._log.files
+        end = files.min_offset + files.file_size
+        return end if end <= files.max_wrote else 0  # the file that is being written stays
+
+    def _commit(self, level: int, stop: int, found: Deliveries, version: int) -> bool:
+        """Append the copies. False if a topic was deleted since they were made: then they are made again."""
+        if self._log.queues.deleted.version != version:
+            return False
+        self._batches.commit_blocks(BatchId(schedule_application(level), stop), found.blocks, frees_space=True)
+        return True
+
+    def _position(self, level: int, low: int, high: int) -> int:
+        position = self._positions.get(level)
+        if position is None:
+            assert self._begun is not None
+            ledger, file = self._begun
+            end = self._end_at_open(level, high)
+            if ledger.get(level, 0) > end:
+                # The queue was removed and begun again. The ledger would take its deliveries for earlier ones.
+                _LOG.warning(
+                    "Level %d of the delayed messages was delivered up to offset %d, and its queue ends at %d: "
+                    "delivery continues there.",
+                    level,
+                    ledger[level],
+                    end,
+                )
+                self._run_job(lambda: self._batches.forget(schedule_application(level)))
+            position = start_position(level, ledger, file, 0, end)
+        if position < low:
+            if position:
+                _LOG.warning(
+                    "Level %d of the delayed messages: those at the offsets [%d, %d) were removed before their time.",
+                    level,
+                    position,
+                    low,
+                )
+            position = low
+        self._positions[level] = position
+        return position
+
+    def _wait_ms(self, level: int, position: int, high: int, now: int) -> int:
+        """Milliseconds until the level's first message is due; 0 when it is."""
+        if position >= high:
+            return int(_LONGEST_SECONDS * _MS)
+        units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, position + 1)
+        times = self._times(level, units)
+        return 0 if self._are_due(level, times, now)[0] else int(times[0]) - now
+
+    def _due(self, level: int, position: int, high: int, now: int) -> _Waiting:
+        """The units from ``position`` on that are due, and fit one frame; at least one."""
+        stop = min(high, position + _MOST_FRAME_UNITS)
+        units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, stop)
+        due = self._are_due(level, self._times(level, units), now)
+        sizes = _sizes(units)
+        fit = int(np.searchsorted(np.cumsum(sizes), self._fitting_bytes, side="right"))
+        count = len(due) if due.all() else int(np.argmin(due))
+        return _Waiting(position, units[: max(min(count, fit), 1)])
+
+    def _times(self, level: int, units: Units) -> Int64Array:
+        """The times of delivery, in milliseconds: the tags codes of the units."""
+        times = units["tags_code"].astype(np.int64)
+        for row in np.flatnonzero(times <= LAST_HASH_CODE).tolist():
+            # The code lies in consumequeue_ext; or RocketMQ 4, which knows no delays while it recovers, wrote the hash
+            # code of the tags, and would deliver the message at once. The record says when it is due.
+            delay = self._delay(level)
+            delay = _UNKNOWN_DELAY_MS if delay is None else delay
+            times[row] = self._stored_at(int(units["physical_offset"][row])) + delay
+        return times
+
+    def _stored_at(self, physical_offset: int) -> int:
+        """The store time of a record; 0 where it is gone."""
+        file = self._log.files.find(physical_offset)
+        head = b"" if file is None else file.read(physical_offset - file.base, HEADER_SIZE + 24)
+        flags = int.from_bytes(head[field_offset("sys_flag") :][:4], "big")
+        return int.from_bytes(head[field_offset("store_timestamp", flags) :][:8], "big", signed=True)
+
+    def _delay(self, level: int) -> int | None:
+        """The delay of a level in milliseconds; None when the settings have none for it."""
+        return self._delays[level - 1] if level <= len(self._delays) else None
+
+    def _are_due(self, level: int, times: Int64Array, now: int) -> BoolArray:
+        """Which messages are due; also those whose time lies too far ahead: clock or delays were changed since."""
+        delay = self._delay(level)
+        is_due = times <= now
+        if delay is not None:
+            is_due |= times > now + delay + _CLOCK_TOLERANCE_MS
+        return np.asarray(is_due, np.bool_)
+
+    def _copies(self, level: int, due: _Waiting) -> Deliveries:
+        """The copies to append of the messages that are due."""
+        found = Deliveries()
+        for waiting in self._records(due, found.skipped):
+            piece = deliver(waiting, level - 1, self._rules, self._log.writer.largest_record)
+            found.blocks += piece.blocks
+            found.skipped += piece.skipped
+        found.skipped.sort()
+        return found
+
+    def _records(self, due: _Waiting, skipped: list[Undeliverable]) -> Iterator[WaitingRecords]:
+        """The records of units, piece by piece; units without a record are skipped."""
+        physical, sizes = due.units["physical_offset"].astype(np.int64), due.units["size"].astype(np.int64)
+        first, end = self._log.files.min_offset, self._log.files.max_wrote
+        is_filler = sizes == FILLER_SIZE
+        is_gone = np.arange(len(physical)) < count_before(due.units, first)
+        is_wrong = (sizes <= 0) | (physical < 0) | (physical + sizes > end) | ((physical < first) & ~is_gone)
+        is_gone &= ~is_wrong
+        for which, reason in ((is_wrong, "its unit is damaged"), (is_gone, "its record was removed from the log")):
+            skipped += [
+                Undeliverable(due.first + row, int(physical[row]), reason)
+                for row in np.flatnonzero(which & ~is_filler).tolist()
+            ]
+        rows = np.flatnonzero(~(is_filler | is_wrong | is_gone))
+        at = 0
+        while at < len(rows):
+            file = self._log.files.find(int(physical[rows[at]]))
+            if file is None:
+                stop = at + 1
+            else:
+                stop = _piece_stop(file, physical[rows[at:]], sizes[rows[at:]], self._piece_bytes) + at
+            piece = rows[at:stop]
+            at = stop
+            if file is None:  # retention has removed it since
+                reason = "its record was removed from the log"
+                skipped.append(Undeliverable(due.first + int(piece[0]), int(physical[piece[0]]), reason))
+                continue
+            yield _read(file, physical[piece], sizes[piece], due.first + piece)
+
+    def _report(self, level: int, skipped: Sequence[Undeliverable]) -> None:
+        first = skipped[0]
+        others = f", and {len(skipped) - 1} more after it" if len(skipped) > 1 else ""
+        _LOG.warning(
+            "%s: a delayed message of level %d is not delivered, since %s: offset %d of its queue, physical offset "
+            "%d%s. It stays in %s.",
+            self._store_path,
+            level,
+            first.reason,
+            first.queue_offset,
+            first.physical_offset,
+            others,
+            SCHEDULE_TOPIC,
+        )
+
+    def waiting_from(self) -> dict[int, int]:
+        """By level, the physical offset of the first message that still waits; for retention, on the job thread.
+
+        Also where this service delivers nothing. What was delivered just now may still be counted. ``CorruptConfig``,
+        ``CorruptConsumeQueue``, ``ReadFailed``.
+        """
+        queues, log_start = self._log.queues, self._log.files.min_offset
+        places = {
+            level: queues.place_left(SCHEDULE_TOPIC, level - 1, position, log_start)
+            for level, (position, _) in self._waiting_offsets().items()
+        }
+        return {level: place for level, place in places.items() if place is not None}
+
+    def waiting_topics(self) -> Counter[str]:
+        """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.
+
+        The errors of ``waiting_from``.
+        """
+        found: Counter[str] = Counter()
+        for level, (position, high) in self._waiting_offsets().items():
+            for first in range(position, high, _MOST_FRAME_UNITS):
+                stop = min(first + _MOST_FRAME_UNITS, high)
+                units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, first, stop)
+                for waiting in self._records(_Waiting(first, units), []):
+                    found += count_by_topic(waiting, level - 1, self._rules)
+        return found
+
+    def _waiting_offsets(self) -> dict[int, tuple[int, int]]:
+        """By level, the offset of the first message that waits, and the queue's end."""
+        queues = self._log.queues
+        highest = queues.highest_id(SCHEDULE_TOPIC)
+        if highest < 0:
+            return {}
+        ledger, file = self._begun or (self._batches.delivered_offsets(), self._file.read())
+        found = {}
+        for level in range(1, highest + 2):
+            low, high = queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+            begin = start_position(level, ledger, file, 0, self._end_at_open(level, high))
+            found[level] = max(self._positions.get(level, begin), low), high
+        return found
+
+    def _unsaved(self) -> dict[int, int]:
+        """The positions that delayOffset.json lacks."""
+        return {level: at for level, at in self._positions.items() if at != self._saved.get(level, 0)}
+
+    def _save_flushed(self) -> float:
+        # A position in the file stands for deliveries on the device: a broker would not repeat them.
+        positions = self._unsaved()
+        self._store_flush.flush_log()
+        self._write(positions)
+        return 0.0
+
+    def save(self) -> None:
+        """Write delayOffset.json if it lacks anything, when everything is on the device. The ledger has it anyway."""
+        try:
+            if positions := self._unsaved():
+                self._write(positions)
+        except CommitLogError as error:
+            _LOG.warning("%s lacks deliveries, which a broker would repeat: %s", self._file.path, error)
+
+    def _write(self, positions: dict[int, int]) -> None:
+        self._saved_at = self._monotonic()
+        self._file.write(positions)
+        self._saved.update(positions)
+
+
+def _piece_stop(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, most_bytes: int) -> int:
+    """The number of records, from the first one on, that are read at once: they lie in one file, close together."""
+    ends = physical + sizes
+    start = int(physical[0])
+    fits = (physical >= start) & (ends <= file.base + file.capacity) & (np.cumsum(sizes) <= most_bytes)
+    return max(len(fits) if fits.all() else int(np.argmin(fits)), 1)
+
+
+def _read(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, queue_offsets: Int64Array) -> WaitingRecords:
+    start, stop = int(physical.min()), int((physical + sizes).max())
+    if stop - start <= _DENSE * int(sizes.sum()):
+        data = np.frombuffer(file.read(start - file.base, stop - start), np.uint8)
+        return WaitingRecords(data, physical - start, sizes, physical, queue_offsets)
+    pairs = zip((physical - file.base).tolist(), sizes.tolist(), strict=True)
+    data = np.frombuffer(b"".join([file.read(at, size) for at, size in pairs]), np.uint8)
+    return WaitingRecords(data, np.cumsum(sizes) - sizes, sizes, physical, queue_offsets)

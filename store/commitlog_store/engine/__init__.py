@@ -1,0 +1,3 @@
+"""What every put and commit needs: puts, batches, flushing, dispatch, the state and the statistics of an open store."""
+
+__all__: list[str] = []

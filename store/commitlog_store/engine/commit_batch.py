@@ -1,0 +1,354 @@
+"""CommitBatchService: commits of batches, which bring staged messages into the log as one frame, exactly once.
+
+docs/decisions/0007-batches-as-frames.md explains it, and the state after a crash at each point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Generator, Sequence
+
+from commitlog_store.batch.frames import FoundFrame, frame_of
+from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, load_ledger
+from commitlog_store.batch.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
+from commitlog_store.batch_id import (
+    EPOCH_APPLICATION,
+    BatchId,
+    CommittedBatch,
+    StagedFile,
+    TopicUse,
+    is_store_application,
+)
+from commitlog_store.columnar.batch_frame import BatchFrame, encode_frame
+from commitlog_store.columnar.staged_block import StagedBlock
+from commitlog_store.config import BrokerRole, FlushDiskType, MessageStoreConfig
+from commitlog_store.engine.running_state import RunningState
+from commitlog_store.engine.store_flush import StoreFlush
+from commitlog_store.errors import CommitLogError, CorruptStaging, DiskFull, PutRefused
+from commitlog_store.files.mapped_file_writer import passes
+from commitlog_store.format.message_id import parse_host
+from commitlog_store.format.record import Record, decode_record
+from commitlog_store.format.single_record import encode_message
+from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog_store.log.append_results import AppendedFrame
+from commitlog_store.message import PutMessageStatus
+from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.recovery.open import OpenedLog
+from commitlog_store.slow_steps import SlowSpell
+from commitlog_store.threads.prefetch import prefetch
+
+__all__ = ["CommitBatchService", "epoch_of"]
+
+_LOG = logging.getLogger(__name__)
+_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+_FRAME_QUEUE = (BATCH_TOPIC, 0)
+# While the store is open, the ledger's file is written once in so many batches.
+_SAVE_EVERY = 256
+
+
+class _FrameHead:
+    """The frame record of one batch, as ``CommitLogWriter.append_frame`` takes it."""
+
+    def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int]) -> None:
+        self._batch = batch
+        self._previous = previous
+        self._host = host
+        self._born = int(time.time() * 1000)
+        self.host_flags = _V6_FLAGS if len(host[0]) == 16 else 0
+        self.size = len(self._encoded(0, 0, 0))
+        # Whether all rows are written: from then on the frame may be in the log.
+        self.made = False
+
+    def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
+        self.made = True
+        return self._encoded(length, rows, checksum)
+
+    def _encoded(self, length: int, rows: int, checksum: int) -> bytearray:
+        body = encode_frame(BatchFrame(self._batch, length, rows, checksum, self._previous))
+        return encode_message(
+            BATCH_TOPIC.encode(),
+            body,
+            b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=self._born,
+            born_host=self._host,
+            store_host=self._host,
+        )
+
+
+class CommitBatchService:
+    """Commits batches on the store's job thread: one at a time, not interrupted by signals."""
+
+    def __init__(
+        self,
+        store_path: str,
+        config: MessageStoreConfig,
+        log: OpenedLog,
+        store_flush: StoreFlush,
+        state: RunningState,
+        topics: TopicConfig,
+        on_appended: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store_path = store_path
+        self._clock = clock
+        self._topics = topics
+        self._queue_nums = config.default_topic_queue_nums
+        self._log = log
+        self._store_flush = store_flush
+        self._state = state
+        self._on_appended = on_appended
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._is_replica = config.broker_role is BrokerRole.SLAVE
+        self._host = parse_host(config.store_host)
+        self._ledger: BatchLedger | None = None
+        # Whether the log was found to lack frames that the ledger's file counts.
+        self.frames_were_lost = False
+        self._unsaved = 0
+        self._slow = SlowSpell(_LOG, f"A commit of a batch to {store_path}")
+
+    def check(self, batch: BatchId) -> CommittedBatch | None:
+        """The batch if it is in the store already; None if it is not. ``BatchConflict``."""
+        return self._loaded().check(batch)
+
+    def commit(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
+        """Bring a batch into the log, and to the device under SYNC_FLUSH, unless it is there already.
+
+        ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and what
+        ``TopicConfig.admit`` raises before: nothing was written.
+        ``StoreIOError``: outcome unknown; open the store again and repeat the commit to find out.
+        """
+        ledger = self._loaded()
+        committed = ledger.check(batch)
+        if committed is None:
+            self._state.refuse_commits()
+            committed = self._write(batch, [one for one in staged if one.rows], ledger)
+        if batch.app_id:
+            remove_up_to(self._store_path, batch)
+        return committed
+
+    def commit_blocks(
+        self, batch: BatchId, blocks: Sequence[StagedBlock], *, frees_space: bool = False
+    ) -> CommittedBatch:
+        """Bring records of this process into the log as a batch of the store's own application; errors as ``commit``.
+
+        There is at least one record. ``PutRefused`` also if a topic cannot be listed. ``frees_space``: also on a nearly
+        full disk, since retention can delete files when they are in the log.
+        """
+        ledger = self._loaded()
+        committed = ledger.check(batch)
+        if committed is None:
+            self._state.refuse_commits(frees_space=frees_space)
+            self._topics.list_queues(queue for block in blocks for queue in block.queues)
+            committed = self._write_frame(batch, (block for block in blocks), ledger, frees_space=frees_space)
+        return committed
+
+    def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
+        if not staged:
+            return CommittedBatch(batch, -1, -1, 0, -1)
+        for one in staged:
+            found = staged_size(self._store_path, one)
+            if found != one.size:
+                raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
+        # Only for a batch that is to be written, and before it: a crash in between leaves topics without messages, not
+        # messages in a topic that the next writer spreads over other queues.
+        uses = _topic_uses(staged)
+        if uses:
+            self._topics.admit(uses, self._queue_nums)
+        return self._write_frame(batch, self._blocks(staged), ledger)
+
+    def _write_frame(
+        self,
+        batch: BatchId,
+        blocks: Generator[StagedBlock, None, None],
+        ledger: BatchLedger,
+        *,
+        frees_space: bool = False,
+    ) -> CommittedBatch:
+        try:
+            ledger.reserve_space_for(batch)
+        except DiskFull:
+            if not frees_space:
+                raise
+        began = self._clock()
+        last = ledger.last(batch.app_id)
+        head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
+        try:
+            appended = self._append(head, blocks)
+            committed = CommittedBatch(
+                batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
+            )
+            # It is in the log from here on: a failure now leaves it there, and the next owner finds it.
+            self._on_appended()
+            if self._sync:
+                self._store_flush.flush_log()
+            ledger.add(committed)
+        except BaseException as error:
+            if head.made:
+                # The ledger lacks the batch, and would let it be written again.
+                self._state.fence(error)
+            raise
+        self._slow.note(self._clock() - began)
+        self._unsaved += 1
+        if self._unsaved >= _SAVE_EVERY:
+            self._save(ledger, or_later=True)
+        return committed
+
+    def _append(self, head: _FrameHead, blocks: Generator[StagedBlock, None, None]) -> AppendedFrame:
+        try:
+            with contextlib.closing(blocks):
+                return self._log.writer.append_frame(head, _FRAME_QUEUE, blocks)
+        except TimeoutError as error:
+            raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
+
+    def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
+        """The blocks of all files. The next block is read and checked while this one is being written."""
+        buffers = BlockBuffers()
+        rows, left = 0, sum(one.rows for one in staged)
+        blocks = (block for one in staged for block in read_blocks(self._store_path, one, buffers))
+        with contextlib.closing(prefetch(blocks)) as ahead:
+            for block in ahead:
+                rows += len(block)
+                yield block
+        if rows != left:
+            # The files' contents are checked as they are read; this checksum is for the way from there to the log.
+            raise CorruptStaging("Rows", path=staged[0].path, offset=0, expected=f"{left} rows", found=f"{rows}")
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch of each application; the store's own ones are left out."""
+        return [batch for batch in self._loaded().batches() if not is_store_application(batch.batch.app_id)]
+
+    def last_version(self, app_id: str) -> int | None:
+        """The version of an application's last batch; None without any."""
+        last = self._loaded().last(app_id)
+        return None if last is None else last.batch.version
+
+    def epoch(self) -> int:
+        """How often a mirror was promoted in the history of this log."""
+        last = self._loaded().last(EPOCH_APPLICATION)
+        return 0 if last is None else last.batch.version
+
+    def begin_epoch(self) -> int:
+        """Begin the next epoch, on the device too: a batch without messages says so. Errors as ``commit``."""
+        epoch = self.epoch() + 1
+        self._state.refuse_commits()
+        self._write_frame(BatchId(EPOCH_APPLICATION, epoch), _no_blocks(), self._loaded())
+        self._store_flush.flush_log()
+        return epoch
+
+    def delivered_offsets(self) -> dict[int, int]:
+        """By delay level, the offset of the next message to deliver, as the last delivery of each left it."""
+        return delivered_offsets(self._loaded())
+
+    def forget(self, app_id: str) -> CommittedBatch | None:
+        """Remove an application from the ledger, on the device too. Returns its last batch.
+
+        ``DiskFull``: it is in the ledger as before. ``StoreIOError``.
+        """
+        ledger = self._loaded()
+        forgotten = ledger.forget(app_id)
+        if forgotten is not None:
+            try:
+                self._save(ledger)
+            except CommitLogError:
+                ledger.recall(forgotten)
+                raise
+        return forgotten
+
+    def save(self) -> None:
+        """Write the ledger's file if it lacks anything. ``StoreIOError``."""
+        if self._ledger is not None and self._ledger.changed:
+            self._save(self._ledger, or_later=True)
+
+    def save_for_cleaning(self) -> int | None:
+        """Write the ledger's file before frames of the log are deleted.
+
+        Returns the physical offset from which on frames are still needed, when the disk has no space for the file. That
+        is so only where the space that was reserved for it is gone too.
+        ``CorruptConfig``, ``StoreIOError``.
+        """
+        if self._ledger is None and self._log.queues.highest_id(BATCH_TOPIC) < 0:
+            return None
+        ledger = self._loaded()
+        if ledger.unsaved_from is not None:
+            self._save(ledger, or_later=True, from_reserve=True)
+        return ledger.unsaved_from
+
+    def _save(self, ledger: BatchLedger, *, or_later: bool = False, from_reserve: bool = False) -> None:
+        """``or_later``: without space or descriptors, leave it for the next time, since the log has everything."""
+        # The file counts all frames up to now, also those of no application: none may be lost in a crash after this.
+        self._store_flush.flush_log()
+        try:
+            ledger.save(from_reserve=from_reserve)
+        except CommitLogError as error:
+            if not passes(error):
+                self._state.fence(error)
+            elif or_later:
+                return
+            raise
+        self._unsaved = 0
+
+    def _loaded(self) -> BatchLedger:
+        """The ledger, read at first use: all earlier frames are in the frame topic's queue then."""
+        if self._ledger is None or self._is_replica:  # batches of a master come by themselves
+            self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
+            if self._ledger.file_is_wrong and not self._is_replica:
+                self.frames_were_lost = True
+                # Before the next frame, which may take the queue offset of a lost one.
+                _LOG.warning(
+                    "%s counts batches that the log has lost. It is made from the frames in the log again, and knows "
+                    "applications that were reset and have committed nothing since: reset these again.",
+                    self._ledger.path,
+                )
+                self._save(self._ledger, or_later=True)
+        return self._ledger
+
+
+def _no_blocks() -> Generator[StagedBlock, None, None]:
+    yield from ()
+
+
+def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
+    """The uses of each topic by all files together, in the order of the topics' names."""
+    uses: dict[str, TopicUse] = {}
+    for use in (use for one in staged for use in one.topics):
+        uses[use.topic] = use.joined(uses.get(use.topic, use))
+    return [uses[topic] for topic in sorted(uses)]
+
+
+def epoch_of(store_path: str, log: OpenedLog) -> int:
+    """How often a mirror was promoted in the history of the log of a store that is being opened."""
+    last = load_ledger(store_path, _OwnersLog(log)).last(EPOCH_APPLICATION)
+    return 0 if last is None else last.batch.version
+
+
+class _OwnersLog:
+    """The open store as a ``LedgerSource``."""
+
+    def __init__(self, log: OpenedLog) -> None:
+        self._files = log.files
+        self._queues = log.queues
+
+    def log_bounds(self) -> tuple[int, int]:
+        return self._files.min_offset, self._files.max_wrote
+
+    def queue_end(self) -> int:
+        return self._queues.next_offset(*_FRAME_QUEUE) if self._queues.highest_id(BATCH_TOPIC) >= 0 else 0
+
+    def place(self, queue_offset: int) -> int | None:
+        return self._queues.place(*_FRAME_QUEUE, queue_offset)
+
+    def frame_at(self, physical_offset: int) -> FoundFrame | None:
+        file = self._files.find(physical_offset)
+        if file is None:
+            return None
+        at = physical_offset - file.base
+        size = int.from_bytes(file.read(at, 4), "big", signed=True)
+        data = file.read(at, max(min(size, file.capacity - at), 0))
+        record = decode_record(data, physical_offset=physical_offset)
+        return frame_of(record) if isinstance(record, Record) else None

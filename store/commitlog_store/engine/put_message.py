@@ -1,0 +1,550 @@
+"""PutMessageService: puts of single messages and of message batches, from the message to the result.
+
+A message that is refused and a full disk are answered by a status, RocketMQ's own, and a sentence. A mistake of the
+program, such as a body that is a text, raises ``InvalidValue``.
+
+Source: RocketMQ ``store/DefaultMessageStore.java`` (``asyncPutMessage``, ``checkStoreStatus``),
+``store/CommitLog.java`` (``asyncPutMessage``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from operator import index
+from typing import NamedTuple
+
+from commitlog_store.config import MessageStoreConfig, shown_delay_levels
+from commitlog_store.engine.durability import Durability
+from commitlog_store.engine.queue_turns import QueueTurns
+from commitlog_store.engine.running_state import RunningState
+from commitlog_store.engine.stats import StoreStatsService
+from commitlog_store.errors import (
+    CommitLogError,
+    Damaged,
+    FileCreationFailed,
+    InvalidValue,
+    PutNotConfirmed,
+    PutRefused,
+    Refused,
+    StoreOpenError,
+    TooManyOpenFiles,
+    put_error,
+)
+from commitlog_store.format.message_id import encode_message_id, parse_host
+from commitlog_store.format.message_rules import (
+    SCHEDULE_TOPIC,
+    no_producers_fault,
+    number_fault,
+    shown,
+    timer_fault,
+    type_fault,
+)
+from commitlog_store.format.properties import (
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
+    KEY_SEPARATOR,
+    KEYS,
+    SHARDING_KEY,
+    TAGS,
+    WAIT,
+    PropertiesTooLarge,
+    encode_properties,
+    is_waiting,
+)
+from commitlog_store.format.single_record import (
+    PlainRecords,
+    encode_message,
+    message_properties,
+    plain_message,
+    stored_place,
+)
+from commitlog_store.format.sys_flag import (
+    BORNHOST_V6_FLAG,
+    INNER_BATCH_FLAG,
+    STOREHOSTADDRESS_V6_FLAG,
+    has_queue_unit,
+)
+from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
+from commitlog_store.log.append_results import Appended
+from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.message import Message, MessageExtBrokerInner, PutMessageStatus
+from commitlog_store.paths import (
+    MAX_QUEUE_ID,
+    RETRY_TOPIC_PREFIX,
+    refuse_batch_topic,
+    validate_new_topic,
+    validate_topic,
+)
+from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.slow_steps import SLOW_S
+
+__all__ = ["EncodedMessage", "PutMessageResult", "PutMessageService"]
+
+_OK_STATUS = (PutMessageStatus.PUT_OK, "")
+_MS = 1000.0
+_LOG = logging.getLogger(__name__)
+
+
+class PutMessageResult(NamedTuple):
+    """Result of a put: its status, and the position of the message.
+
+    Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
+    message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
+    ``record_offsets`` are the physical offsets of all its records, ``store_hosts`` the ip and port in each.
+    ``queue_id`` is the queue that it is stored in; for a delayed message that of its level in SCHEDULE_TOPIC_XXXX.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_message(Message(topic="orders", body=b"x"))
+            print(result.status, result.message_id, result.queue_offset)
+    """
+
+    status: PutMessageStatus
+    physical_offset: int = -1
+    queue_offset: int = -1
+    store_timestamp: int = -1
+    message_num: int = 1
+    reason: str = ""
+    record_offsets: tuple[int, ...] = ()
+    store_hosts: tuple[tuple[bytes, int], ...] = ()
+    queue_id: int = -1
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id; those of a batch are separated by commas. Empty for a message that is not stored."""
+        places = zip(self.store_hosts, self.record_offsets, strict=True)
+        return ",".join(encode_message_id(ip, port, offset) for (ip, port), offset in places)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is PUT_OK."""
+        return self.status is PutMessageStatus.PUT_OK
+
+    def raise_for_status(self) -> PutMessageResult:
+        """This result if it is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` if the message may be stored."""
+        if self.status is not PutMessageStatus.PUT_OK:
+            raise put_error(self.status, self.reason)
+        return self
+
+
+class EncodedMessage:
+    """A record without its offsets, with the facts of its message that append and result need."""
+
+    __slots__ = ("queue_id", "record", "store_host", "sys_flags", "topic", "wait")
+
+    def __init__(
+        self, record: bytearray, topic: str, queue_id: int, sys_flags: int, store_host: tuple[bytes, int], wait: bool
+    ) -> None:
+        self.record = record
+        self.topic = topic
+        self.queue_id = queue_id
+        self.sys_flags = sys_flags
+        self.store_host = store_host
+        self.wait = wait
+
+
+class PutMessageService:
+    """Puts single messages and batches. Any number of threads may call it."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: CommitLogWriter,
+        durability: Durability,
+        state: RunningState,
+        stats: StoreStatsService,
+        topics: TopicConfig,
+        on_appended: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._durability = durability
+        self._state = state
+        self._stats = stats
+        self._topics = topics
+        self._on_appended = on_appended
+        self._store_host = parse_host(config.store_host)
+        self._levels = len(config.delay_levels_ms)
+        self._largest_body = config.max_message_size
+        self._waits = durability.waits
+        self._busy = config.os_page_cache_busy_time_out / _MS
+        self._turns = QueueTurns(topics.queue_count)
+        self._known_topics: dict[str, bytes] = {}
+        self._plain = PlainRecords(
+            self._store_host,
+            self._turns.in_turn,
+            largest_body=config.max_message_size,
+            trailing_separator=config.properties_trailing_separator,
+        )
+
+    def put_message(self, message: Message) -> PutMessageResult:
+        """Append one message. ``InvalidValue`` for a field of a wrong type."""
+        started = time.perf_counter()
+        try:
+            if self._state.refusal is not None or self._log.locked_at:
+                self.refuse_when_unwritable()
+            encoded = self.encode(message)
+            size = len(encoded.record)
+            appended = self._append(encoded.record, (size,), encoded)
+        except (PutRefused, PutNotConfirmed) as refusal:
+            self._stats.failed()
+            return PutMessageResult(refusal.status, reason=refusal.reason)
+        status, reason = self._await(appended, encoded.wait) if self._waits else _OK_STATUS
+        self._on_appended()
+        offset, queue_offset, now, _ = appended
+        # The same as PutMessageResult(...), in less than half the time.
+        result = tuple.__new__(
+            PutMessageResult,
+            (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,), encoded.queue_id),
+        )
+        elapsed = time.perf_counter() - started
+        self._stats.put(encoded.topic, 1, size, elapsed)
+        if elapsed > SLOW_S:
+            _report_slow(elapsed, encoded.topic, 1, size)
+        return result
+
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        """Put messages of several callers, each by itself, and wait for device and slaves once for all of them.
+
+        In place of a result stands what ``put_message`` would raise for the message.
+        """
+        started = time.perf_counter()
+        outcomes: list[PutMessageResult | Exception] = []
+        waiting: list[int] = []
+        end = 0
+        for place, message in enumerate(messages):
+            try:
+                self.refuse_when_unwritable()
+                encoded = self.encode(message)
+                appended = self._append(encoded.record, (len(encoded.record),), encoded)
+            except (PutRefused, PutNotConfirmed) as refusal:
+                self._stats.failed()
+                outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
+                continue
+            except CommitLogError as error:
+                outcomes.append(error)
+                continue
+            offset, queue_offset, now, end = appended
+            outcomes.append(
+                PutMessageResult(
+                    *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),
+                    queue_id=encoded.queue_id,
+                )
+            )
+            if encoded.wait:
+                waiting.append(place)
+            self._stats.put(encoded.topic, 1, len(encoded.record), time.perf_counter() - started)
+        self._on_appended()
+        if waiting and self._waits:
+            status, reason = self._durability.wait(end)
+            if status is not PutMessageStatus.PUT_OK:
+                for place in waiting:
+                    self._stats.failed()
+                    result = outcomes[place]
+                    assert isinstance(result, PutMessageResult)
+                    outcomes[place] = result._replace(status=status, reason=reason)
+        elapsed = time.perf_counter() - started
+        if elapsed > SLOW_S:
+            _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
+        return outcomes
+
+    def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
+        """RocketMQ's MessageExtBatch: messages of one queue, in the log together or not at all until a crash.
+
+        They lie in one piece of one file and get one status; the first one's offsets are the result's.
+        """
+        started = time.perf_counter()
+        try:
+            self.refuse_when_unwritable()
+            encoded = self._encode_batch(messages)
+            sizes = [len(one.record) for one in encoded]
+            appended = self._append(bytearray().join(one.record for one in encoded), sizes, encoded[0])
+        except (PutRefused, PutNotConfirmed) as refusal:
+            self._stats.failed()
+            return PutMessageResult(refusal.status, reason=refusal.reason)
+        status, reason = self._await(appended, self._waits and any(one.wait for one in encoded))
+        self._on_appended()
+        offsets = accumulate(sizes[:-1], initial=appended.physical_offset)
+        elapsed = time.perf_counter() - started
+        self._stats.put(encoded[0].topic, len(encoded), sum(sizes), elapsed)
+        if elapsed > SLOW_S:
+            _report_slow(elapsed, encoded[0].topic, len(encoded), sum(sizes))
+        return PutMessageResult(
+            status,
+            appended.physical_offset,
+            appended.queue_offset,
+            appended.store_timestamp,
+            len(encoded),
+            reason,
+            tuple(offsets),
+            tuple(one.store_host for one in encoded),
+            encoded[0].queue_id,
+        )
+
+    def refuse_when_unwritable(self) -> None:
+        """``StoreClosed``; ``PutRefused`` while no message is accepted, or another put hangs in the page cache."""
+        self._state.refuse_puts()
+        locked_at = self._log.locked_at
+        if locked_at and self._log.lock.locked() and time.monotonic() - locked_at > self._busy:
+            raise PutRefused(
+                PutMessageStatus.OS_PAGECACHE_BUSY,
+                f"Another put has been writing for more than {self._busy:g} s: the disk does not keep up.",
+            )
+
+    def _encode_batch(self, messages: Sequence[Message]) -> list[EncodedMessage]:
+        if not isinstance(messages, Sequence):
+            raise InvalidValue(f"A batch is a list of messages, not {shown(messages)}.")
+        if not messages:
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, "A batch has at least one message.")
+        queue_id = _queue_of_all(messages)
+        encoded = []
+        for message in messages:
+            one = self.encode(message, queue_id)
+            encoded.append(one)
+            queue_id = queue_id if queue_id is not None or one.topic == SCHEDULE_TOPIC else one.queue_id
+        first = encoded[0]
+        if first.topic.startswith(RETRY_TOPIC_PREFIX):
+            raise PutRefused(
+                PutMessageStatus.MESSAGE_ILLEGAL, f"RocketMQ takes no batch for {first.topic!r}: put one by one."
+            )
+        for place, (one, message) in enumerate(zip(encoded, messages, strict=True)):
+            if one.topic != message.topic:
+                raise PutRefused(
+                    PutMessageStatus.MESSAGE_ILLEGAL, f"Message {place} of the batch is delayed; in a batch none is."
+                )
+            if (one.topic, one.queue_id, one.sys_flags) != (first.topic, first.queue_id, first.sys_flags):
+                raise PutRefused(
+                    PutMessageStatus.MESSAGE_ILLEGAL,
+                    f"A batch goes to one queue: message {place} is for topic {one.topic!r}, queue {one.queue_id}, the "
+                    f"first one for topic {first.topic!r}, queue {first.queue_id}.",
+                )
+        return encoded
+
+    def encode(self, message: Message, queue_id: int | None = None) -> EncodedMessage:
+        """The message as a record without its offsets. ``PutRefused``; ``InvalidValue`` for a field of a wrong type.
+
+        ``queue_id`` is that of a message with neither queue nor sharding key; None lets the queues take turns.
+        """
+        if type(message) is Message and queue_id is None:
+            try:
+                plain = self._plain.encode(message, int(time.time() * _MS))
+            except (TypeError, ValueError):
+                plain = None
+            except (CommitLogError, OSError) as error:  # the list of topics cannot be read
+                raise put_error(*self.status_of(error)) from error
+            if plain is not None:
+                record, queue_id = plain
+                return EncodedMessage(record, message.topic, queue_id, 0, self._store_host, True)
+        try:
+            return self._encode(self._checked(plain_message(message)), queue_id)
+        except PropertiesTooLarge as error:
+            raise PutRefused(
+                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+                f"{error} ({_place(message)}.)",
+            ) from error
+        except (InvalidValue, TypeError, AttributeError, ValueError, LookupError) as error:
+            fault = type_fault(message)
+            if fault is not None:
+                raise InvalidValue(fault) from error
+            reason = str(error) if isinstance(error, InvalidValue) else f"The message cannot be encoded: {error!r}."
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, number_fault(message) or reason) from error
+
+    def _checked(self, message: Message) -> Message:
+        """The message, if its body and queue id are within their limits. ``PutRefused``."""
+        if isinstance(message.keys, str):
+            raise InvalidValue("The keys are a list of texts.")  # a text would count as the list of its characters
+        if len(message.body) > self._largest_body:
+            reason = (
+                f"The body has {len(message.body)} bytes, the limit (maxMessageSize) is {self._largest_body} "
+                f"({_place(message)})."
+            )
+        elif message.queue_id is not None and not 0 <= message.queue_id <= MAX_QUEUE_ID:
+            reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
+        elif message.delay_level is not None and not 0 <= message.delay_level <= self._levels:
+            known = shown_delay_levels(self._config.message_delay_level)
+            reason = f"A delay_level is one of {known}, not {message.delay_level} ({_place(message)})."
+        else:
+            return message
+        raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason)
+
+    def _encode(self, message: Message, default_queue: int | None) -> EncodedMessage:
+        if isinstance(message, MessageExtBrokerInner):
+            return self._encode_inner(message)
+        known = self._topic_bytes(message.topic)
+        given = message_properties(message)
+        chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
+        topic, queue_id, properties = stored_place(message.topic, chosen, given, self._levels)
+        if topic != message.topic:
+            self._topics.list_queues([(message.topic, chosen)])  # a broker may deliver it
+        elif (fault := timer_fault(properties)) is not None:
+            raise InvalidValue(f"The message's {fault}.")
+        record = encode_message(
+            known if topic == message.topic else topic.encode(),
+            message.body,
+            self._property_bytes(properties),
+            queue_id=queue_id,
+            flag=message.flag,
+            sys_flag=0,
+            born_timestamp=_born(message),
+            born_host=self._store_host,
+            store_host=self._store_host,
+        )
+        flags = 0 if len(self._store_host[0]) == 4 else BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+        return EncodedMessage(record, topic, queue_id, flags, self._store_host, _waits(properties))
+
+    def _queue_id(self, message: Message, sharding_key: str | None, default: int | None) -> int:
+        """The queue that the message names; else that of its sharding key; else ``default``, or the next in turn."""
+        if message.queue_id is not None:
+            return message.queue_id
+        try:
+            if sharding_key is not None:
+                return self._turns.of_sharding_key(message.topic, sharding_key)
+            return self._turns.in_turn(message.topic) if default is None else default
+        except InvalidValue:
+            raise
+        except (CommitLogError, OSError) as error:  # the list of topics cannot be read
+            raise put_error(*self.status_of(error)) from error
+
+    def _encode_inner(self, message: MessageExtBrokerInner) -> EncodedMessage:
+        """A message with a broker's own properties. Fields win over properties of the same meaning."""
+        given = dict(message.properties)
+        if message.keys:
+            given[KEYS] = KEY_SEPARATOR.join(message.keys)
+        if message.tags:
+            given[TAGS] = message.tags
+        for name in (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET):
+            if name in given:
+                # Offsets that another store gave would leave gaps in the light queues of this one.
+                raise InvalidValue(
+                    f"The message has the property {name!r}; this store gives no light queues: leave it out."
+                )
+        if message.sys_flag & INNER_BATCH_FLAG or INNER_NUM in given or INNER_BASE in given:
+            raise InvalidValue(
+                "The message is a batch of several messages (INNER_BATCH of the system flag, or INNER_NUM): these need "
+                "batch consume queues, which this store does not keep. Put the messages one by one."
+            )
+        properties: Mapping[str, str] = given
+        topic, queue_id = message.topic, message.queue_id
+        # Messages of another store may be longer than those that an application may create.
+        validate_topic(topic)
+        refuse_batch_topic(topic)
+        if fault := self._topics.kind_fault(topic):
+            raise InvalidValue(f"{fault}.")
+        # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
+        if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
+            topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
+            if topic != message.topic:
+                self._topics.list_queues([(message.topic, message.queue_id)])
+        born_host = parse_host(message.born_host) if message.born_host else self._store_host
+        store_host = parse_host(message.store_host) if message.store_host else self._store_host
+        record = encode_message(
+            topic.encode(),
+            message.body,
+            self._property_bytes(properties),
+            queue_id=queue_id,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp=_born(message),
+            born_host=born_host,
+            store_host=store_host,
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=message.prepared_transaction_offset,
+        )
+        flags = message.sys_flag & ~(BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
+        flags |= BORNHOST_V6_FLAG if len(born_host[0]) == 16 else 0
+        flags |= STOREHOSTADDRESS_V6_FLAG if len(store_host[0]) == 16 else 0
+        return EncodedMessage(record, topic, queue_id, flags, store_host, _waits(properties))
+
+    def _topic_bytes(self, topic: str) -> bytes:
+        known = self._known_topics.get(topic)
+        if known is None:
+            validate_new_topic(topic)
+            if fault := no_producers_fault(topic) or self._topics.put_fault(topic):
+                raise InvalidValue(f"{fault}.")
+            known = self._known_topics[topic] = topic.encode()
+            self._plain.learn_topic(topic)
+        return known
+
+    def _property_bytes(self, properties: Mapping[str, str]) -> bytes:
+        return encode_properties(properties, self._config.properties_trailing_separator)
+
+    def _append(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
+        """Append records to the queue of the first one. ``PutRefused``, ``PutNotConfirmed``."""
+        flags = first.sys_flags
+        try:
+            return self._log.append(
+                records, sizes, flags, first.topic, first.queue_id, has_unit=not flags or bool(has_queue_unit(flags))
+            )
+        except PutRefused:
+            raise
+        except (CommitLogError, OSError) as error:
+            raise put_error(*self.status_of(error)) from error
+
+    def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]:
+        """The status and reason of a put whose append raised ``error``; fences the store if the outcome is unknown."""
+        if isinstance(error, PutRefused):
+            return error.status, error.reason
+        reason = str(error)
+        if self._log.failure is not error:
+            if isinstance(error, FileCreationFailed | TooManyOpenFiles | StoreOpenError | TimeoutError):
+                # The next file could not be created or opened; at most the filler of the last one was written.
+                return PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason
+            if isinstance(error, Refused | Damaged):
+                return PutMessageStatus.SERVICE_NOT_AVAILABLE, reason
+            if isinstance(error, CommitLogError | OSError):
+                self._state.fence(error)
+        if not isinstance(error, CommitLogError | OSError):
+            reason = f"The put failed with {error!r}."
+        return PutMessageStatus.UNKNOWN_ERROR, reason
+
+    def _await(self, appended: Appended, wait: bool) -> tuple[PutMessageStatus, str]:
+        """Status and reason of the put. Unless WAIT is false, it waits for the device, the slaves, or both."""
+        if not wait:
+            return _OK_STATUS
+        status, reason = self._durability.wait(appended.end)
+        if status is not PutMessageStatus.PUT_OK:
+            self._stats.failed()
+        return status, reason
+
+
+def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None:
+    _LOG.warning(
+        "A put of %d messages, %d bytes, into topic %r took %.0f ms, waiting for the device included.",
+        messages, size, topic, elapsed_s * 1000,
+    )  # fmt: skip
+
+
+def _place(message: Message) -> str:
+    queue = "no queue given" if message.queue_id is None else f"queue {message.queue_id}"
+    return f"topic {message.topic!r}, {queue}"
+
+
+def _born(message: Message) -> int:
+    """The born time in ms: the message's, or now. ``InvalidValue`` for one that readers could not show."""
+    born = message.born_timestamp
+    if born is None:
+        return int(time.time() * _MS)
+    if isinstance(born, bool):
+        raise InvalidValue(f"The field born_timestamp is an int, not {shown(born)}.")
+    if not is_timestamp(born):
+        raise InvalidValue(
+            f"The field born_timestamp is {MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} (the years 1 to 9999, in ms), "
+            f"not {born}: readers could not show it."
+        )
+    return index(born)
+
+
+def _queue_of_all(messages: Sequence[Message]) -> int | None:
+    """The queue that the first message with a queue names: that of the others in the batch, too."""
+    # What is not a Message is refused when it is encoded.
+    return next((queue_id for one in messages if (queue_id := getattr(one, "queue_id", None)) is not None), None)
+
+
+def _waits(properties: Mapping[str, str]) -> bool:
+    return is_waiting(properties.get(WAIT))

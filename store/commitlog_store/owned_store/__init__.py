@@ -1,0 +1,3 @@
+"""An open store: connects the parts, from opening to closing."""
+
+__all__: list[str] = []

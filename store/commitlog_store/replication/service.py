@@ -1,0 +1,227 @@
+"""HAService: listens for slaves, and serves each of them on a thread of its own.
+
+Threads, not an event loop: decision 0025. Their number is bounded, and a peer that may not connect is closed at once.
+
+Source: RocketMQ ``store/ha/HAService.java``, ``store/ha/DefaultHAService.java``.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.engine.group_transfer import GroupTransferService
+from commitlog_store.engine.stats import SlaveState
+from commitlog_store.errors import ListenFailed, TooManyOpenFiles
+from commitlog_store.files import disk
+from commitlog_store.replication.connection import HAConnection, LogFiles, MasterIdentity
+from commitlog_store.replication.epoch_reporter import EpochReporter
+from commitlog_store.threads.worker import Worker
+
+__all__ = ["HAService"]
+
+_LOG = logging.getLogger(__name__)
+# So many slaves are served; RocketMQ's masters have one to three.
+_MOST_SLAVES = 16
+# Connections that the system keeps until they are accepted.
+_BACKLOG = 16
+# The pause after an accept that failed: without descriptors, the next one fails too.
+_FAILED_S = 1.0
+
+
+class HAService:
+    """The slaves of a master. Without an address to listen on (``ha_listen_address``) it has none, and does nothing."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: LogFiles,
+        identity: MasterIdentity,
+        on_error: Callable[[BaseException], None],
+        reporter: EpochReporter | None = None,
+    ) -> None:
+        """Listens from here on; ``start`` begins to accept. ``ListenFailed``.
+
+        ``reporter`` tells an old master of this one's epoch.
+        """
+        self._config = config
+        self._log = log
+        self._identity = identity
+        self._reporter = reporter
+        self._reporting = None if reporter is None else Worker(type(reporter).__name__, reporter, on_error)
+        self._allowed = config.ha_allowed
+        # Replaced, not changed: putting threads look through it.
+        self.connections: tuple[HAConnection, ...] = ()
+        self.transfer = GroupTransferService(config, lambda: self.connections)
+        self._workers: dict[HAConnection, Worker] = {}
+        self._changing = threading.Lock()
+        address = config.ha_address
+        self._listener = None if address is None else _listen(*address)
+        try:
+            with disk.taking_descriptor("a pair of sockets"):
+                self._wake_reader, self._wake_writer = socket.socketpair()
+        except TooManyOpenFiles:
+            if self._listener is not None:
+                self._listener.close()
+            raise
+        self._wake_writer.setblocking(False)
+        self._accepting = Worker("HAService", self, on_error)
+        self._stopping = False
+
+    @property
+    def address(self) -> str | None:
+        """HOST:PORT on which slaves are served; None without."""
+        return None if self._listener is None else _text_of(self._listener.getsockname())
+
+    def slaves(self) -> tuple[SlaveState, ...]:
+        """The connected slaves, in the order in which they came."""
+        return tuple(connection.state for connection in self.connections)
+
+    def notify(self) -> None:
+        """The log has grown: wake the slaves' threads that wait for that. Called after each append."""
+        for connection in self.connections:
+            if connection.idle_at < self._log.committed_where:
+                connection.wake()
+
+    def start(self) -> None:
+        if self._listener is not None:
+            self._accepting.start()
+        if self._reporting is not None:
+            self._reporting.start()
+
+    def stop(self) -> None:
+        """End all connections and threads, and listen no more. It may be called again, and without ``start``.
+
+        It waits for no peer, whatever a thread does with it at the time.
+        """
+        self._stopping = True
+        # Before the accepting thread is waited for: it may be ending the thread of a connection.
+        for connection in self.connections:
+            connection.stop()
+        self._wake()
+        self._accepting.stop()
+        if self._reporter is not None and self._reporting is not None:
+            self._reporter.hang_up()
+            self._reporting.stop()
+        self._end_workers()
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets of a service without threads."""
+        for one in (self._listener, self._wake_reader, self._wake_writer):
+            if one is not None:
+                one.close()
+
+    def forget(self) -> None:
+        """In a forked child: close this process's descriptors, which would keep the port; all is the parent's."""
+        self.close()
+        for connection in self.connections:
+            connection.forget()
+
+    def run_once(self) -> float:
+        """Wait for a slave, or for one that has left, and serve or forget it."""
+        if self._stopping or self._listener is None:
+            return _FAILED_S
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(self._wake_reader, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if self._wake_reader.fileno() in ready:
+            self._wake_reader.recv(4096)
+            self._end_workers()
+        if self._listener.fileno() not in ready or self._stopping:
+            return 0.0
+        try:
+            peer, place = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR):
+                return 0.0  # it has left before it was accepted
+            _LOG.warning("No slave can be accepted on %s: %s", self.address, error)
+            return _FAILED_S
+        self._serve(peer, place)
+        return 0.0
+
+    def _serve(self, peer: socket.socket, place: tuple[str, int]) -> None:
+        address = _text_of(place)
+        if not self._allows(place[0]):
+            _LOG.warning("%s is not allowed to connect as a slave (ha_allow): closed", address)
+            peer.close()
+            return
+        if len(self.connections) >= _MOST_SLAVES:
+            _LOG.warning("Slave %s is not served: %d are connected, the most that are", address, _MOST_SLAVES)
+            peer.close()
+            return
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = HAConnection(
+            peer, address, self._log, self._config, self._identity, self.transfer.acknowledged, self._forget_connection
+        )
+        worker = Worker(f"HAConnection {address}", connection, lambda _: self._end_failed(connection))
+        with self._changing:
+            self._workers[connection] = worker
+            self.connections += (connection,)
+        _LOG.info("Slave %s has connected", address)
+        worker.start()
+
+    def _allows(self, host: str) -> bool:
+        if not self._allowed:
+            return True
+        found = ipaddress.ip_address(host.partition("%")[0])
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in network for network in self._allowed)
+
+    def _end_failed(self, connection: HAConnection) -> None:
+        """After an error that no connection expects, on its thread; the log has it."""
+        self._forget_connection(connection)
+        connection.close()
+
+    def _forget_connection(self, connection: HAConnection) -> None:
+        """A connection has ended, on its own thread, which the accepting thread ends."""
+        with self._changing:
+            self.connections = tuple(one for one in self.connections if one is not connection)
+        self._wake()
+
+    def _end_workers(self) -> None:
+        """End the threads of connections that have ended; when the service stops, of all."""
+        with self._changing:
+            ended = [one for one in self._workers if self._stopping or one not in self.connections]
+            workers = [(one, self._workers.pop(one)) for one in ended]
+        for connection, worker in workers:
+            connection.stop()
+            worker.stop()
+            connection.close()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_writer.send(b"\0")
+        except OSError:
+            _LOG.debug("The service has been closed before")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ListenFailed(
+            "listen for slaves on",
+            path=_text_of((host, port)),
+            cause=error,
+            advice="Does another store or a broker use it? Choose another port (ha_listen_address; 0 is any free one).",
+        ) from error
+    return listener
+
+
+def _text_of(place: tuple[str, int]) -> str:
+    host, port = place[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,373 @@
+"""Cleaning of an open store: deletes the oldest CommitLog files, then the queue and index files that point into them.
+
+Everything here runs on the store's job thread: between commits, never beside one. Before a file goes, everything that
+was dispatched from it is flushed, and the ledger of batches is saved. docs/decisions/0019-retention.md has the reasons.
+
+Source: RocketMQ ``store/DefaultMessageStore.java`` (``CleanCommitLogService``, ``CleanConsumeQueueService``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from commitlog_store.config import MessageStoreConfig, parse_hours
+from commitlog_store.engine.commit_batch import CommitBatchService
+from commitlog_store.engine.reput import ReputMessageService
+from commitlog_store.engine.running_state import RunningState
+from commitlog_store.engine.store_flush import StoreFlush
+from commitlog_store.errors import CommitLogError, IndexIOError, StoreIOError
+from commitlog_store.files.limits import DiskUse
+from commitlog_store.files.mapped_file_writer import passes
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.groups.flush_consumer_offset import FlushConsumerOffsetService
+from commitlog_store.recovery.open import OpenedLog
+from commitlog_store.retention.decision import Decision, DoomedFile, Hold, RetentionLimits
+from commitlog_store.retention.holders import delay_hold
+from commitlog_store.retention.report import CleanReport
+from commitlog_store.retention.survey import CleanRequest, Survey, survey
+
+__all__ = ["CleanCommitLogService", "CleanConsumeQueueService", "RetentionSettings", "StoreCleaner"]
+
+_LOG = logging.getLogger(__name__)
+_MS = 1000.0
+_HOUR_MS = 3_600_000
+# RocketMQ's pause before its first round.
+_FIRST_ROUND_SECONDS = 60.0
+
+
+class RetentionSettings:
+    """What the settings let a log hold at this moment."""
+
+    def __init__(self, config: MessageStoreConfig, disk_use: Callable[[], DiskUse]) -> None:
+        """``disk_use`` returns how full the fullest disk of the store is."""
+        self._config = config
+        self._disk_use = disk_use
+        self._hours = parse_hours(config.delete_when)
+
+    def limits(self) -> RetentionLimits:
+        """The limits of age and bytes, whatever the hour."""
+        config = self._config
+        older_than_ms = config.file_reserved_time * _HOUR_MS if config.retention_enable else None
+        return RetentionLimits(older_than_ms=older_than_ms, max_bytes=config.retention_bytes or None)
+
+    def limits_at(self, now: float) -> RetentionLimits:
+        """The limits at a time (seconds): by age only in the hours of delete_when, unless the disk hurries it."""
+        found = self.limits()
+        if not self._config.retention_enable:
+            return found
+        if not self.disk_is_filling and time.localtime(now).tm_hour not in self._hours:
+            found = replace(found, older_than_ms=None)
+        return replace(found, at_once=self.forcibly)
+
+    @property
+    def disk_is_filling(self) -> bool:
+        """Whether the disk is so full that old files go at any hour."""
+        return self._disk_use().used > self._config.disk_max_used_space_ratio / 100
+
+    @property
+    def forcibly(self) -> bool:
+        """Whether the disk is so full that files go whatever their age."""
+        config = self._config
+        ratio = min(config.disk_space_clean_forcibly_ratio, config.disk_space_warning_level_ratio)
+        return config.retention_enable and config.clean_file_forcibly_enable and self._disk_use().used > ratio
+
+
+class _RetentionLog:
+    """Logs when something begins and ends to keep retention from deleting, once each."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._holders: frozenset[str] = frozenset()
+        self._finds_nothing = False
+
+    def note(self, decision: Decision, limits: RetentionLimits) -> None:
+        """What a cleaning has found. Without a file that goes or is held, the limits took none: nothing has changed."""
+        if decision.held is not None or decision.doomed:
+            holders = frozenset(decision.holders)
+            for holder in sorted(holders - self._holders):
+                _LOG.warning("%s: retention keeps %s for %s", self._path, _name_of(decision), holder)
+            for holder in sorted(self._holders - holders):
+                _LOG.info("%s: %s no longer keeps retention from deleting", self._path, holder)
+            self._holders = holders
+        finds_nothing = limits.at_once and decision.held is None and not decision.doomed
+        if finds_nothing and not self._finds_nothing:
+            _LOG.warning(
+                "%s: the disk is so full that files go whatever their age, and there is none to delete: the log has "
+                "only the file that is being written.",
+                self._path,
+            )
+        self._finds_nothing = finds_nothing
+
+
+def _name_of(decision: Decision) -> str:
+    return "a file" if decision.held is None else os.path.basename(decision.held.path)
+
+
+class StoreCleaner:
+    """Deletes files of one open store, when the services or the program ask for it."""
+
+    def __init__(
+        self,
+        path: str,
+        log: OpenedLog,
+        reput: ReputMessageService,
+        store_flush: StoreFlush,
+        batches: CommitBatchService,
+        consumer_offsets: FlushConsumerOffsetService,
+        delayed_from: Callable[[], Mapping[int, int]],
+        state: RunningState,
+        on_freed: Callable[[], object],
+    ) -> None:
+        """``delayed_from`` returns the physical offset of the first message that waits, by delay level.
+
+        ``on_freed`` is called when files were deleted, which may have made space for puts.
+        """
+        self.path = path
+        self._log = log
+        self._reput = reput
+        self._store_flush = store_flush
+        self._batches = batches
+        self._consumer_offsets = consumer_offsets
+        self._delayed_from = delayed_from
+        self._state = state
+        # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
+        self._covered = reput.reput_from
+        self._on_freed = on_freed
+        self._reported = _RetentionLog(self.path)
+
+    @property
+    def log_start(self) -> int:
+        """The first byte of the log."""
+        return self._log.files.min_offset
+
+    def clean(self, request: CleanRequest, now_ms: int, *, dry_run: bool) -> CleanReport:
+        """Delete everything that the request takes, and what points into it; with ``dry_run`` only report that.
+
+        Errors: ``survey`` and ``clean_log``.
+        """
+        if dry_run:
+            return self._survey(request, now_ms, None, self._delayed()).report(self.path, dry_run=True)
+        done = self.clean_log(request, now_ms)
+        return self._with_queues(done)
+
+    def clean_by_settings(self, settings: RetentionSettings, request: CleanRequest, now_ms: int) -> CleanReport:
+        """Delete what the settings take, and then, file by file, as long as the disk is too full."""
+        done = self.clean_log(replace(request, limits=settings.limits()), now_ms)
+        doomed = done.decision.doomed
+        while settings.forcibly:
+            done = self.clean_log(replace(request, limits=RetentionLimits(at_once=True)), now_ms, most=1)
+            if not done.decision.doomed:
+                break
+            doomed = [*doomed, *done.decision.doomed]
+        return self._with_queues(replace(done, decision=replace(done.decision, doomed=doomed)))
+
+    def _with_queues(self, done: Survey) -> CleanReport:
+        """After log files went: delete the queue and index files that point only into them."""
+        queue_files = 0
+        for topic, queue_id, count in self.expired_queue_files():
+            self.remove_queue_files(topic, queue_id, count)
+            queue_files += count
+        index_files = self.clean_index()
+        ext_files = self.remove_ext_files()
+        self.forget_deleted_topics()
+        return done.report(
+            self.path, dry_run=False, queue_files=queue_files, index_files=index_files, ext_files=ext_files
+        )
+
+    def clean_log(self, request: CleanRequest, now_ms: int, *, most: int | None = None) -> Survey:
+        """Delete the CommitLog files that the request takes, oldest first, at most ``most``.
+
+        ``StoreIOError``: files before it are deleted, and if it is not the deletion that failed, the store is fenced.
+        """
+        self._state.refuse_failed()
+        # What is not in their file holds the log; without space for it, that stays so.
+        self._consumer_offsets.run_once()
+        first_look = self._survey(request, now_ms, most, self._delayed())
+        doomed = first_look.decision.doomed
+        if not doomed:
+            self._reported.note(first_look.decision, request.limits)
+            return first_look
+        self._cover(doomed[-1].file.end)
+        needed_from = self._batches.save_for_cleaning()
+        holds = [*self._delayed(), *self._unfinished()]
+        if needed_from is not None:
+            holds.append(
+                Hold(from_offset=needed_from, holder="the ledger of batches, which finds no space on the disk")
+            )
+        found = self._survey(request, now_ms, most, holds)
+        self._reported.note(found.decision, request.limits)
+        for one in found.decision.doomed:
+            self._remove_first(one)
+        if found.decision.doomed:
+            self._on_freed()
+        return found
+
+    def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:
+        paths = StorePaths.of(self.path, self._log.files.path)
+        return survey(paths, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
+
+    def _delayed(self) -> list[Hold]:
+        """The delayed messages that are not delivered yet, by the service that delivers them."""
+        return [delay_hold(level, place) for level, place in self._delayed_from().items()]
+
+    def _unfinished(self) -> list[Hold]:
+        """What is not flushed or dispatched yet, and the batch that is being dispatched."""
+        files, gate = self._log.files, self._log.gate.state
+        holds = [
+            Hold(from_offset=self._reput.reput_from, holder="dispatch to the consume queues"),
+            Hold(from_offset=self._covered, holder="the flush of the consume queues"),
+            Hold(from_offset=files.flushed_where, holder="the flush of the log"),
+        ]
+        if not gate.is_open:
+            holds.append(Hold(from_offset=gate.start, holder="a batch that is being dispatched"))
+        return holds
+
+    def _cover(self, end: int) -> None:
+        """Bring to the device what dispatch made of the log up to there, or as much of it as it has space for."""
+        if end <= self._covered:
+            return
+        if self._reput.reput_from < end:
+            self._dispatch()
+        dispatched = self._reput.reput_from
+        self._store_flush.flush_dispatched()
+        self._covered = dispatched
+
+    def _dispatch(self) -> None:
+        try:
+            self._store_flush.flush_log()  # under SYNC_FLUSH, dispatch waits for it
+            self._store_flush.dispatch()
+        except CommitLogError as error:
+            if self._state.failure is not None or not passes(error):
+                raise
+
+    def _remove_first(self, doomed: DoomedFile) -> None:
+        files = self._log.files
+        assert files.min_offset == doomed.file.base, "files go from the oldest on"
+        try:
+            files.remove_first(self._log.writer.lock)
+        except StoreIOError as error:
+            if error.operation != "delete":
+                self._state.fence(error)
+            raise
+        for holder in doomed.overruled:
+            _LOG.warning("%s: deleted, though %s still needs it", doomed.file.path, holder)
+        _LOG.info("%s: deleted by %s", doomed.file.path, doomed.reason.value)
+
+    def expired_queue_files(self) -> list[tuple[str, int, int]]:
+        """Topic, queue id and number of the queue files to remove. The checkpoint counts them no more. ``OSError``."""
+        found = self._log.queues.discount_expired(self.log_start)
+        if found:
+            self._store_flush.write_checkpoint()
+        return found
+
+    def remove_queue_files(self, topic: str, queue_id: int, count: int) -> None:
+        """Remove a queue's oldest files. ``StoreIOError``."""
+        self._log.queues.remove_expired(topic, queue_id, count)
+
+    def remove_ext_files(self) -> int:
+        """Remove the files of brokers' ``consumequeue_ext`` that only deleted messages have. ``StoreIOError``."""
+        return self._log.queues.remove_expired_ext(self.log_start)
+
+    def forget_deleted_topics(self) -> None:
+        """Forget topics that were deleted when the log has no message of them any more. ``StoreIOError``."""
+        self._log.queues.deleted.forget_expired(self.log_start)
+
+    def clean_index(self) -> int:
+        """Remove the index files that hold only deleted messages; returns their number. ``IndexIOError``."""
+        index = self._log.index
+        if index is None:
+            return 0
+        try:
+            count = index.discount_expired(self.log_start)
+            if count:
+                self._store_flush.write_checkpoint()
+                index.remove_oldest(count)
+        except OSError as error:
+            raise IndexIOError("delete from", path=index.path, cause=error) from error
+        return count
+
+
+class CleanCommitLogService:
+    """Deletes CommitLog files by age, by bytes, and by how full the disk is; one in a step."""
+
+    def __init__(
+        self,
+        cleaner: StoreCleaner,
+        config: MessageStoreConfig,
+        settings: RetentionSettings,
+        *,
+        first_round_s: float = _FIRST_ROUND_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``first_round_s``: the pause before the first round. ``clock`` returns the seconds since the epoch."""
+        self._cleaner = cleaner
+        self._config = config
+        self._settings = settings
+        self._first_round_s = first_round_s
+        self._clock = clock
+        self._has_begun = False
+        # The number of files that may still go in this round.
+        self._left = config.delete_file_batch_max
+
+    def run_once(self) -> float:
+        config = self._config
+        if not self._has_begun:
+            self._has_begun = True
+            return self._first_round_s
+        now = self._clock()
+        limits = self._settings.limits_at(now)
+        if self._left and limits != RetentionLimits():
+            try:
+                done = self._cleaner.clean_log(CleanRequest(limits=limits), int(now * _MS), most=1)
+            except CommitLogError as error:
+                _raise_unless_passing(error)
+                return config.redelete_hanged_file_interval / _MS
+            if done.decision.doomed:
+                self._left -= 1
+                return config.delete_commit_log_files_interval / _MS
+        self._left = config.delete_file_batch_max
+        return config.clean_resource_interval / _MS
+
+
+class CleanConsumeQueueService:
+    """Deletes queue and index files when the log's beginning has moved; the files of one queue in a step."""
+
+    def __init__(self, cleaner: StoreCleaner, config: MessageStoreConfig) -> None:
+        self._cleaner = cleaner
+        self._config = config
+        self._expired: list[tuple[str, int, int]] = []
+        # The beginning of the log for which the queues were cleaned last.
+        self._cleaned_to = -1
+
+    def run_once(self) -> float:
+        try:
+            return self._step()
+        except CommitLogError as error:
+            _raise_unless_passing(error)
+            return self._config.redelete_hanged_file_interval / _MS
+
+    def _step(self) -> float:
+        config = self._config
+        if self._expired:
+            self._cleaner.remove_queue_files(*self._expired.pop())
+            return config.delete_consume_queue_files_interval / _MS
+        log_start = self._cleaner.log_start
+        if log_start == self._cleaned_to:
+            return config.clean_resource_interval / _MS
+        self._expired = self._cleaner.expired_queue_files()
+        self._cleaner.clean_index()
+        self._cleaner.remove_ext_files()
+        self._cleaner.forget_deleted_topics()
+        self._cleaned_to = log_start
+        return 0 if self._expired else config.clean_resource_interval / _MS
+
+
+def _raise_unless_passing(error: CommitLogError) -> None:
+    """Log an error that leaves the store as it was: a file that cannot be deleted, or read. Raise any other."""
+    if isinstance(error, StoreIOError) and not error.operation.startswith("delete"):
+        raise error
+    _LOG.warning("Cleaning waits: %s", error)

@@ -1,0 +1,3 @@
+"""Delayed messages and their delivery."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""What every put and commit needs, tried on open stores."""
+
+__all__: list[str] = []
