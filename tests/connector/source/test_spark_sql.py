@@ -98,4 +98,4 @@ def test_a_table_without_options_is_refused_with_what_to_do(
 
 def test_spark_refuses_a_path_in_place_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
-        spark.sql(f"select * from commitlog_store.`{tmp_path}`")
+        spark.sql(f"select * from commitlog.`{tmp_path}`")
