@@ -60,7 +60,8 @@ class Transaction:
         # The committed batch, from the end of the block on; from the start if it was committed before.
         self.result = committed
         self._store_path = user.path
-        self._store = store
+        self._engine = store.engine
+        self._groups = store.groups
         self._lock = threading.Lock()
         self._writer: StagedWriter | None = None
         self._ended = False
@@ -91,8 +92,8 @@ class Transaction:
         self._refuse_failed()
         if self.already_there:
             return
-        with self._store.calls.enter():
-            self._store.state.refuse_closed()
+        with self._engine.calls.enter():
+            self._engine.state.refuse_closed()
             try:
                 self._stage(table, topic)
             except BaseException as error:
@@ -129,7 +130,7 @@ class Transaction:
         writer = writer or StagedWriter(self._store_path, self.batch)
         bodies = [encode_positions(one.group, one.offsets) for one in self._positions]
         table = pa.table({"body": bodies, "queueId": pa.array([0] * len(bodies), pa.int32())})
-        for encoded in self._store.bulk.encoded(table, POSITIONS_TOPIC, from_store=True):
+        for encoded in self._engine.bulk.encoded(table, POSITIONS_TOPIC, from_store=True):
             writer.append(encoded)
         return writer
 
@@ -139,10 +140,10 @@ class Transaction:
             self._refuse_ended()
             self._refuse_failed()
             try:
-                self._store.state.refuse_on_replica()  # whose list of topics is its master's
+                self._engine.state.refuse_on_replica()  # whose list of topics is its master's
                 if self._writer is None:
                     self._writer = StagedWriter(self._store_path, self.batch)
-                for encoded in self._store.bulk.encoded(table, topic):
+                for encoded in self._engine.bulk.encoded(table, topic):
                     self._writer.append(encoded)
             except BaseException as error:
                 self._failure = error
@@ -175,7 +176,7 @@ class Transaction:
         try:
             if kind is None:
                 self._refuse_failed()
-                self._store.commit(lambda: self._commit(writer))
+                self._engine.commit(lambda: self._commit(writer))
         finally:
             # Without the job; or an interrupt ended the wait before its turn, and then it finds that.
             if self._outcome.acquire(blocking=False):
@@ -190,7 +191,7 @@ class Transaction:
         try:
             self._refuse_moved_queues()
             writer = self._stage_positions(writer)
-            self.result = self._store.batches.commit(self.batch, [] if writer is None else [writer.finish()])
+            self.result = self._engine.batches.commit(self.batch, [] if writer is None else [writer.finish()])
             if self._positions and not self.result.already_there:
                 self._apply_positions()
             return self.result
@@ -208,8 +209,8 @@ class Transaction:
                 )
 
     def _apply_positions(self) -> None:
-        next_offset = self._store.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)
-        self._store.consumer_offsets.apply([(one.group, one.offsets) for one in self._positions], next_offset)
+        next_offset = self._engine.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)
+        self._groups.apply([(one.group, one.offsets) for one in self._positions], next_offset)
         self._positions_committed = True
 
     def _tell_ended(self, *, is_committed: bool) -> None:

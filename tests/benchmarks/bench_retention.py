@@ -57,12 +57,12 @@ def _fill(store: MessageStore) -> None:
 def _clean(store: MessageStore) -> None:
     """Steps of the two services: 100 files of the log, then those of the queues."""
     owned = store._owned
-    log = CleanCommitLogService(owned.cleaner, _CONFIG, RetentionSettings(_CONFIG, lambda: DiskUse("", 0.5)))
-    queues = CleanConsumeQueueService(owned.cleaner, _CONFIG)
-    owned.run(log.run_once)
+    log = CleanCommitLogService(owned.retention.cleaner, _CONFIG, RetentionSettings(_CONFIG, lambda: DiskUse("", 0.5)))
+    queues = CleanConsumeQueueService(owned.retention.cleaner, _CONFIG)
+    owned.engine.run(log.run_once)
     while store.physical_bounds()[0] < _FILES * _FILE_SIZE:
-        owned.run(log.run_once)
-        owned.run(queues.run_once)
+        owned.engine.run(log.run_once)
+        owned.engine.run(queues.run_once)
         time.sleep(_PAUSE_S)
 
 

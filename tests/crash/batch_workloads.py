@@ -130,7 +130,7 @@ class BatchWorkload:
         with slow_clock(), recorder.recording():
             run = BatchRun(recorder, path, self.config, first)
             self.steps(run)
-            if not run.store._owned.state.closed:
+            if not run.store._owned.engine.state.closed:
                 kill(run.store)
         history = log_records(path, recovered=not self.config.transient_store_pool_enable)
         batches = run.batches

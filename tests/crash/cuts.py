@@ -38,7 +38,7 @@ def opened_as_forecast(store: Path, config: MessageStoreConfig) -> Iterator[Mess
     with MessageStore.open(store, config) as opened:
         if forecast is not None:
             assert forecast.refusal is None
-            assert opened._owned.log.start == forecast.start
+            assert opened._owned.engine.log.start == forecast.start
             recovered = opened.recovered
             assert (None if recovered is None else recovered.cut) == forecast.cut
             assert opened.physical_bounds()[1] == forecast.end or recovered is None

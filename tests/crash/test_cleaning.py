@@ -104,7 +104,7 @@ def _record(root: Path, flush: FlushDiskType) -> _CleanedRun:
 
 def _check(store: Path, run: _CleanedRun, point: int) -> None:
     with MessageStore.open(store, run.config) as opened:
-        assert opened._owned.log.start.kind is not StartKind.REBUILD, opened._owned.log.start.reason
+        assert opened._owned.engine.log.start.kind is not StartKind.REBUILD, opened._owned.engine.log.start.reason
         there = log_records(store)
         _check_records(there, run, point)
         _check_queues(store, there, run)

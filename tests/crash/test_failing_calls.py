@@ -159,7 +159,9 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     # The list of topics is written again before the next message that needs it.
     must_fail = fault.happened and not spared and not fault.path.endswith("config")
     _try(store.close, outcome)
-    assert store._owned.state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"
+    assert store._owned.engine.state.failure is not None or not must_fail, (
+        f"{fault.operation} at {fault.path} fenced nothing"
+    )
     return outcome
 
 

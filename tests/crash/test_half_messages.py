@@ -124,7 +124,7 @@ def record(root: Path) -> HalfRun:
     with slow_clock(), recorder.recording():
         run = HalfRun(recorder, root / "store", CONFIG)
         steps(run)
-        if not run.store._owned.state.closed:
+        if not run.store._owned.engine.state.closed:
             kill(run.store)
     return run
 

@@ -233,12 +233,12 @@ def test_the_checkpoint_is_synced_only_when_it_changed(memory: Path) -> None:
         store = MessageStore.open(root / "store", QUIET)
         put(store, 3)
         store.dispatch()
-        store._owned.store_flush.write_checkpoint()
+        store._owned.engine.store_flush.write_checkpoint()
         written = recorder.now
-        store._owned.store_flush.write_checkpoint()
+        store._owned.engine.store_flush.write_checkpoint()
         checkpoint = recorder._files[str(root / "store" / "checkpoint")]
         assert checkpoint not in [one.file for one in recorder.operations[written:]]
-        end = store._owned.log.files.flushed_where
+        end = store._owned.engine.log.files.flushed_where
         kill(store)
     crashes = CrashImages(recorder)
     crashes.advance(written)

@@ -17,8 +17,8 @@ from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreCo
 from commitlog_store.batch import ledger
 from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import BATCH_TOPIC
 from tests.crash.batch_workloads import BatchRun
@@ -76,7 +76,7 @@ def end_a_half_message(store: MessageStore) -> int:
 
 
 def deliver_and_save(store: MessageStore) -> None:
-    deliverer = Deliverer(store, flush_interval_s=NEVER_MS)
+    deliverer = Deliverer(store, flush_interval_ms=NEVER_MS)
     deliverer.everything()
     deliverer.service._save_flushed()
 
@@ -152,7 +152,7 @@ def test_a_delayed_message_is_delivered_once_in_a_log_that_lost_a_frame_that_the
     lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
     with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
         store.put_message(delayed(b"b"))
-        Deliverer(store, flush_interval_s=NEVER_MS).everything()
+        Deliverer(store, flush_interval_ms=NEVER_MS).everything()
         kill(store)
     with MessageStore.open(tmp_path, SYNC) as store:
         Deliverer(store).everything()
@@ -303,7 +303,7 @@ def test_nothing_is_saved_that_stands_for_work_beside_the_device(
         with store.consumer("bills", "read") as consumer, store.transaction("bills", 1) as batch:
             consumer.poll(3)
             consumer.commit(in_transaction=batch)
-        store._owned.consumer_offsets.flush()
+        store._owned.groups.flush()
         store.delete_topic("read", with_messages=True)
         commit(store, 1)
         end_a_half_message(store)

@@ -58,10 +58,7 @@ def slow_clock() -> Iterator[None]:
 
 def kill(store: MessageStore) -> None:
     """End the store as ``kill -9`` does: what it wrote stays in the kernel, nothing is flushed or marked."""
-    owned = store._owned
-    owned.state.close()
-    owned.waiters.wake_all()
-    owned._jobs.finish(owned.leave).wait()
+    store._owned.leave()
 
 
 class Run:
@@ -185,7 +182,7 @@ class Workload:
         with slow_clock(), recorder.recording():
             run = Run(recorder, path, self.config, first)
             self.steps(run)
-            if not run.store._owned.state.closed:
+            if not run.store._owned.engine.state.closed:
                 kill(run.store)
         history = log_records(path)
         there = {record.physical_offset: record.body for record in history}

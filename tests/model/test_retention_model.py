@@ -183,9 +183,9 @@ class RetentionMachine(RuleBasedStateMachine):
         if older_than is None and max_bytes is None:
             return
         request = clean_request(older_than_hours=older_than, max_bytes=max_bytes)
-        cleaner, now_ms = self.store._owned.cleaner, int(self.clock.now * 1000)
+        cleaner, now_ms = self.store._owned.retention.cleaner, int(self.clock.now * 1000)
         self._take_expected(older_than, max_bytes)
-        report = self.store._owned.run(lambda: cleaner.clean(request, now_ms, dry_run=False))
+        report = self.store._owned.engine.run(lambda: cleaner.clean(request, now_ms, dry_run=False))
         assert report.log_start == self.start
         self._forget_deleted_topics()
 
@@ -198,8 +198,8 @@ class RetentionMachine(RuleBasedStateMachine):
             self._take_expected(None, 0)
         request = clean_request(older_than_hours=RESERVED_HOURS, max_bytes=None)
         retention = RetentionSettings(config, lambda: DiskUse("", self.used))
-        cleaner, now_ms = self.store._owned.cleaner, int(self.clock.now * 1000)
-        report = self.store._owned.run(lambda: cleaner.clean_by_settings(retention, request, now_ms))
+        cleaner, now_ms = self.store._owned.retention.cleaner, int(self.clock.now * 1000)
+        report = self.store._owned.engine.run(lambda: cleaner.clean_by_settings(retention, request, now_ms))
         assert report.log_start == self.start
         self._forget_deleted_topics()
 

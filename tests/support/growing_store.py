@@ -109,7 +109,7 @@ class GrowingStore:
             return known[kind]
         if kind == "clean the queues":  # a moment after the log, as the services of an open store do
             return self._begin_to_clean()
-        gate, files = self._store._owned.log.gate, self._store._owned.log.files
+        gate, files = self._store._owned.engine.log.gate, self._store._owned.engine.log.files
         # As in a batch of which some queues have all units by now: readers do not see it yet.
         hidden_from = files.max_wrote if kind == "open the gate and clean" else self._early_place()
         self._store.put_messages(table("hidden"), topic="orders")
@@ -130,9 +130,9 @@ class GrowingStore:
     def _begin_to_clean(self) -> Callable[[], None]:
         owned = self._store._owned
         request = CleanRequest(limits=RetentionLimits(max_bytes=_LEFT))
-        done = owned.run(lambda: owned.cleaner.clean_log(request, 0))
+        done = owned.engine.run(lambda: owned.retention.cleaner.clean_log(request, 0))
         assert done.decision.doomed
-        return lambda: owned.run(lambda: owned.cleaner._with_queues(done))  # type: ignore[return-value]
+        return lambda: owned.engine.run(lambda: owned.retention.cleaner._with_queues(done))  # type: ignore[return-value]
 
     def _commit_and_clean(self) -> None:
         self._commit()

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from commitlog_store.config import BrokerRole
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import ABORT, CONSUME_QUEUE, POSITIONS_TOPIC

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 
 from commitlog_store.batch.ledger import saved_batches
-from commitlog_store.config_files.consumer_filter import ConsumerFilters
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
 from commitlog_store.config_files.json_file import LARGEST_CONFIG, decode_config
-from commitlog_store.config_files.subscription_group import SubscriptionGroups
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import CommitLogError, CorruptConfig, StoreAccessDenied
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_filter import ConsumerFilters
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.subscription_group import SubscriptionGroups
 from commitlog_store.paths import (
     BACKUP_SUFFIX,
     BATCH_LEDGER,

@@ -173,7 +173,7 @@ def test_batches_of_no_application_leave_no_more_to_read_than_others(tmp_path: P
         with open_store(tmp_path) as store:
             for _ in range(30):
                 with StagedWriter(str(tmp_path), BatchId("")) as writer:
-                    for one in store._owned.bulk.encoded(table("a", 3), "orders"):
+                    for one in store._owned.engine.bulk.encoded(table("a", 3), "orders"):
                         writer.append(one)
                     store.commit_batch(BatchId(""), [writer.finish()])
             assert store.batches() == []

@@ -22,7 +22,7 @@ __all__: list[str] = []
 def test_missing_or_changed_staged_files_commit_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         batch = BatchId("loader", 1)
-        encoded = list(store._owned.bulk.encoded(table("a"), "orders"))
+        encoded = list(store._owned.engine.bulk.encoded(table("a"), "orders"))
 
         def stage() -> tuple[Path, object]:
             with StagedWriter(str(tmp_path), batch) as writer:

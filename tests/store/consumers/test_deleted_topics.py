@@ -41,7 +41,7 @@ def test_other_topics_are_consumed_when_one_is_deleted(store: MessageStore) -> N
     topics = ["orders", "refunds"]
     first, second = store.consumer("billing", topics), store.consumer("billing", topics)
     assert len(first.poll(100)) + len(second.poll(100)) == 8
-    store._owned.topics.remove_topic("orders")
+    store._owned.engine.topics.remove_topic("orders")
     assert store.clean_unused_topics(["refunds"]) == ["orders"]
     second.close()
     first.commit()

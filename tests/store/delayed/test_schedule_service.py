@@ -14,7 +14,7 @@ import pytest
 
 from commitlog_store import MessageExtBrokerInner, MessageStore, StoreReader
 from commitlog_store.batch_id import BatchId, schedule_application
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.limits import DiskUse
@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_the_message_waiting_and_the_store_writable(tmp_path:
         deliverer = Deliverer(store)
         store.put_message(delayed(b"a"))
         deliverer.now += 60
-        watermark = store._owned._watermark
+        watermark = store._owned.engine.watermark
         with pytest.MonkeyPatch.context() as patch:
             # Not by its result: the service looks again after each file that is made.
             patch.setattr(watermark, "_disk_use", lambda: DiskUse(store.path, 1.0))
@@ -330,7 +330,7 @@ def test_a_queue_that_was_begun_again_is_delivered_from_its_start_on(tmp_path: P
         store.dispatch()
         DelayOffsetFile(store.path).write({1: 50})
         owned = store._owned
-        owned.run(lambda: owned.batches.commit_blocks(BatchId(schedule_application(1), 50), []))
+        owned.engine.run(lambda: owned.engine.batches.commit_blocks(BatchId(schedule_application(1), 50), []))
         deliverer = Deliverer(store)
         deliverer.everything()
         assert store.stats().delayed_delivered == 3, "the queue ended before the position: nothing is due"
@@ -442,7 +442,7 @@ def test_a_delivery_before_a_close_leaves_nothing_to_recover(tmp_path: Path) -> 
 def test_retention_learns_where_the_first_waiting_message_lies(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
         deliverer = Deliverer(store)
-        waiting_from = partial(store._owned.run, deliverer.service.waiting_from)
+        waiting_from = partial(store._owned.engine.run, deliverer.service.waiting_from)
         assert waiting_from() == {}
         store.put_message(delayed(b"soon", 1))
         later = store.put_message(delayed(b"later", 5))

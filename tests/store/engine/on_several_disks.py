@@ -41,12 +41,12 @@ def _reserved_blocks_do_not_count(disk: Path) -> None:
         fill_up(disk / "other", leave=_available(disk) * 15 // 100)
         assert _df(disk) in range(80, 90), _df(disk)
         assert store.disk_is_filling
-        store._owned._watermark.run_once()
+        store._owned.engine.watermark.run_once()
         assert store.writable
         fill_up(disk / "rest", leave=_available(disk) // 4)
         assert _df(disk) > 90
         wait_for(lambda: not store.writable)
-        assert f"{_df(disk)}% of the disk" in str(store._owned.state.refusal)
+        assert f"{_df(disk)}% of the disk" in str(store._owned.engine.state.refusal)
 
 
 def _available(disk: Path) -> int:

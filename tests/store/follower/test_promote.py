@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, StoreReader, commit_group_offsets
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import InvalidValue, LogDiverged, ReplicaStore, StoreLocked
 from commitlog_store.follower.promote import promote
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
 from tests.crash.workloads import kill
 from tests.store.cli.commands import ended, plain

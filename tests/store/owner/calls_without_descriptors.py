@@ -181,7 +181,7 @@ def _sweep_calls(path: Path, settings: dict[str, Any]) -> Iterator[str]:
         for name, call in calls.items():
             yield from sweep(name, call, owned=True)
             if not store.writable:
-                yield f"{name}: {store._owned.state.refusal}"
+                yield f"{name}: {store._owned.engine.state.refusal}"
                 return
         _put_all(store)
 

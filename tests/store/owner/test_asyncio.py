@@ -124,7 +124,7 @@ def test_tasks_of_a_round_that_fails_raise_errors_of_their_own(
     async def work() -> None:
         async with open_store(tmp_path) as store:
             with monkeypatch.context() as patch:
-                patch.setattr(store._owned.putter, "put_together", fail)
+                patch.setattr(store._owned.engine.putter, "put_together", fail)
                 puts = (store.aput("orders", b"x") for _ in range(5))
                 found = await asyncio.gather(*puts, return_exceptions=True)
             assert all(isinstance(one, PutNotConfirmed) and "injected" in str(one) for one in found)

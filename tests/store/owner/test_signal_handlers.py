@@ -183,7 +183,7 @@ def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def interrupt() -> None:
-        wait_for(lambda: bool(store._owned.waiters))
+        wait_for(lambda: bool(store._owned.engine.waiters))
         signal.pthread_kill(main, signal.SIGUSR1)
 
     with _handler(store.close), ThreadPoolExecutor() as threads:
@@ -322,9 +322,9 @@ def test_the_log_rejects_bytes_after_its_end(tmp_path: Path) -> None:
     store.close()
     before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     with pytest.raises(PutRefused, match="closed"):
-        store._owned.log.writer.append(encoded.record, [len(encoded.record)], 0, "orders", 0, has_unit=True)
+        store._owned.engine.log.writer.append(encoded.record, [len(encoded.record)], 0, "orders", 0, has_unit=True)
     with pytest.raises(StoreClosed, match="commitlog"):
-        store._owned.log.files.writable()
+        store._owned.engine.log.files.writable()
     assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == before
 
 

@@ -98,7 +98,7 @@ def test_queue_files_that_changed_are_rebuilt_and_no_offset_is_given_twice(
     assert (forecast.start.kind, forecast.loses) == (StartKind.REBUILD, False)
     assert any(one.severity == "error" and one.check.startswith("queue.") for one in verify_store(closed))
     with open_store(closed) as store:
-        assert store._owned.log.start == forecast.start
+        assert store._owned.engine.log.start == forecast.start
         assert put_ok(store, "orders", queue_id=0).queue_offset == 100
     assert ends(closed) == {("orders", 0): 101, ("orders", 1): 100, ("audit", 0): 100}
     assert_clean(closed)

@@ -202,7 +202,7 @@ def check_opening(store: Path, forecast: Forecast) -> None:
         return
     records = whole_records(store)
     with MessageStore.open(store) as opened:
-        assert opened._owned.log.start == forecast.start
+        assert opened._owned.engine.log.start == forecast.start
         if opened.recovered is not None:
             assert opened.recovered.end == forecast.end
             assert opened.recovered.cut == forecast.cut

@@ -221,8 +221,8 @@ def test_a_store_is_opened_as_decided_and_the_log_says_why(
     change(tmp_path / "store")
     with caplog.at_level(logging.INFO, "commitlog_store"), open_store(tmp_path / "store") as store:
         assert (store.recovered is None) == (kind is StartKind.CLEAN)
-        assert store._owned.log.start.kind is kind
-        assert f"{tmp_path / 'store'}: {kind.value}. {store._owned.log.start.reason}" in caplog.messages
+        assert store._owned.engine.log.start.kind is kind
+        assert f"{tmp_path / 'store'}: {kind.value}. {store._owned.engine.log.start.reason}" in caplog.messages
     with StoreReader.open(tmp_path / "store") as reader:
         assert len(list(reader.query("orders", "key-0"))) == 1
 

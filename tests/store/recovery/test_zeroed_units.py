@@ -48,7 +48,7 @@ def fill(path: Path, units: int, *, killed: bool) -> Path:
             clock.now += 86_400
             put_ok(store, "others", queue_id=0)
             store.dispatch()
-            store._owned.store_flush.flush_everything()
+            store._owned.engine.store_flush.flush_everything()
             kill(store)
     return path
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_store.config_files.consumer_filter import ConsumerFilters
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog_store.errors import CorruptConfig, InvalidValue
+from commitlog_store.groups.consumer_filter import ConsumerFilters
+from commitlog_store.groups.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 
 __all__: list[str] = []
