@@ -21,12 +21,13 @@ from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.testing import kill, parts_of
 from tests.crash.batch_workloads import BatchRun
 from tests.crash.batch_workloads import commit as commit_rows
 from tests.crash.crash_images import check_images
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, SyncedOnly
 from tests.crash.stored_messages import log_records
-from tests.crash.workloads import kill, slow_clock, small_config
+from tests.crash.workloads import slow_clock, small_config
 from tests.store.batch.batches import commit
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.clean_store import assert_clean
@@ -303,7 +304,7 @@ def test_nothing_is_saved_that_stands_for_work_beside_the_device(
         with store.consumer("bills", "read") as consumer, store.transaction("bills", 1) as batch:
             consumer.poll(3)
             consumer.commit(in_transaction=batch)
-        store._owned.groups.flush()
+        parts_of(store).groups.flush()
         store.delete_topic("read", with_messages=True)
         commit(store, 1)
         end_a_half_message(store)

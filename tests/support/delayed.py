@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.delayed.schedule_message import ScheduleMessageService
+from commitlog_store.testing import parts_of
 from commitlog_store.threads.wakeup import Wakeup
 
 __all__ = ["Deliverer", "bodies_of", "delayed"]
@@ -29,8 +30,8 @@ class Deliverer:
         self.now = time.time()
         # Called once, before the next job of the service.
         self.before_job: Callable[[], None] = _nothing
-        self._run = store._owned.engine.run
-        engine = copy.copy(store._owned.engine)
+        self._run = parts_of(store).engine.run
+        engine = copy.copy(parts_of(store).engine)
         engine.config = replace(engine.config, schedule_enable=enabled, flush_delay_offset_interval=flush_interval_ms)
         engine.run = self._run_job  # type: ignore[method-assign]
         self.service = ScheduleMessageService(

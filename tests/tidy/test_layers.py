@@ -57,6 +57,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
+    "testing": frozenset({"recovery", "owned_store", "store"}),
     # The package's own __init__ gathers the public names.
     "public": _ENGINE
     | _SUBJECTS
