@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from commitlog_store.format.consume_queue_unit import FILLER_SIZE
     from commitlog_store.format.sys_flag import CompressionType
     from commitlog_store.groups.commit import commit_group_offsets
+    from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
     from commitlog_store.groups.positions import DeadLetters, GroupPosition
     from commitlog_store.half.transactional_message import TransactionalMessageService
     from commitlog_store.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
@@ -69,6 +70,7 @@ __all__ = [
     "CommittedBatch",
     "CompressionType",
     "Consumer",
+    "ConsumerFilter",
     "DeadLetters",
     "DelayLevel",
     "ExportReport",
@@ -105,6 +107,7 @@ __all__ = [
     "StagedFile",
     "StoreReader",
     "Stray",
+    "SubscriptionGroupConfig",
     "Transaction",
     "TransactionalMessageService",
     "Verdict",
@@ -134,6 +137,7 @@ _MODULES = {
     "CommitLogError": "commitlog_store.errors",
     "CommittedBatch": "commitlog_store.batch_id",
     "Consumer": "commitlog_store.consumers.consumer",
+    "ConsumerFilter": "commitlog_store.groups.group_settings",
     "CompressionType": "commitlog_store.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog_store.columnar.columns",
     "DeadLetters": "commitlog_store.groups.positions",
@@ -176,6 +180,7 @@ _MODULES = {
     "StagedFile": "commitlog_store.batch_id",
     "StoreReader": "commitlog_store.reader",
     "Stray": "commitlog_store.queue.derived_queues",
+    "SubscriptionGroupConfig": "commitlog_store.groups.group_settings",
     "Transaction": "commitlog_store.transaction",
     "TransactionalMessageService": "commitlog_store.half.transactional_message",
     "Verdict": "commitlog_store.verify.assessment",

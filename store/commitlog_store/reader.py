@@ -54,6 +54,12 @@ from commitlog_store.format.properties import decode_utf8
 from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import message_of
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_settings import (
+    ConsumerFilter,
+    SubscriptionGroupConfig,
+    SubscriptionGroups,
+    consumer_filters,
+)
 from commitlog_store.groups.positions import (
     DeadLetters,
     GroupPosition,
@@ -432,6 +438,22 @@ class StoreReader:
         ``StoreBusy``.
         """
         return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
+
+    def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
+        """The settings of all consumer groups that have some, or of one, from ``config/subscriptionGroup.json``.
+
+        ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+        """
+        self._refuse_closed()
+        return [one for one in SubscriptionGroups(self.path).all() if group in (None, one.group_name)]
+
+    def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
+        """The SQL92 filters of all consumer groups, or of one, which brokers keep in ``config/consumerFilter.json``.
+
+        ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+        """
+        self._refuse_closed()
+        return [one for one in consumer_filters(self.path) if group in (None, one.consumer_group)]
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.

@@ -28,6 +28,7 @@ from commitlog_store.engine.stats import SlaveState, StoreStats
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.message import Message
 from commitlog_store.owned_store.opening import StoreOpening
@@ -495,6 +496,16 @@ class MessageStore:
         return open_consumer(
             *(self, self._owned, self._groups, group, topics), wanted=filter, tags=tags, consume_from=consume_from
         )
+
+    def set_group_settings(self, settings: SubscriptionGroupConfig) -> None:
+        """Create a consumer group, or change its settings, in ``config/subscriptionGroup.json``.
+
+        They hold for consumers that are made from now on, and for a broker that takes the store over. Settings that
+        only other programs know stay. ``StoreReader.group_settings`` reads them. ``InvalidValue`` for a group that
+        cannot be; ``PutRefused`` for a store in the role SLAVE; ``CorruptConfig``, ``StoreIOError``.
+        """
+        self._engine.state.refuse_on_replica()
+        self._engine.run(lambda: self._owned.groups.set_settings(settings))
 
     def redrive(
         self,

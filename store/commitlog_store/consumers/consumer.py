@@ -28,7 +28,7 @@ from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import check_queue_place
-from commitlog_store.groups.subscription_group import SubscriptionGroupConfig
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import Message, MessageExt
 from commitlog_store.owned_store.owned_store import OwnedStore

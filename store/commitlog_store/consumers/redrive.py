@@ -24,7 +24,7 @@ from commitlog_store.errors import Damaged, InvalidValue, TopicNotFound
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.format.properties import RETRY_TOPIC
 from commitlog_store.format.timestamps import is_timestamp
-from commitlog_store.groups.subscription_group import SubscriptionGroupConfig
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import validate_group
 from commitlog_store.queue.get_message import checked_count

@@ -23,7 +23,7 @@ from commitlog_store.format.properties import (
 )
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from commitlog_store.format.timestamps import is_timestamp
-from commitlog_store.groups.subscription_group import SubscriptionGroupConfig
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExt, MessageExtBrokerInner
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 

@@ -33,8 +33,8 @@ from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import CommitLogError, InvalidValue, TopicNotFound, UnsupportedStore
 from commitlog_store.format.half_messages import TRANSACTION_GROUP
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog_store.groups.positions import Queue, ReadableQueues, restore_positions
-from commitlog_store.groups.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog_store.queue.block_reader import BlockLimits, BlockReader
@@ -86,6 +86,12 @@ class GroupPositions(Subject):
     def settings(self, group: str) -> SubscriptionGroupConfig:
         """The settings of a group, with a broker's defaults. On the job thread. ``CorruptConfig``, ``ReadFailed``."""
         return SubscriptionGroups(self._engine.path).get(group) or SubscriptionGroupConfig(group_name=group)
+
+    def set_settings(self, settings: SubscriptionGroupConfig) -> None:
+        """``MessageStore.set_group_settings``. On the job thread."""
+        if not isinstance(settings, SubscriptionGroupConfig):
+            raise InvalidValue(f"The settings of a group are a SubscriptionGroupConfig, not {settings!r}.")
+        SubscriptionGroups(self._engine.path).put(settings)
 
     def apply(self, positions: Iterable[tuple[str, Mapping[Queue, int]]], next_of_topic: int) -> None:
         """Take over all positions that are in the log with a batch, by group; ``next_of_topic`` is the offset after

@@ -19,7 +19,7 @@ from commitlog_store.errors import ConsumerClosed, CorruptRecord, DiskFull, Inva
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import replace_file
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
-from commitlog_store.groups.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog_store.testing import parts_of, waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 

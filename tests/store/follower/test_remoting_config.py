@@ -13,7 +13,7 @@ from commitlog_store.errors import LogDiverged, RemotingFailed
 from commitlog_store.follower.remoting import RemotingClient
 from commitlog_store.follower.remoting_config import SlaveSynchronize
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
-from commitlog_store.groups.subscription_group import SubscriptionGroups
+from commitlog_store.groups.group_settings import SubscriptionGroups
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.replication.address import parse_address
 from tests.store.follower.mirrors import follow, log_bytes
