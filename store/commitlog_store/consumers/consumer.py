@@ -15,12 +15,12 @@ from datetime import timedelta
 from functools import partial
 from operator import index
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.config import MessageStoreConfig, delay_level
+from commitlog_store.config import delay_level
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.retry import copy_for_retry, retry_topic
@@ -30,7 +30,7 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.message import Message, MessageExt
+from commitlog_store.message import MessageExt
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_group, validate_topic
 from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
@@ -62,14 +62,6 @@ _LONGEST_WAIT_S = 0.5
 _EVERYTHING = MessageFilter()
 
 
-class _User(Protocol):
-    """The ``MessageStore``, as far as a consumer knows it."""
-
-    @property
-    def config(self) -> MessageStoreConfig: ...
-    def put_message(self, message: Message) -> PutMessageResult: ...
-
-
 class _Rows(NamedTuple):
     """A batch that was pulled and not handed out."""
 
@@ -86,7 +78,7 @@ class _Ended(NamedTuple):
 
 
 def open_consumer(
-    user: _User,
+    user: object,
     owned: OwnedStore,
     groups: dict[str, ConsumerGroup],
     group: str,
@@ -143,7 +135,7 @@ class Consumer:
 
     def __init__(
         self,
-        user: _User,
+        user: object,
         owned: OwnedStore,
         group: ConsumerGroup,
         settings: SubscriptionGroupConfig,
@@ -151,7 +143,7 @@ class Consumer:
         wanted: MessageFilter,
         consume_from: ConsumeFrom,
     ) -> None:
-        """Use ``MessageStore.consumer``."""
+        """Use ``MessageStore.consumer``. ``user`` is the ``MessageStore``: it is not dropped before this."""
         self.group = group.name
         self.topics = tuple(topics)
         self._user = user
@@ -417,15 +409,15 @@ class Consumer:
         copy = copy_for_retry(message, self._settings, level)
         queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
         self._engine.run(lambda: self._engine.topics.create_topic(copy.topic, queues))
-        result = self._user.put_message(copy).raise_for_status()
+        result = self._engine.call(lambda: self._engine.putter.put_message(copy)).raise_for_status()
         self.ack(message)
         return result
 
     def _checked_level(self, delay: int | str | timedelta) -> int:
         if isinstance(delay, str | timedelta):
-            return delay_level(delay, self._user.config.message_delay_level) or 0
+            return delay_level(delay, self._engine.config.message_delay_level) or 0
         level = checked_int("delay_level", delay)
-        return level if level < 0 else delay_level(level, self._user.config.message_delay_level) or 0
+        return level if level < 0 else delay_level(level, self._engine.config.message_delay_level) or 0
 
     def _refuse_done(self, message: MessageExt) -> None:
         progress = self._progress.get((message.topic, message.queue_id))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
@@ -44,12 +44,6 @@ _MOST_ROWS = 1_000
 _COLUMNS = ("queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties", "body")
 
 
-class _User(Protocol):
-    """The ``MessageStore``, as far as a redrive knows it."""
-
-    path: str
-
-
 class _Piece(NamedTuple):
     """Dead letters of one queue that are put back together, and the position after them."""
 
@@ -59,7 +53,7 @@ class _Piece(NamedTuple):
 
 
 def redrive(
-    user: _User,
+    user: object,
     owned: OwnedStore,
     pulls: PullService,
     group: str,
@@ -91,7 +85,7 @@ def redrive(
 
 
 def _redrive_all(
-    user: _User,
+    user: object,
     owned: OwnedStore,
     reader: StoreReader,
     settings: SubscriptionGroupConfig,

@@ -22,7 +22,7 @@ from commitlog_store.engine.reput import BuildConsumeQueue, BuildIndex, CommitLo
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.engine.store_flush import StoreFlush, fence_dispatch
-from commitlog_store.engine.subject import Subject
+from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import StoreClosed
 from commitlog_store.files.limits import DiskUse, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
@@ -172,6 +172,17 @@ class StoreEngine(Subject):
         is refused (``NestedCall``)."""
         with self.calls.enter():
             return work()
+
+    def holds(self) -> Sequence[Hold]:
+        """What is not flushed or dispatched yet, and the batch that is being dispatched."""
+        files, gate = self.log.files, self.log.gate.state
+        holds = [
+            Hold(from_offset=self.reput.reput_from, holder="dispatch to the consume queues"),
+            Hold(from_offset=files.flushed_where, holder="the flush of the log"),
+        ]
+        if not gate.is_open:
+            holds.append(Hold(from_offset=gate.start, holder="a batch that is being dispatched"))
+        return holds
 
     def save(self) -> None:
         self.batches.save()

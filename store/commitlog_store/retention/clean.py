@@ -213,7 +213,7 @@ class StoreCleaner:
     def __init__(self, engine: StoreEngine, groups: GroupPositions, holders: Sequence[Subject]) -> None:
         """``holders`` are the subjects that may need old messages."""
         self.path = engine.path
-        self._paths = engine.paths
+        self._engine = engine
         self._log = engine.log
         self._reput = engine.reput
         self._store_flush = engine.store_flush
@@ -280,7 +280,8 @@ class StoreCleaner:
             return first_look
         self._cover(doomed[-1].file.end)
         needed_from = self._batches.save_for_cleaning()
-        holds = [*self._held(), *self._unfinished()]
+        covered = Hold(from_offset=self._covered, holder="the flush of the consume queues")
+        holds = [*self._held(), *self._engine.holds(), covered]
         if needed_from is not None:
             holds.append(
                 Hold(from_offset=needed_from, holder="the ledger of batches, which finds no space on the disk")
@@ -294,23 +295,11 @@ class StoreCleaner:
         return found
 
     def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:
-        return survey(self._paths, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
+        return survey(self._engine.paths, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
 
     def _held(self) -> list[Hold]:
         """What other subjects still need: delayed messages that are not delivered, for one."""
         return [hold for subject in self._holders for hold in subject.holds()]
-
-    def _unfinished(self) -> list[Hold]:
-        """What is not flushed or dispatched yet, and the batch that is being dispatched."""
-        files, gate = self._log.files, self._log.gate.state
-        holds = [
-            Hold(from_offset=self._reput.reput_from, holder="dispatch to the consume queues"),
-            Hold(from_offset=self._covered, holder="the flush of the consume queues"),
-            Hold(from_offset=files.flushed_where, holder="the flush of the log"),
-        ]
-        if not gate.is_open:
-            holds.append(Hold(from_offset=gate.start, holder="a batch that is being dispatched"))
-        return holds
 
     def _cover(self, end: int) -> None:
         """Bring to the device what dispatch made of the log up to there, or as much of it as it has space for."""
