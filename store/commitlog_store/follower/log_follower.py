@@ -36,11 +36,10 @@ from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.queue_counts import queue_file_size_of
 from commitlog_store.recovery.open import OpenWishes
-from commitlog_store.replication.address import MasterAddress, parse_address
-from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.handshake import Security, security_of
+from commitlog_store.replication.peer import Hangup, MasterAddress, parse_address
 from commitlog_store.replication.replica_log import ReplicaLog
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
-from commitlog_store.replication.security import Security, security_of
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 from commitlog_store.threads.worker import Worker
 

@@ -25,8 +25,7 @@ from commitlog_store.follower.remoting import (
 from commitlog_store.groups.consumer_offset import merge_consumer_offsets
 from commitlog_store.groups.group_settings import replace_subscription_groups
 from commitlog_store.queue.topic_config import replace_topics
-from commitlog_store.replication.address import MasterAddress
-from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.peer import Hangup, MasterAddress
 
 __all__ = ["SlaveSynchronize"]
 

@@ -29,9 +29,8 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.format.ha_hello import HELLO_SIZE, MAGIC, Purpose
 from commitlog_store.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_offset, encode_transfer_header
-from commitlog_store.replication.handshake import answer_hello
-from commitlog_store.replication.hangup import Hangup
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security, answer_hello
+from commitlog_store.replication.peer import Hangup
 
 __all__ = ["HAConnection", "MasterIdentity"]
 

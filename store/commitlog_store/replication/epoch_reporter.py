@@ -14,10 +14,8 @@ from collections.abc import Callable
 from commitlog_store.errors import PeerRefused
 from commitlog_store.format.ha_hello import Purpose
 from commitlog_store.format.ha_transfer import OFFSET_SIZE, decode_offset
-from commitlog_store.replication.address import MasterAddress
-from commitlog_store.replication.handshake import receive_exactly, say_hello
-from commitlog_store.replication.hangup import Hangup
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security, receive_exactly, say_hello
+from commitlog_store.replication.peer import Hangup, MasterAddress
 
 __all__ = ["EpochReporter"]
 

@@ -25,11 +25,11 @@ from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import CommitLogError, ListenFailed, ReplicaStore, TooManyOpenFiles
 from commitlog_store.files import disk
 from commitlog_store.recovery.open import OpenedLog
-from commitlog_store.replication.address import parse_address
 from commitlog_store.replication.connection import HAConnection, MasterIdentity
 from commitlog_store.replication.epoch_reporter import EpochReporter
+from commitlog_store.replication.handshake import security_of
+from commitlog_store.replication.peer import parse_address
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
-from commitlog_store.replication.security import security_of
 from commitlog_store.threads.worker import Worker
 
 __all__ = ["HAService"]
