@@ -174,7 +174,7 @@ class Transaction:
         finally:
             # Without the job; or an interrupt ended the wait before its turn, and then it finds that.
             if self._outcome.acquire(blocking=False):
-                self._tell_ended(is_committed=False)
+                self._report_ended(is_committed=False)
                 self._remove(writer)
 
     def _commit(self, writer: StagedWriter | None) -> CommittedBatch:
@@ -192,7 +192,7 @@ class Transaction:
         finally:
             self._remove(writer)
             # Here, on the job's thread: an interrupt may have ended the caller's wait.
-            self._tell_ended(is_committed=self._positions_committed)
+            self._report_ended(is_committed=self._positions_committed)
 
     def _refuse_moved_queues(self) -> None:
         for one in self._positions:
@@ -207,7 +207,7 @@ class Transaction:
         self._groups.apply([(one.group, one.offsets) for one in self._positions], next_offset)
         self._positions_committed = True
 
-    def _tell_ended(self, *, is_committed: bool) -> None:
+    def _report_ended(self, *, is_committed: bool) -> None:
         for one in self._positions:
             one.ended(is_committed)
 

@@ -28,7 +28,7 @@ class PullService:
 
     def __init__(self, engine: StoreEngine) -> None:
         self._engine = engine
-        # Readers that no pull uses at the moment.
+        # Readers that no pull uses.
         self._idle: list[StoreReader] = []
 
     @property

@@ -170,7 +170,7 @@ class ScheduleMessageService(Subject):
         self._monotonic = monotonic
         self._file = DelayOffsetFile(engine.path)
         # Where the queues ended when the store was opened: no position is after that, whatever the file says. A later
-        # end would not do: it counts messages that nobody has delivered.
+        # end would not do: it counts messages that were not delivered.
         self._ends_at_open = self._ends()
         # What ledger and file said when the service began; None before.
         self._begun: tuple[dict[int, int], dict[int, int]] | None = None
@@ -259,7 +259,7 @@ class ScheduleMessageService(Subject):
         return min(pauses, default=_LONGEST_SECONDS)
 
     def _guarded(self, level: int, step: Callable[[], float]) -> float:
-        """Do a step of a level; when it fails, later steps repeat it, and the store and other levels go on."""
+        """Do a step of a level; when it fails, later steps repeat it, and the store and other levels continue."""
         try:
             pause = step()
         except (StoreClosed, JobThreadEnded):
@@ -321,7 +321,7 @@ class ScheduleMessageService(Subject):
     def _end_to_deliver(self) -> int:
         """The physical offset before which messages are delivered now.
 
-        On a nearly full disk, only those of the log's first file: the others go on waiting, and retention can delete
+        On a nearly full disk, only those of the log's first file: the others continue to wait, and retention can delete
         the file when it holds none any more. So deliveries never take more of such a disk than that file gives back.
         """
         if self._state.refusal is None:

@@ -23,7 +23,7 @@ from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.engine.store_flush import StoreFlush, fence_dispatch
 from commitlog_store.engine.subject import Hold, Subject
-from commitlog_store.errors import StoreClosed
+from commitlog_store.errors import DiskFull, StoreClosed, StoreIOError
 from commitlog_store.files.limits import DiskUse, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import INDEX
@@ -41,7 +41,7 @@ _UNTIL_STOPPED_SECONDS = 3_600.0
 
 
 class StoreThreads:
-    """What exists of an open store before its log is opened: its state, its job thread, and who waits for it."""
+    """The parts of an open store that exist before its log is opened: its state, its job thread, and its waiters."""
 
     def __init__(self, path: str, *, is_replica: bool) -> None:
         # Woken for new messages, and when no more can come.
@@ -81,11 +81,13 @@ class StoreEngine(Subject):
         self.topics = log.topics
         self.waiters, self.state, self.calls, self._jobs = threads.waiters, threads.state, threads.calls, threads.jobs
         self.stats = StoreStatsService()
+        self.disk_use = partial(_disk_use, self.path, log)
         self.watermark = DiskWatermarkService(config.disk_space_warning_level_ratio, self.state, self.disk_use)
-        self.watermark.run_once()  # a put or commit right after opening may come before the thread's first look
+        self.watermark.run_once()  # a put or commit right after opening may come before the thread's first step
         wake_puts, wake_flush, wake_reput = Wakeup(), Wakeup(), Wakeup()
         is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self.reput = reput = self._reput_service(dispatchers, is_sync=is_sync)
+        on_dispatched, on_full = self.waiters.wake_all, self.watermark.dispatch_full
+        self.reput = reput = _reput_service(log, config, dispatchers, on_dispatched, on_full, is_sync=is_sync)
 
         def message_arrived() -> None:
             """Wake dispatch and slaves' threads that are idle."""
@@ -106,7 +108,7 @@ class StoreEngine(Subject):
         fence = self.state.fence
         self._workers = [
             Worker("AsyncPutService", self.async_puts, fence, wake_puts),
-            Worker("AllocateMappedFileService", _ThenLook(log.allocator, self.watermark), fence, threads.allocate),
+            Worker("AllocateMappedFileService", _Allocation(log.allocator, self.watermark), fence, threads.allocate),
             Worker("ReputMessageService", reput, partial(fence_dispatch, self.state), wake_reput),
             self.worker(group_commit if is_sync else FlushRealTimeService(flusher, config), wake_flush),
             *([] if committer is None else [self.worker(committer)]),
@@ -114,25 +116,6 @@ class StoreEngine(Subject):
             self.worker(self.stats),
             self.worker(self.watermark),
         ]
-
-    def _reput_service(self, others: Sequence[CommitLogDispatcher], *, is_sync: bool) -> ReputMessageService:
-        log, files = self.log, self.log.files
-        dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
-        if log.index is not None:
-            dispatchers.append(BuildIndex(log.index))
-        return ReputMessageService(
-            files,
-            files.max_wrote,
-            # How far readers may see: under SYNC_FLUSH the flushed bytes (invariant 3), else all bytes in the files.
-            (lambda: files.flushed_where) if is_sync else (lambda: files.committed_where),
-            [*dispatchers, *others],
-            self.config.delay_levels_ms,
-            self.waiters.wake_all,
-            self.watermark.dispatch_full,
-            log.gate,
-            log.writer.recent_appends,
-            last_store_timestamp=log.writer.last_store_timestamp,
-        )
 
     def workers(self) -> Sequence[Worker]:
         return self._workers
@@ -144,11 +127,6 @@ class StoreEngine(Subject):
     def job_worker(self, service: Service) -> Worker:
         """The thread of a service whose steps are jobs."""
         return Worker(type(service).__name__, _AsJob(self, service), self.state.fence)
-
-    def disk_use(self) -> DiskUse:
-        """The fullest disk of the store: log, queues and index may lie on others than its directory."""
-        index = os.path.join(self.path, INDEX)
-        return fullest_disk((self.log.files.path, self.log.queues.path, index, self.path))
 
     def run(self, work: Callable[[], _T]) -> _T:
         """Do ``work`` on the job thread, as a call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
@@ -205,8 +183,8 @@ class _AsJob:
             return _UNTIL_STOPPED_SECONDS
 
 
-class _ThenLook:
-    """The service that allocates space, and after each step a look at the disk: puts must not fill it in a second."""
+class _Allocation:
+    """Allocates space, and after each step compares the disk with its watermark: puts must not fill it in a second."""
 
     def __init__(self, allocator: Service, watermark: DiskWatermarkService) -> None:
         self._allocator = allocator
@@ -216,3 +194,36 @@ class _ThenLook:
         pause = self._allocator.run_once()
         self._watermark.run_once()
         return pause
+
+
+def _disk_use(path: str, log: OpenedLog) -> DiskUse:
+    """The fullest disk of the store: log, queues and index may lie on others than its directory."""
+    return fullest_disk((log.files.path, log.queues.path, os.path.join(path, INDEX), path))
+
+
+def _reput_service(
+    log: OpenedLog,
+    config: MessageStoreConfig,
+    others: Sequence[CommitLogDispatcher],
+    on_dispatched: Callable[[], None],
+    on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
+    *,
+    is_sync: bool,
+) -> ReputMessageService:
+    files = log.files
+    dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
+    if log.index is not None:
+        dispatchers.append(BuildIndex(log.index))
+    return ReputMessageService(
+        files,
+        files.max_wrote,
+        # How far readers may see: under SYNC_FLUSH the flushed bytes (invariant 3), else all bytes in the files.
+        (lambda: files.flushed_where) if is_sync else (lambda: files.committed_where),
+        [*dispatchers, *others],
+        config.delay_levels_ms,
+        on_dispatched,
+        on_disk_full,
+        log.gate,
+        log.writer.recent_appends,
+        last_store_timestamp=log.writer.last_store_timestamp,
+    )

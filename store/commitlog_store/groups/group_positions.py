@@ -58,12 +58,12 @@ class GroupPositions(Subject):
         self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._interval = config.flush_consumer_offset_interval / _MS
-        self._workers = [Worker("FlushConsumerOffsetService", self, engine.state.fence)]
         self._lock = threading.Lock()
         self._offsets: ConsumerOffsets | None = None
         self._restored = False
         # The failure that the log has already.
         self._waits_for = ""
+        self._workers = [Worker("FlushConsumerOffsetService", self, engine.state.fence)]
 
     def workers(self) -> Sequence[Worker]:
         return self._workers

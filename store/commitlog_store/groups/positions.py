@@ -168,7 +168,7 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
 
     None of a group's own dead-letter topic: no message there waits for the group.
-    Positions are read before the queues' bounds, so that a group that goes on concurrently is not ahead of a queue.
+    Positions are read before the queues' bounds, so that a group that consumes concurrently is not ahead of a queue.
     """
     offsets = committed_offsets(reader)
     committed = {key: positions for key, positions in offsets.all().items() if group in (None, key[0])}

@@ -218,7 +218,7 @@ class PendingHalfMessages:
             self._ops.popleft()
 
     def read_up_to(self, queues: HalfQueues, half_bounds: tuple[int, int], op_bounds: tuple[int, int]) -> None:
-        """Read both queues on. ``half_bounds`` were asked for after ``op_bounds``, or both are of one moment."""
+        """Read both queues on. ``half_bounds`` were read after ``op_bounds``, or both in one consistent read."""
         self._forget_before(half_bounds[0])
         self._next_op = max(self._next_op, op_bounds[0])
         ended: set[int] = set()

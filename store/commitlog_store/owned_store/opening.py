@@ -98,7 +98,7 @@ class StoreOpening:
         )
 
     def _recover(self, directory: OwnerDirectory) -> OpenedLog:
-        """Look, decide, recover, and mark the store as open."""
+        """Gather evidence, decide, recover, and mark the store as open."""
         if not self._takes_replica:
             refuse_replica(directory.path, self._config.broker_role)
         return open_log(

@@ -51,7 +51,7 @@ class HAService(Subject):
         self._config = config
         self._log = log.files
         security = security_of(config)
-        # Only peers ask for it, and it takes a look at the ledger.
+        # Only peers ask for it, and it is read from the ledger.
         epoch = 0 if config.ha_address is None else epoch_of(path, log)
         self._identity = MasterIdentity(security, epoch, partial(_fence, path, state))
         mark = None if config.broker_role is BrokerRole.SLAVE else read_mark(path)
@@ -59,11 +59,11 @@ class HAService(Subject):
         self._reporter: EpochReporter | None = None
         self._reporting: Worker | None = None
         if mark is not None and mark.state == "promoted":
-            on_told = partial(remove_mark, path)
-            self._reporter = EpochReporter(parse_address(mark.peer), mark.epoch, security, on_told)
+            on_confirmed = partial(remove_mark, path)
+            self._reporter = EpochReporter(parse_address(mark.peer), mark.epoch, security, on_confirmed)
             self._reporting = Worker(type(self._reporter).__name__, self._reporter, state.fence)
         self._allowed = config.ha_allowed
-        # Replaced, not changed: putting threads look through it.
+        # Replaced, not changed: threads that put iterate over it.
         self.connections: tuple[HAConnection, ...] = ()
         self.transfer = GroupTransferService(config, lambda: self.connections)
         self._workers: dict[HAConnection, Worker] = {}

@@ -1,9 +1,8 @@
 """Deletion of topics: their queues, their entry in topics.json, positions of groups.
 
 Messages of the topic that the log still has are deleted only when that is asked for. They stay in the log until
-retention takes its files, so a note of the deletion comes first (``queue/deleted_topics.py``): it is the moment of the
-deletion, and a crash after it leaves queues that the next opening removes. docs/decisions/0019-retention.md has the
-reasons.
+retention takes its files, so a note of the deletion comes first (``queue/deleted_topics.py``). From then on the topic
+is deleted: a crash leaves queues that the next opening removes. docs/decisions/0019-retention.md has the reasons.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``deleteTopics``, ``cleanUnusedTopic``,
 ``cleanExpiredConsumerQueue``), ``broker/processor/AdminBrokerProcessor.java`` (``deleteTopic``).

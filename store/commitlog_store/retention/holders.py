@@ -55,7 +55,7 @@ class ReadPositions:
     """The next queue offsets that ``holder`` reads, by topic and queue id, and all topics that it reads.
 
     ``fences``: the messages before these, for a reader that stops where the store has lost its end; None for one that
-    goes on at the end, as consumers do.
+    continues at the end, as consumers do.
     """
 
     holder: str

@@ -128,8 +128,8 @@ def survey(
     log_end: int | None = None,
     most: int | None = None,
 ) -> Survey:
-    """Look at a store, and decide. ``holds`` and ``log_end`` are what only the owner of the store knows: what is not
-    finished yet, and which delayed messages wait. None for a look from outside.
+    """Read a store's files, and decide. Only its owner knows ``holds`` and ``log_end``: what is not finished yet, and
+    which delayed messages wait. None for a survey from outside.
 
     ``most``: at most so many files. ``InvalidValue`` for an unknown reader, ``CorruptConfig``, ``CorruptConsumeQueue``,
     ``ReadFailed``.
