@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from commitlog_store.format.consume_queue_unit import FILLER_SIZE
     from commitlog_store.format.sys_flag import CompressionType
     from commitlog_store.groups.commit import commit_group_offsets
-    from commitlog_store.groups.dead_letters import DeadLetters
-    from commitlog_store.groups.positions import GroupPosition
+    from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
+    from commitlog_store.groups.positions import DeadLetters, GroupPosition
     from commitlog_store.half.transactional_message import TransactionalMessageService
     from commitlog_store.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
     from commitlog_store.index.service import IndexFileInfo
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from commitlog_store.queue.skipped import SkippedRange
     from commitlog_store.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
     from commitlog_store.repair import RepairReport, repair_store
-    from commitlog_store.retention.report import CleanReport
+    from commitlog_store.retention.decision import CleanReport
     from commitlog_store.salvage.report import SalvageReport
     from commitlog_store.salvage.salvage_store import salvage_store
     from commitlog_store.stager import BatchStager
@@ -70,6 +70,7 @@ __all__ = [
     "CommittedBatch",
     "CompressionType",
     "Consumer",
+    "ConsumerFilter",
     "DeadLetters",
     "DelayLevel",
     "ExportReport",
@@ -106,6 +107,7 @@ __all__ = [
     "StagedFile",
     "StoreReader",
     "Stray",
+    "SubscriptionGroupConfig",
     "Transaction",
     "TransactionalMessageService",
     "Verdict",
@@ -131,13 +133,14 @@ _MODULES = {
     "BodyCompression": "commitlog_store.columnar.body_compression",
     "BrokerProperties": "commitlog_store.broker_properties",
     "Checkpoint": "commitlog_store.format.checkpoint",
-    "CleanReport": "commitlog_store.retention.report",
+    "CleanReport": "commitlog_store.retention.decision",
     "CommitLogError": "commitlog_store.errors",
     "CommittedBatch": "commitlog_store.batch_id",
     "Consumer": "commitlog_store.consumers.consumer",
+    "ConsumerFilter": "commitlog_store.groups.group_settings",
     "CompressionType": "commitlog_store.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog_store.columnar.columns",
-    "DeadLetters": "commitlog_store.groups.dead_letters",
+    "DeadLetters": "commitlog_store.groups.positions",
     "DelayLevel": "commitlog_store.delayed.levels",
     "ExportReport": "commitlog_store.export.export_store",
     "METADATA_SCHEMAS": "commitlog_store.metadata",
@@ -177,6 +180,7 @@ _MODULES = {
     "StagedFile": "commitlog_store.batch_id",
     "StoreReader": "commitlog_store.reader",
     "Stray": "commitlog_store.queue.derived_queues",
+    "SubscriptionGroupConfig": "commitlog_store.groups.group_settings",
     "Transaction": "commitlog_store.transaction",
     "TransactionalMessageService": "commitlog_store.half.transactional_message",
     "Verdict": "commitlog_store.verify.assessment",

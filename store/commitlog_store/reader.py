@@ -26,9 +26,7 @@ from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.columnar.hash_codes import index_key_hashes
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
-from commitlog_store.delayed.levels import DelayLevel, delay_level
+from commitlog_store.delayed.levels import DelayLevel, DelayOffsetFile, delay_level
 from commitlog_store.errors import (
     CorruptConsumeQueue,
     CorruptIndex,
@@ -55,8 +53,21 @@ from commitlog_store.format.message_rules import SCHEDULE_TOPIC, check_queue_pla
 from commitlog_store.format.properties import decode_utf8
 from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import message_of
-from commitlog_store.groups.dead_letters import DeadLetters, dead_letters
-from commitlog_store.groups.positions import GroupPosition, committed_offsets, group_offsets, group_positions
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_settings import (
+    ConsumerFilter,
+    SubscriptionGroupConfig,
+    SubscriptionGroups,
+    consumer_filters,
+)
+from commitlog_store.groups.positions import (
+    DeadLetters,
+    GroupPosition,
+    committed_offsets,
+    dead_letters,
+    group_offsets,
+    group_positions,
+)
 from commitlog_store.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
@@ -427,6 +438,22 @@ class StoreReader:
         ``StoreBusy``.
         """
         return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
+
+    def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
+        """The settings of all consumer groups that have some, or of one, from ``config/subscriptionGroup.json``.
+
+        ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+        """
+        self._refuse_closed()
+        return [one for one in SubscriptionGroups(self.path).all() if group in (None, one.group_name)]
+
+    def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
+        """The SQL92 filters of all consumer groups, or of one, which brokers keep in ``config/consumerFilter.json``.
+
+        ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+        """
+        self._refuse_closed()
+        return [one for one in consumer_filters(self.path) if group in (None, one.consumer_group)]
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.

@@ -7,60 +7,45 @@ the promise of a put in each flush mode, and the states after a crash.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import time
 import warnings
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, get_args
+from typing import Literal
 
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
 from commitlog_store.columnar.message_rows import MessageRows
 from commitlog_store.config import MessageStoreConfig, delay_level
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
-from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, checked_topics
+from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, open_consumer
 from commitlog_store.consumers.group import ConsumerGroup
+from commitlog_store.consumers.pull import PullService
 from commitlog_store.consumers.redrive import RedriveTo, redrive
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.engine.stats import SlaveState, StoreStats
-from commitlog_store.errors import InvalidValue, StoreClosed
+from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.half.transactional_message import TransactionalMessageService
-from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import Message
-from commitlog_store.owned_store.owned_store import OwnedStore, StoreOpening
-from commitlog_store.paths import validate_group
-from commitlog_store.queue.get_message import (
-    DEFAULT_PULL_BYTES,
-    DEFAULT_PULL_MESSAGES,
-    GetMessageResult,
-    checked_count,
-    checked_int,
-    wait_for_match,
-)
+from commitlog_store.owned_store.opening import StoreOpening
+from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.recovery.cut import OnCut
 from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
-from commitlog_store.retention.delete_topic import TopicDeletion
-from commitlog_store.retention.report import CleanReport
-from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
-from commitlog_store.threads.wakeup import Wakeup
-from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds, milliseconds_of
+from commitlog_store.retention.decision import CleanReport
+from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest
+from commitlog_store.timestamps import checked_seconds
 from commitlog_store.transaction import Transaction
 
 __all__ = ["MessageStore"]
-
-_LOG = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -87,11 +72,12 @@ class MessageStore:
         self.path = owned.path
         self.config = config
         self._owned = owned
+        self._engine = owned.engine
         # Every put goes through these.
-        self._enter = owned.calls.enter
-        self._putter = owned.putter
-        # Readers that no call of ``get_message`` uses at the moment.
-        self._idle_readers: list[StoreReader] = []
+        self._enter = owned.engine.calls.enter
+        self._putter = owned.engine.putter
+        self._pulls = PullService(owned.engine)
+        # The consumers of this process, by group.
         self._groups: dict[str, ConsumerGroup] = {}
 
     @classmethod
@@ -138,7 +124,7 @@ class MessageStore:
             raise
 
     @classmethod
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def open_async(
         cls,
         path: str | os.PathLike[str],
@@ -203,33 +189,33 @@ class MessageStore:
     @property
     def recovered(self) -> Recovered | None:
         """Report of the recovery when the store was opened; None after a clean close, which needs none."""
-        return self._owned.log.recovered
+        return self._engine.log.recovered
 
     @property
     def flags(self) -> RunningFlags:
         """RocketMQ's running flags: the operations that the store refuses at the moment."""
-        return self._owned.state.flags
+        return self._engine.state.flags
 
     @property
     def writable(self) -> bool:
         """Whether puts are accepted."""
-        return self._owned.state.writable
+        return self._engine.state.writable
 
     def set_writable(self, writable: bool) -> None:
         """Accept puts, or answer them with SERVICE_NOT_AVAILABLE. A store that failed accepts none in any case."""
         with self._enter():
-            self._owned.state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
+            self._engine.state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
 
     @property
     def readable(self) -> bool:
         """Whether ``reader`` gives readers."""
-        return RunningFlags.NOT_READABLE not in self._owned.state.flags
+        return self._pulls.is_readable
 
     def set_readable(self, readable: bool) -> None:
         """Give readers, or refuse them. Open readers, and those of other processes, continue."""
         with self._enter():
-            self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
-        self._owned.waiters.wake_all()
+            self._engine.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
+        self._engine.waiters.wake_all()
 
     def put(
         self,
@@ -291,8 +277,8 @@ class MessageStore:
             topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
         )
         with self._enter():
-            self._owned.state.refuse_closed()
-            future = self._owned.async_puts.put(message, asyncio.get_running_loop())
+            self._engine.state.refuse_closed()
+            future = self._engine.async_puts.put(message, asyncio.get_running_loop())
         return (await future).raise_for_status()
 
     def _message(
@@ -357,8 +343,8 @@ class MessageStore:
                 store.put_messages(batch)
         """
         with self._enter():
-            self._owned.state.refuse_closed()
-            return self._owned.bulk.put_messages(table, topic=topic)
+            self._engine.state.refuse_closed()
+            return self._engine.bulk.put_messages(table, topic=topic)
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
@@ -381,9 +367,8 @@ class MessageStore:
         if not app_id:
             raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
         refuse_store_application(app_id)
-        owned = self._owned
-        committed = owned.run(lambda: owned.batches.check(batch))
-        return Transaction(self, batch, owned, committed)
+        committed = self._engine.run(lambda: self._engine.batches.check(batch))
+        return Transaction(self, batch, self._owned, committed)
 
     @property
     def half_messages(self) -> TransactionalMessageService:
@@ -404,7 +389,7 @@ class MessageStore:
         same batch may be committed again, which waits for them again.
         """
         refuse_store_application(batch.app_id)
-        return self._owned.commit(lambda: self._owned.batches.commit(batch, staged))
+        return self._engine.commit(lambda: self._engine.batches.commit(batch, staged))
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
@@ -415,12 +400,12 @@ class MessageStore:
         ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
         """
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
-        self._owned.run(lambda: self._owned.topics.create_topic(topic, count, read_queue_nums=read_count))
+        self._engine.run(lambda: self._engine.topics.create_topic(topic, count, read_queue_nums=read_count))
 
     def expired_topics(self) -> list[str]:
         """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
         among them, nor those that delayed messages will go to."""
-        return self._owned.run(self._owned.deletion.expired_topics)
+        return self._owned.retention.expired_topics()
 
     def delete_topic(self, topic: str, *, with_messages: bool = False) -> None:
         """Delete a topic: its queues, its entry in the list of topics, and positions of groups in it.
@@ -434,11 +419,10 @@ class MessageStore:
         ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
         it can be repeated.
         """
-        self._owned.run(lambda: self._delete(self._owned.deletion, topic, with_messages=with_messages))
+        self._owned.retention.delete_topic(topic, self._forget_queues, with_messages=with_messages)
 
-    def _delete(self, deletion: TopicDeletion, topic: str, *, with_messages: bool) -> None:
-        deletion.delete(topic, with_messages=with_messages)
-        # What a consumer acknowledges from now on moves no position of the topic: its offsets may begin again.
+    def _forget_queues(self, topic: str) -> None:
+        """What a consumer acknowledges from now on moves no position of the topic: its offsets may begin again."""
         for group in list(self._groups.values()):
             group.note_queues(topic, ())
 
@@ -452,29 +436,18 @@ class MessageStore:
         Returns the deleted topics; with ``dry_run`` those that would be. RocketMQ's own and light queues stay. Errors:
         ``delete_topic``.
         """
-        if isinstance(retain, str):
-            raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
-        kept = list(retain)
-
-        def clean() -> list[str]:
-            deletion = self._owned.deletion
-            unused = deletion.unused_topics(kept)
-            for topic in [] if dry_run else unused:
-                self._delete(deletion, topic, with_messages=True)
-            return unused
-
-        return self._owned.run(clean)
+        return self._owned.retention.clean_unused_topics(retain, self._forget_queues, dry_run=dry_run)
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch that each application committed, by application id."""
-        return self._owned.run(self._owned.batches.batches)
+        return self._engine.run(self._engine.batches.batches)
 
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
         """Forget the batches of an application: its next batch is written, whatever its version.
 
         Messages stay. Returns its last batch, None if the application is not known. ``StoreIOError``.
         """
-        return self._owned.run(lambda: self._owned.batches.forget(app_id))
+        return self._engine.run(lambda: self._engine.batches.forget(app_id))
 
     def get_message(
         self,
@@ -496,19 +469,8 @@ class MessageStore:
             result = store.get_message("orders", 0, position, tags="paid", wait_s=15)
             position = result.next_begin_offset
         """
-
-        def look(position: int) -> GetMessageResult:
-            self._refuse_unreadable()
-            with self._lent_reader() as reader:
-                return reader.get_message(
-                    topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
-                )
-
-        return wait_for_match(
-            look,
-            lambda position, left: self.wait_for_messages(topic, queue_id, position, left),
-            offset,
-            checked_seconds("wait_s", wait_s),
+        return self._pulls.get_message(
+            *(topic, queue_id, offset, max_messages), max_bytes=max_bytes, wanted=filter, tags=tags, wait_s=wait_s
         )
 
     def consumer(
@@ -530,27 +492,20 @@ class MessageStore:
         ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
         a store in the role SLAVE, whose positions are its master's.
         """
-        self._refuse_unreadable()
-        self._owned.state.refuse_on_replica()
-        validate_group(group)
-        names = checked_topics(topics)
-        for name in names:
-            self._owned.topics.refuse_consumers(name)
-        wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
-        if not isinstance(consume_from, str) or consume_from not in ("earliest", "latest"):
-            try:
-                consume_from = milliseconds_of(consume_from, "consume_from")
-            except InvalidValue as error:
-                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
-        owned = self._owned
-        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
-            group_name=group
+        self._pulls.refuse_unreadable()
+        return open_consumer(
+            *(self, self._owned, self._groups, group, topics), wanted=filter, tags=tags, consume_from=consume_from
         )
-        if not settings.consume_enable:
-            raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
-        owned.run(lambda: owned.group_positions.restore(group))
-        members = self._groups.setdefault(group, ConsumerGroup(group))
-        return Consumer(self, owned, members, settings, names, wanted, consume_from)
+
+    def set_group_settings(self, settings: SubscriptionGroupConfig) -> None:
+        """Create a consumer group, or change its settings, in ``config/subscriptionGroup.json``.
+
+        They hold for consumers that are made from now on, and for a broker that takes the store over. Settings that
+        only other programs know stay. ``StoreReader.group_settings`` reads them. ``InvalidValue`` for a group that
+        cannot be; ``PutRefused`` for a store in the role SLAVE; ``CorruptConfig``, ``StoreIOError``.
+        """
+        self._engine.state.refuse_on_replica()
+        self._engine.run(lambda: self._owned.groups.set_settings(settings))
 
     def redrive(
         self,
@@ -578,52 +533,14 @@ class MessageStore:
             with MessageStore.open("/data/store") as store:
                 print(store.redrive("billing"), "dead letters come again")
         """
-        validate_group(group)
-        if to not in get_args(RedriveTo):
-            raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
-        most = None if max_messages is None else checked_count("max_messages", max_messages)
-        self._owned.state.refuse_on_replica()
-        owned = self._owned
-        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
-            group_name=group
+        return redrive(
+            *(self, self._owned, self._pulls, group),
+            to=to,
+            max_messages=max_messages,
+            on_damage=on_damage,
+            verify_crc=verify_crc,
+            skipped=skipped,
         )
-        owned.run(lambda: owned.group_positions.restore(group))
-        self.dispatch()
-        with self.reader() as reader:
-            try:
-                return redrive(
-                    self,
-                    owned,
-                    reader,
-                    settings,
-                    to=to,
-                    max_messages=most,
-                    on_damage=on_damage,
-                    verify_crc=verify_crc,
-                )
-            finally:
-                if skipped is not None:
-                    skipped += reader.skipped
-
-    @contextlib.contextmanager
-    def _lent_reader(self) -> Iterator[StoreReader]:
-        """A reader that no other thread uses; it is kept for the next call."""
-        self._owned.state.refuse_closed()
-        try:
-            reader = self._idle_readers.pop()
-        except IndexError:
-            reader = self.reader()
-        try:
-            yield reader
-        finally:
-            self._idle_readers.append(reader)
-            if self._owned.is_closing:
-                self._close_readers()
-
-    def _close_readers(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self._idle_readers.pop().close()
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until the queue holds a message at ``offset`` or after it; False after ``timeout_s`` seconds.
@@ -632,31 +549,7 @@ class MessageStore:
         queue, offset or time. If the store is fenced and the message is not there, the error that fenced it: no more
         messages come.
         """
-        check_queue_place(topic, queue_id, offset)
-        wait_s = LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
-        deadline = time.monotonic() + wait_s
-        while True:
-            with self._owned.waiters.waiting(Wakeup()) as wakeup:
-                if self._readable_at(topic, queue_id, offset):
-                    return True
-                self._owned.state.refuse_failed()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                wakeup.wait(left)
-
-    def _readable_at(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a queue has a message at an offset, visible to readers."""
-        self._refuse_unreadable()
-        with self._enter():
-            self._owned.state.refuse_closed()
-            place = self._owned.log.queues.place_from(topic, queue_id, offset)
-            # Units of a batch that is being dispatched exist, but are not visible yet.
-            return place is not None and self._owned.log.gate.state.shows(place)
-
-    def _refuse_unreadable(self) -> None:
-        if not self.readable:
-            raise StoreClosed(f"The store of {self.path} was set to be not readable.")
+        return self._pulls.wait_for_messages(topic, queue_id, offset, timeout_s)
 
     def clean(
         self,
@@ -682,21 +575,14 @@ class MessageStore:
         ``InvalidValue``; ``CorruptConfig``, ``ReadFailed`` if what holds files cannot be read: nothing was deleted.
         ``StoreIOError``: files before it are deleted.
         """
-        owned, by_settings = self._owned, older_than_hours is None and max_bytes is None
-        if by_settings:
-            older_than_hours = self.config.file_reserved_time if self.config.retention_enable else None
-            max_bytes = self.config.retention_bytes or None
-        request = clean_request(
+        return self._owned.retention.clean(
+            dry_run=dry_run,
             older_than_hours=older_than_hours,
             max_bytes=max_bytes,
             keep_for=keep_for,
             keep_at_most_hours=keep_at_most_hours,
             clock=clock,
         )
-        if not by_settings or dry_run:
-            return self.clean_as(request, dry_run=dry_run)
-        now_ms = time.time_ns() // 1_000_000
-        return owned.run(lambda: owned.cleaner.clean_by_settings(owned.retention, request, now_ms))
 
     @property
     def disk_is_filling(self) -> bool:
@@ -705,31 +591,28 @@ class MessageStore:
 
     def clean_as(self, request: CleanRequest, *, dry_run: bool = False) -> CleanReport:
         """``clean`` with a checked request, as ``forecast_clean`` takes it."""
-        now_ms = time.time_ns() // 1_000_000
-        return self._owned.run(lambda: self._owned.cleaner.clean(request, now_ms, dry_run=dry_run))
+        return self._owned.retention.clean_as(request, dry_run=dry_run)
 
     def flush(self) -> None:
         """Bring all messages to the device, queues, index and checkpoint included. ``StoreIOError``."""
-        self._owned.run(self._owned.store_flush.flush_everything)
+        self._engine.run(self._engine.store_flush.flush_everything)
 
     def dispatch(self) -> None:
         """Return when all messages put before (and flushed, under SYNC_FLUSH) are in their queues and the index."""
-        self._owned.run(self._owned.store_flush.dispatch)
+        self._engine.run(self._engine.store_flush.dispatch)
 
     def reader(self) -> StoreReader:
         """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable.
 
         ``stats`` counts what it reads in batches.
         """
-        self._refuse_unreadable()
-        check_store_directory(self.path)
-        return StoreReader(self._owned.paths, on_read=self._owned.stats.get)
+        return self._pulls.reader()
 
     def stats(self) -> StoreStats:
         """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""
         with self._enter():
-            owned = self._owned
-            return owned.stats.snapshot(owned.reput.undispatched_bytes, owned.replication.slaves())
+            slaves = self._owned.replication.slaves()
+            return self._engine.stats.snapshot(self._engine.reput.undispatched_bytes, slaves)
 
     @property
     def ha_address(self) -> str | None:
@@ -739,16 +622,16 @@ class MessageStore:
     def slaves(self) -> tuple[SlaveState, ...]:
         """The connected slaves: what each has acknowledged, and how far it is behind."""
         with self._enter():
-            self._owned.state.refuse_closed()
+            self._engine.state.refuse_closed()
             return self._owned.replication.slaves()
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and its end."""
-        return self._owned.log.files.min_offset, self._owned.log.files.max_wrote
+        return self._engine.log.files.min_offset, self._engine.log.files.max_wrote
 
     def flushed_where(self) -> int:
         """The flushed position: the log is on the device up to there."""
-        return self._owned.log.files.flushed_where
+        return self._engine.log.files.flushed_where
 
     def close(self) -> None:
         """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
@@ -758,7 +641,7 @@ class MessageStore:
         then follows. ``StoreIOError`` if closing fails (of a close that was only asked for: at the next call); the
         store is then as after a crash, and opening it recovers.
         """
-        self._close_readers()
+        self._pulls.close()
         self._owned.close()
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,12 +19,6 @@ from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import POSITIONS_TOPIC
 
 __all__ = ["Transaction"]
-
-
-class HasPath(Protocol):
-    """A store, as far as a transaction knows it."""
-
-    path: str
 
 
 class _Positions(NamedTuple):
@@ -53,14 +47,15 @@ class Transaction:
                 batch.put_messages(pa.table({"topic": ["orders", "audit"], "body": [b"a", b"b"]}))
     """
 
-    def __init__(self, user: HasPath, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
+    def __init__(self, user: object, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
         """Use ``MessageStore.transaction``. ``user`` is the ``MessageStore``: it is not dropped before this."""
         self._user = user
         self.batch = batch
         # The committed batch, from the end of the block on; from the start if it was committed before.
         self.result = committed
-        self._store_path = user.path
-        self._store = store
+        self._store_path = store.path
+        self._engine = store.engine
+        self._groups = store.groups
         self._lock = threading.Lock()
         self._writer: StagedWriter | None = None
         self._ended = False
@@ -91,8 +86,8 @@ class Transaction:
         self._refuse_failed()
         if self.already_there:
             return
-        with self._store.calls.enter():
-            self._store.state.refuse_closed()
+        with self._engine.calls.enter():
+            self._engine.state.refuse_closed()
             try:
                 self._stage(table, topic)
             except BaseException as error:
@@ -129,7 +124,7 @@ class Transaction:
         writer = writer or StagedWriter(self._store_path, self.batch)
         bodies = [encode_positions(one.group, one.offsets) for one in self._positions]
         table = pa.table({"body": bodies, "queueId": pa.array([0] * len(bodies), pa.int32())})
-        for encoded in self._store.bulk.encoded(table, POSITIONS_TOPIC, from_store=True):
+        for encoded in self._engine.bulk.encoded(table, POSITIONS_TOPIC, from_store=True):
             writer.append(encoded)
         return writer
 
@@ -139,10 +134,10 @@ class Transaction:
             self._refuse_ended()
             self._refuse_failed()
             try:
-                self._store.state.refuse_on_replica()  # whose list of topics is its master's
+                self._engine.state.refuse_on_replica()  # whose list of topics is its master's
                 if self._writer is None:
                     self._writer = StagedWriter(self._store_path, self.batch)
-                for encoded in self._store.bulk.encoded(table, topic):
+                for encoded in self._engine.bulk.encoded(table, topic):
                     self._writer.append(encoded)
             except BaseException as error:
                 self._failure = error
@@ -175,11 +170,11 @@ class Transaction:
         try:
             if kind is None:
                 self._refuse_failed()
-                self._store.commit(lambda: self._commit(writer))
+                self._engine.commit(lambda: self._commit(writer))
         finally:
             # Without the job; or an interrupt ended the wait before its turn, and then it finds that.
             if self._outcome.acquire(blocking=False):
-                self._tell_ended(is_committed=False)
+                self._report_ended(is_committed=False)
                 self._remove(writer)
 
     def _commit(self, writer: StagedWriter | None) -> CommittedBatch:
@@ -190,14 +185,14 @@ class Transaction:
         try:
             self._refuse_moved_queues()
             writer = self._stage_positions(writer)
-            self.result = self._store.batches.commit(self.batch, [] if writer is None else [writer.finish()])
+            self.result = self._engine.batches.commit(self.batch, [] if writer is None else [writer.finish()])
             if self._positions and not self.result.already_there:
                 self._apply_positions()
             return self.result
         finally:
             self._remove(writer)
             # Here, on the job's thread: an interrupt may have ended the caller's wait.
-            self._tell_ended(is_committed=self._positions_committed)
+            self._report_ended(is_committed=self._positions_committed)
 
     def _refuse_moved_queues(self) -> None:
         for one in self._positions:
@@ -208,11 +203,11 @@ class Transaction:
                 )
 
     def _apply_positions(self) -> None:
-        next_offset = self._store.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)
-        self._store.consumer_offsets.apply([(one.group, one.offsets) for one in self._positions], next_offset)
+        next_offset = self._engine.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)
+        self._groups.apply([(one.group, one.offsets) for one in self._positions], next_offset)
         self._positions_committed = True
 
-    def _tell_ended(self, *, is_committed: bool) -> None:
+    def _report_ended(self, *, is_committed: bool) -> None:
         for one in self._positions:
             one.ended(is_committed)
 

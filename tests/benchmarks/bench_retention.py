@@ -14,6 +14,7 @@ import pyarrow as pa
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.files.limits import DiskUse
 from commitlog_store.retention.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
+from commitlog_store.testing import parts_of
 from tests.benchmarks.measure import machine, scratch, show
 
 __all__ = ["main"]
@@ -56,13 +57,13 @@ def _fill(store: MessageStore) -> None:
 
 def _clean(store: MessageStore) -> None:
     """Steps of the two services: 100 files of the log, then those of the queues."""
-    owned = store._owned
-    log = CleanCommitLogService(owned.cleaner, _CONFIG, RetentionSettings(_CONFIG, lambda: DiskUse("", 0.5)))
-    queues = CleanConsumeQueueService(owned.cleaner, _CONFIG)
-    owned.run(log.run_once)
+    owned = parts_of(store)
+    log = CleanCommitLogService(owned.retention.cleaner, _CONFIG, RetentionSettings(_CONFIG, lambda: DiskUse("", 0.5)))
+    queues = CleanConsumeQueueService(owned.retention.cleaner, _CONFIG)
+    owned.engine.run(log.run_once)
     while store.physical_bounds()[0] < _FILES * _FILE_SIZE:
-        owned.run(log.run_once)
-        owned.run(queues.run_once)
+        owned.engine.run(log.run_once)
+        owned.engine.run(queues.run_once)
         time.sleep(_PAUSE_S)
 
 

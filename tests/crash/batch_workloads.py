@@ -14,9 +14,10 @@ from commitlog_store import CommittedBatch, FlushDiskType, MessageStore, Message
 from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
 from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC, CONFIG
+from commitlog_store.testing import kill, parts_of
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
-from tests.crash.workloads import Recording, Run, kill, slow_clock, small_config
+from tests.crash.workloads import Recording, Run, slow_clock, small_config
 
 __all__ = [
     "BATCH_QUEUES",
@@ -130,7 +131,7 @@ class BatchWorkload:
         with slow_clock(), recorder.recording():
             run = BatchRun(recorder, path, self.config, first)
             self.steps(run)
-            if not run.store._owned.state.closed:
+            if not parts_of(run.store).engine.state.closed:
                 kill(run.store)
         history = log_records(path, recovered=not self.config.transient_store_pool_enable)
         batches = run.batches

@@ -12,6 +12,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import walk_past_damage
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.kept import kept_pieces
+from commitlog_store.testing import start_of
 
 __all__ = ["opened_as_forecast", "whole_records"]
 
@@ -38,7 +39,7 @@ def opened_as_forecast(store: Path, config: MessageStoreConfig) -> Iterator[Mess
     with MessageStore.open(store, config) as opened:
         if forecast is not None:
             assert forecast.refusal is None
-            assert opened._owned.log.start == forecast.start
+            assert start_of(opened) == forecast.start
             recovered = opened.recovered
             assert (None if recovered is None else recovered.cut) == forecast.cut
             assert opened.physical_bounds()[1] == forecast.end or recovered is None

@@ -16,9 +16,10 @@ from commitlog_store.errors import CorruptRecord
 from commitlog_store.format.record import field_offset
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.paths import BATCH_LEDGER, CHECKPOINT, COMMIT_LOG, CONFIG
+from commitlog_store.testing import kill
 from tests.crash.batch_workloads import commit, gate_is_open
 from tests.crash.stored_messages import Stored, check_store, log_records
-from tests.crash.workloads import kill, small_config
+from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []

@@ -18,11 +18,12 @@ import pytest
 
 from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog_store.errors import CommitLogError, DiskFull, Refused, StoreIOError
+from commitlog_store.testing import kill
 from tests.crash.batch_workloads import commit, gate_is_open, stored_batches
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.test_failing_calls import CHANGING, FAILING, Fault
-from tests.crash.workloads import kill, small_config
+from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 from tests.support.interrupter import Interrupter
 

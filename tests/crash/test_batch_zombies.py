@@ -17,9 +17,10 @@ from commitlog_store import CommittedBatch, FlushDiskType, Message, MessageStore
 from commitlog_store.errors import BatchConflict, CommitLogError, DiskFull
 from commitlog_store.files import disk
 from commitlog_store.paths import COMMIT_LOG
+from commitlog_store.testing import kill
 from tests.crash.batch_workloads import batch_table, commit, gate_is_open, stored_batches
 from tests.crash.stored_messages import check_store, log_records
-from tests.crash.workloads import kill, small_config
+from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
 

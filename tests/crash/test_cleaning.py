@@ -15,9 +15,10 @@ import pytest
 from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.recovery.start import StartKind
+from commitlog_store.testing import kill, start_of
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
-from tests.crash.workloads import Run, kill, slow_clock, small_config
+from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
@@ -104,7 +105,7 @@ def _record(root: Path, flush: FlushDiskType) -> _CleanedRun:
 
 def _check(store: Path, run: _CleanedRun, point: int) -> None:
     with MessageStore.open(store, run.config) as opened:
-        assert opened._owned.log.start.kind is not StartKind.REBUILD, opened._owned.log.start.reason
+        assert start_of(opened).kind is not StartKind.REBUILD, start_of(opened).reason
         there = log_records(store)
         _check_records(there, run, point)
         _check_queues(store, there, run)

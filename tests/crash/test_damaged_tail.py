@@ -11,8 +11,9 @@ import pytest
 from commitlog_store import FlushDiskType, Message, MessageStore
 from commitlog_store.errors import CorruptRecord, LogLost, LogShort
 from commitlog_store.recovery.forecast import forecast_open
+from commitlog_store.testing import kill
 from tests.crash.stored_messages import Stored, check_store, log_records
-from tests.crash.workloads import kill, slow_clock, small_config
+from tests.crash.workloads import slow_clock, small_config
 
 __all__: list[str] = []
 

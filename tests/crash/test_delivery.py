@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from tests.crash.crash_images import check_images, check_prefix, recording_of
 from tests.crash.stored_messages import check_store, log_records

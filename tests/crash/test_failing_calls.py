@@ -23,6 +23,7 @@ from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreCo
 from commitlog_store.errors import CommitLogError, DiskFull, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.message import PutMessageStatus
+from commitlog_store.testing import parts_of
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
@@ -159,7 +160,9 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     # The list of topics is written again before the next message that needs it.
     must_fail = fault.happened and not spared and not fault.path.endswith("config")
     _try(store.close, outcome)
-    assert store._owned.state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"
+    assert parts_of(store).engine.state.failure is not None or not must_fail, (
+        f"{fault.operation} at {fault.path} fenced nothing"
+    )
     return outcome
 
 

@@ -11,9 +11,10 @@ import pytest
 from commitlog_store import FlushDiskType, HalfMessageHandle, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import TopicNotFound
 from commitlog_store.half_message import Answer
+from commitlog_store.testing import kill, parts_of
 from tests.crash.crash_images import check_images
 from tests.crash.simulated_disk import RecordingDisk
-from tests.crash.workloads import Run, kill, slow_clock, small_config
+from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
@@ -124,7 +125,7 @@ def record(root: Path) -> HalfRun:
     with slow_clock(), recorder.recording():
         run = HalfRun(recorder, root / "store", CONFIG)
         steps(run)
-        if not run.store._owned.state.closed:
+        if not parts_of(run.store).engine.state.closed:
             kill(run.store)
     return run
 

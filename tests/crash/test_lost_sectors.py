@@ -16,9 +16,10 @@ import pytest
 from commitlog_store import CommittedBatch, FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog_store.errors import DamagedLog
 from commitlog_store.paths import COMMIT_LOG
+from commitlog_store.testing import kill
 from tests.crash.cuts import opened_as_forecast
 from tests.crash.stored_messages import Stored, check_store, log_records
-from tests.crash.workloads import kill, small_config
+from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []

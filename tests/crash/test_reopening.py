@@ -27,9 +27,10 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
+from commitlog_store.testing import kill, parts_of
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
-from tests.crash.workloads import kill, slow_clock, small_config
+from tests.crash.workloads import slow_clock, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -233,12 +234,12 @@ def test_the_checkpoint_is_synced_only_when_it_changed(memory: Path) -> None:
         store = MessageStore.open(root / "store", QUIET)
         put(store, 3)
         store.dispatch()
-        store._owned.store_flush.write_checkpoint()
+        parts_of(store).engine.store_flush.write_checkpoint()
         written = recorder.now
-        store._owned.store_flush.write_checkpoint()
+        parts_of(store).engine.store_flush.write_checkpoint()
         checkpoint = recorder._files[str(root / "store" / "checkpoint")]
         assert checkpoint not in [one.file for one in recorder.operations[written:]]
-        end = store._owned.log.files.flushed_where
+        end = parts_of(store).engine.log.files.flushed_where
         kill(store)
     crashes = CrashImages(recorder)
     crashes.advance(written)

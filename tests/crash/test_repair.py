@@ -17,10 +17,11 @@ from commitlog_store.cli.app import app
 from commitlog_store.errors import DiskFull, InvalidValue, StoreIOError, StoreLocked, StoreNotFound
 from commitlog_store.files import disk
 from commitlog_store.recovery.kept import kept_pieces
+from commitlog_store.testing import kill
 from tests.crash.batch_workloads import commit
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.test_damaged_tail import alter, closed_store, files_below, garbled, killed_store, message, zeroed
-from tests.crash.workloads import kill, slow_clock, small_config
+from tests.crash.workloads import slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []

@@ -17,16 +17,17 @@ from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreCo
 from commitlog_store.batch import ledger
 from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.testing import kill, parts_of
 from tests.crash.batch_workloads import BatchRun
 from tests.crash.batch_workloads import commit as commit_rows
 from tests.crash.crash_images import check_images
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, SyncedOnly
 from tests.crash.stored_messages import log_records
-from tests.crash.workloads import kill, slow_clock, small_config
+from tests.crash.workloads import slow_clock, small_config
 from tests.store.batch.batches import commit
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.clean_store import assert_clean
@@ -76,7 +77,7 @@ def end_a_half_message(store: MessageStore) -> int:
 
 
 def deliver_and_save(store: MessageStore) -> None:
-    deliverer = Deliverer(store, flush_interval_s=NEVER_MS)
+    deliverer = Deliverer(store, flush_interval_ms=NEVER_MS)
     deliverer.everything()
     deliverer.service._save_flushed()
 
@@ -152,7 +153,7 @@ def test_a_delayed_message_is_delivered_once_in_a_log_that_lost_a_frame_that_the
     lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
     with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
         store.put_message(delayed(b"b"))
-        Deliverer(store, flush_interval_s=NEVER_MS).everything()
+        Deliverer(store, flush_interval_ms=NEVER_MS).everything()
         kill(store)
     with MessageStore.open(tmp_path, SYNC) as store:
         Deliverer(store).everything()
@@ -303,7 +304,7 @@ def test_nothing_is_saved_that_stands_for_work_beside_the_device(
         with store.consumer("bills", "read") as consumer, store.transaction("bills", 1) as batch:
             consumer.poll(3)
             consumer.commit(in_transaction=batch)
-        store._owned.consumer_offsets.flush()
+        parts_of(store).groups.flush()
         store.delete_topic("read", with_messages=True)
         commit(store, 1)
         end_a_half_message(store)

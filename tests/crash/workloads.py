@@ -18,11 +18,12 @@ from commitlog_store.format.sys_flag import (
     TRANSACTION_ROLLBACK_TYPE,
 )
 from commitlog_store.message import MessageExtBrokerInner
+from commitlog_store.testing import kill, parts_of
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.store.retention.small_stores import store_clock
 
-__all__ = ["WORKLOADS", "Recording", "Run", "Workload", "kill", "slow_clock", "small_config"]
+__all__ = ["WORKLOADS", "Recording", "Run", "Workload", "slow_clock", "small_config"]
 
 
 def small_config(flush: FlushDiskType, *, log_size: int = 16 << 10, pool: bool = False) -> MessageStoreConfig:
@@ -54,14 +55,6 @@ def slow_clock() -> Iterator[None]:
     ticks = itertools.count(time.time(), 0.5)
     with store_clock(lambda: next(ticks)):
         yield
-
-
-def kill(store: MessageStore) -> None:
-    """End the store as ``kill -9`` does: what it wrote stays in the kernel, nothing is flushed or marked."""
-    owned = store._owned
-    owned.state.close()
-    owned.waiters.wake_all()
-    owned._jobs.finish(owned.leave).wait()
 
 
 class Run:
@@ -185,7 +178,7 @@ class Workload:
         with slow_clock(), recorder.recording():
             run = Run(recorder, path, self.config, first)
             self.steps(run)
-            if not run.store._owned.state.closed:
+            if not parts_of(run.store).engine.state.closed:
                 kill(run.store)
         history = log_records(path)
         there = {record.physical_offset: record.body for record in history}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import StoreReader
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
 from tests.crash.stored_messages import log_records
 from tests.interop.conftest import OpenMessageStore
 from tests.interop.operations import message_of

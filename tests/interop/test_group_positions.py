@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, StoreReader, commit_group_offsets
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.config_files.json_file import decode_config
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.paths import POSITIONS_GROUP
+from commitlog_store.testing import parts_of
 from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMqBroker, message_store_settings
 from tests.interop.test_message_store_writes import SMALL
@@ -115,7 +116,7 @@ class Turns:
         with ours(self.path) as store, store.consumer(group, TOPICS) as consumer:
             consumer.poll(self._chance.randint(1, 50))
             consumer.commit()
-            moved = set(store._owned.consumer_offsets.offsets.topics(group))
+            moved = set(parts_of(store).groups.offsets.topics(group))
             positions = consumer.positions()
         # Queues of which nothing was polled have no position, or the one from before.
         self._note_moved(group, positions, moved)
@@ -127,7 +128,7 @@ class Turns:
                 consumer.poll(self._chance.randint(1, 50))
                 consumer.commit(in_transaction=batch)
             positions = consumer.positions()
-            moved = set(store._owned.consumer_offsets.offsets.topics(group))
+            moved = set(parts_of(store).groups.offsets.topics(group))
         self._note_moved(group, positions, moved)
 
     def _note_moved(self, group: str, positions: dict[tuple[str, int], int], topics: set[str]) -> None:

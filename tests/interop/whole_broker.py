@@ -18,8 +18,8 @@ from types import TracebackType
 from commitlog_store.errors import RemotingFailed
 from commitlog_store.follower.access_keys import AccessKeys
 from commitlog_store.follower.remoting import RemotingClient
-from commitlog_store.replication.address import MasterAddress
 from commitlog_store.replication.handshake import receive_exactly
+from commitlog_store.replication.peer import MasterAddress
 from tests.interop.rocketmq import RocketMqBroker
 from tests.support.quick_spark import JAVA_OPTIONS
 from tests.support.scripted_broker import remoting_frame

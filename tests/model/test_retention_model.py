@@ -22,6 +22,7 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreRead
 from commitlog_store.files.limits import DiskUse
 from commitlog_store.retention.clean import RetentionSettings
 from commitlog_store.retention.survey import clean_request
+from commitlog_store.testing import parts_of
 from tests.model.test_store_model import _copy_if_there
 from tests.store.retention.small_stores import HOUR, Clock, store_clock
 from tests.support.clean_store import assert_clean
@@ -183,9 +184,9 @@ class RetentionMachine(RuleBasedStateMachine):
         if older_than is None and max_bytes is None:
             return
         request = clean_request(older_than_hours=older_than, max_bytes=max_bytes)
-        cleaner, now_ms = self.store._owned.cleaner, int(self.clock.now * 1000)
+        cleaner, now_ms = parts_of(self.store).retention.cleaner, int(self.clock.now * 1000)
         self._take_expected(older_than, max_bytes)
-        report = self.store._owned.run(lambda: cleaner.clean(request, now_ms, dry_run=False))
+        report = parts_of(self.store).engine.run(lambda: cleaner.clean(request, now_ms, dry_run=False))
         assert report.log_start == self.start
         self._forget_deleted_topics()
 
@@ -198,8 +199,8 @@ class RetentionMachine(RuleBasedStateMachine):
             self._take_expected(None, 0)
         request = clean_request(older_than_hours=RESERVED_HOURS, max_bytes=None)
         retention = RetentionSettings(config, lambda: DiskUse("", self.used))
-        cleaner, now_ms = self.store._owned.cleaner, int(self.clock.now * 1000)
-        report = self.store._owned.run(lambda: cleaner.clean_by_settings(retention, request, now_ms))
+        cleaner, now_ms = parts_of(self.store).retention.cleaner, int(self.clock.now * 1000)
+        report = parts_of(self.store).engine.run(lambda: cleaner.clean_by_settings(retention, request, now_ms))
         assert report.log_start == self.start
         self._forget_deleted_topics()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.testing import kill
 from tests.crash.stored_messages import Stored, log_records
-from tests.crash.workloads import kill
 from tests.power_cut.block_device import Note
 from tests.power_cut.bodies import number_of, rows_of, version_and_rows
 from tests.power_cut.writer import APPLICATION, GROUP, MIRROR, SETTINGS

@@ -14,6 +14,7 @@ import pytest
 from commitlog_store import GetMessageResult, GetMessageStatus, Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import StoreClosed
 from commitlog_store.files import file_watch
+from commitlog_store.testing import waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
@@ -87,7 +88,7 @@ def test_a_put_wakes_a_thread_of_the_owner(store: MessageStore) -> None:
     results = []
     waiting = threading.Thread(target=lambda: results.append(store.get_message("orders", 0, 1, wait_s=WAIT_LIMIT_S)))
     waiting.start()
-    wait_for(lambda: len(store._owned.waiters))
+    wait_for(lambda: waiting_calls(store))
     store.put_message(Message(topic="orders", body=b"second", queue_id=0))
     waiting.join()
     assert results[0].messages[0].body == b"second"
@@ -156,7 +157,7 @@ def test_closing_the_store_ends_a_long_poll_that_has_passed_messages(store: Mess
     _put(store, "sent", 100)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.get_message, "orders", 0, 0, tags="paid", wait_s=10 * WAIT_LIMIT_S)
-        wait_for(lambda: len(store._owned.waiters))
+        wait_for(lambda: waiting_calls(store))
         store.close()
         with pytest.raises(StoreClosed):
             waiting.result(WAIT_LIMIT_S)

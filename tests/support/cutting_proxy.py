@@ -18,7 +18,7 @@ import time
 from types import TracebackType
 
 from commitlog_store.format.ha_transfer import TRANSFER_HEADER_SIZE
-from commitlog_store.replication.address import parse_address
+from commitlog_store.replication.peer import parse_address
 
 __all__ = ["CuttingProxy", "body_of_high_bytes"]
 

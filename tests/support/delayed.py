@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.delayed.schedule_message import ScheduleMessageService
+from commitlog_store.testing import parts_of
+from commitlog_store.threads.wakeup import Wakeup
 
 __all__ = ["Deliverer", "bodies_of", "delayed"]
 
@@ -18,33 +22,26 @@ _T = TypeVar("_T")
 class Deliverer:
     """The service of a store that was opened with ``schedule_enable=False``. ``now`` is its clock, in seconds."""
 
-    def __init__(self, store: MessageStore, *, enabled: bool | None = True, **settings: Any) -> None:
-        """``settings`` are the service's own, such as ``flush_interval_s``."""
-        owned = store._owned
+    def __init__(
+        self, store: MessageStore, *, enabled: bool | None = True, flush_interval_ms: int = 10_000, **settings: Any
+    ) -> None:
+        """``settings`` are the service's own, such as ``frame_bytes``."""
         self.store = store
         self.now = time.time()
         # Called once, before the next job of the service.
         self.before_job: Callable[[], None] = _nothing
+        self._run = parts_of(store).engine.run
+        engine = copy.copy(parts_of(store).engine)
+        engine.config = replace(engine.config, schedule_enable=enabled, flush_delay_offset_interval=flush_interval_ms)
+        engine.run = self._run_job  # type: ignore[method-assign]
         self.service = ScheduleMessageService(
-            owned.path,
-            enabled,
-            store.config.delay_levels_ms,
-            owned.log,
-            owned.batches,
-            owned.topics,
-            owned.state,
-            owned.stats,
-            owned.store_flush,
-            self._run_job,
-            clock=lambda: self.now,
-            monotonic=lambda: self.now,
-            **settings,
+            engine, Wakeup(), clock=lambda: self.now, monotonic=lambda: self.now, **settings
         )
 
     def _run_job(self, work: Callable[[], _T]) -> _T:
         before, self.before_job = self.before_job, _nothing
         before()
-        return self.store._owned.run(work)
+        return self._run(work)
 
     def step(self) -> float:
         """One step, with everything that was put before in its queue. The seconds to the next one."""

@@ -14,6 +14,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.retention.decision import RetentionLimits
 from commitlog_store.retention.survey import CleanRequest
+from commitlog_store.testing import parts_of
 from tests.store.batch.batches import commit, table
 from tests.store.owner.owned_store import put_ok, small
 from tests.support.between_calls import change_before, spread
@@ -109,7 +110,7 @@ class GrowingStore:
             return known[kind]
         if kind == "clean the queues":  # a moment after the log, as the services of an open store do
             return self._begin_to_clean()
-        gate, files = self._store._owned.log.gate, self._store._owned.log.files
+        gate, files = parts_of(self._store).engine.log.gate, parts_of(self._store).engine.log.files
         # As in a batch of which some queues have all units by now: readers do not see it yet.
         hidden_from = files.max_wrote if kind == "open the gate and clean" else self._early_place()
         self._store.put_messages(table("hidden"), topic="orders")
@@ -128,11 +129,11 @@ class GrowingStore:
         self._store.dispatch()
 
     def _begin_to_clean(self) -> Callable[[], None]:
-        owned = self._store._owned
+        owned = parts_of(self._store)
         request = CleanRequest(limits=RetentionLimits(max_bytes=_LEFT))
-        done = owned.run(lambda: owned.cleaner.clean_log(request, 0))
+        done = owned.engine.run(lambda: owned.retention.cleaner.clean_log(request, 0))
         assert done.decision.doomed
-        return lambda: owned.run(lambda: owned.cleaner._with_queues(done))  # type: ignore[return-value]
+        return lambda: owned.engine.run(lambda: owned.retention.cleaner._with_queues(done))  # type: ignore[return-value]
 
     def _commit_and_clean(self) -> None:
         self._commit()

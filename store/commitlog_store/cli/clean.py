@@ -16,8 +16,7 @@ from commitlog_store.cli.render import json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.reader import StoreReader
-from commitlog_store.retention.decision import DoomedFile
-from commitlog_store.retention.report import CleanReport
+from commitlog_store.retention.decision import CleanReport, DoomedFile
 from commitlog_store.retention.survey import CleanRequest, forecast_clean
 from commitlog_store.store import MessageStore
 

@@ -13,8 +13,7 @@ from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock
 from commitlog_store.format.message_rules import topic_before_retries
-from commitlog_store.groups.dead_letters import DeadLetters
-from commitlog_store.groups.positions import group_offsets
+from commitlog_store.groups.positions import DeadLetters, group_offsets
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader

@@ -15,13 +15,12 @@ from datetime import timedelta
 from functools import partial
 from operator import index
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.config import MessageStoreConfig, delay_level
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig
+from commitlog_store.config import delay_level
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.retry import copy_for_retry, retry_topic
@@ -29,10 +28,11 @@ from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.message import Message, MessageExt
+from commitlog_store.message import MessageExt
 from commitlog_store.owned_store.owned_store import OwnedStore
-from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_topic
+from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_group, validate_topic
 from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_MESSAGES,
@@ -45,10 +45,10 @@ from commitlog_store.queue.get_message import (
 from commitlog_store.reader import StoreReader
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
-from commitlog_store.timestamps import GivenTime, checked_seconds
+from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 from commitlog_store.transaction import Transaction
 
-__all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
+__all__ = ["ConsumeFrom", "Consumer", "open_consumer"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
@@ -60,14 +60,6 @@ _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
 # The longest wait in one piece: queues that another consumer of the group has left are noticed then.
 _LONGEST_WAIT_S = 0.5
 _EVERYTHING = MessageFilter()
-
-
-class _User(Protocol):
-    """The ``MessageStore``, as far as a consumer knows it."""
-
-    @property
-    def config(self) -> MessageStoreConfig: ...
-    def put_message(self, message: Message) -> PutMessageResult: ...
 
 
 class _Rows(NamedTuple):
@@ -83,6 +75,38 @@ class _Ended(NamedTuple):
     parts: list[QueueProgress]
     positions: dict[Queue, int]
     is_committed: bool
+
+
+def open_consumer(
+    user: object,
+    owned: OwnedStore,
+    groups: dict[str, ConsumerGroup],
+    group: str,
+    topics: str | Sequence[str],
+    *,
+    wanted: str | MessageFilter | None,
+    tags: str | None,
+    consume_from: ConsumeFrom,
+) -> Consumer:
+    """``MessageStore.consumer``. ``groups`` are those of this process, by name."""
+    engine = owned.engine
+    engine.state.refuse_on_replica()
+    validate_group(group)
+    names = _checked_topics(topics)
+    for name in names:
+        engine.topics.refuse_consumers(name)
+    found = wanted if isinstance(wanted, MessageFilter) else MessageFilter.parse(tags=tags, filter=wanted)
+    if not isinstance(consume_from, str) or consume_from not in ("earliest", "latest"):
+        try:
+            consume_from = milliseconds_of(consume_from, "consume_from")
+        except InvalidValue as error:
+            raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
+    settings = engine.run(lambda: owned.groups.settings(group))
+    if not settings.consume_enable:
+        raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
+    engine.run(lambda: owned.groups.restore(group))
+    members = groups.setdefault(group, ConsumerGroup(group))
+    return Consumer(user, owned, members, settings, names, found, consume_from)
 
 
 class Consumer:
@@ -111,7 +135,7 @@ class Consumer:
 
     def __init__(
         self,
-        user: _User,
+        user: object,
         owned: OwnedStore,
         group: ConsumerGroup,
         settings: SubscriptionGroupConfig,
@@ -119,12 +143,13 @@ class Consumer:
         wanted: MessageFilter,
         consume_from: ConsumeFrom,
     ) -> None:
-        """Use ``MessageStore.consumer``."""
+        """Use ``MessageStore.consumer``. ``user`` is the ``MessageStore``: it is not dropped before this."""
         self.group = group.name
         self.topics = tuple(topics)
         self._user = user
-        self._owned = owned
-        self._offsets = owned.consumer_offsets.offsets
+        self._engine = owned.engine
+        self._groups = owned.groups
+        self._offsets = owned.groups.offsets
         self._settings = settings
         self._wanted = wanted
         self._retry_topic = retry_topic(group.name)
@@ -144,7 +169,7 @@ class Consumer:
         self._rows: deque[_Rows] = deque()
         self._members = group
         check_store_directory(owned.path)
-        self._reader = StoreReader(owned.paths, on_read=owned.stats.get)
+        self._reader = StoreReader(owned.engine.paths, on_read=owned.engine.stats.get)
         self._member = group.join([*self.topics, self._retry_topic])
         try:
             self._note_queues()
@@ -166,7 +191,7 @@ class Consumer:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_member") and not self._owned.state.forked:
+        if hasattr(self, "_member") and not self._engine.state.forked:
             self._members.leave(self._member)
 
     def close(self) -> None:
@@ -175,10 +200,10 @@ class Consumer:
         From any thread; a poll that waits then raises ``ConsumerClosed``, and iterations end.
         """
         self._closed = True
-        if self._owned.state.forked:
+        if self._engine.state.forked:
             return
         self._members.leave(self._member)
-        self._owned.waiters.wake_all()
+        self._engine.waiters.wake_all()
         if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
             with self._lock:
                 self._reader.close()
@@ -196,12 +221,12 @@ class Consumer:
             return found  # the way of most
         while True:
             # Before looking, so that a message that comes between look and wait is not missed.
-            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+            with self._engine.waiters.waiting(Wakeup()) as wakeup:
                 while self._read_ahead(count):
                     pass
                 if found := self._hand_out(count):
                     return found
-                self._owned.state.refuse_failed()
+                self._engine.state.refuse_failed()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return []
@@ -219,13 +244,13 @@ class Consumer:
         limits = PullLimits(messages=rows, size=DEFAULT_SIZE, window=max(rows, DEFAULT_ROWS))
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         while True:
-            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+            with self._engine.waiters.waiting(Wakeup()) as wakeup:
                 moved, batch = self._next_rows(limits, names)
                 if moved and batch is None:
                     continue
                 if batch is not None:
                     return batch
-                self._owned.state.refuse_failed()
+                self._engine.state.refuse_failed()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
@@ -248,13 +273,13 @@ class Consumer:
         count = checked_count("max_messages", max_messages)
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         while True:
-            with self._owned.waiters.waiting(LoopWakeup()) as wakeup:
+            with self._engine.waiters.waiting(LoopWakeup()) as wakeup:
                 while len(self._messages) < count and await asyncio.to_thread(self._read_ahead, count):
                     pass
                 # The result is taken here, after the last place where the task may be cancelled.
                 if found := self._hand_out(count):
                     return found
-                self._owned.state.refuse_failed()
+                self._engine.state.refuse_failed()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return []
@@ -308,7 +333,7 @@ class Consumer:
                 progress.acknowledge_all()
             self._commit(self._progress.values())
         if sync:
-            self._owned.run(self._owned.consumer_offsets.flush)
+            self._engine.run(self._groups.flush)
 
     def _commit_in(self, transaction: Transaction) -> None:
         if self._transaction not in (None, transaction):
@@ -383,16 +408,16 @@ class Consumer:
             self._refuse_done(message)
         copy = copy_for_retry(message, self._settings, level)
         queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
-        self._owned.run(lambda: self._owned.topics.create_topic(copy.topic, queues))
-        result = self._user.put_message(copy).raise_for_status()
+        self._engine.run(lambda: self._engine.topics.create_topic(copy.topic, queues))
+        result = self._engine.call(lambda: self._engine.putter.put_message(copy)).raise_for_status()
         self.ack(message)
         return result
 
     def _checked_level(self, delay: int | str | timedelta) -> int:
         if isinstance(delay, str | timedelta):
-            return delay_level(delay, self._user.config.message_delay_level) or 0
+            return delay_level(delay, self._engine.config.message_delay_level) or 0
         level = checked_int("delay_level", delay)
-        return level if level < 0 else delay_level(level, self._user.config.message_delay_level) or 0
+        return level if level < 0 else delay_level(level, self._engine.config.message_delay_level) or 0
 
     def _refuse_done(self, message: MessageExt) -> None:
         progress = self._progress.get((message.topic, message.queue_id))
@@ -435,8 +460,8 @@ class Consumer:
 
     def _enter(self) -> threading.Lock:
         """This thread's lock of a call. ``StoreForked``: another thread of the parent may have held the other lock."""
-        if self._owned.state.forked:
-            self._owned.state.refuse_closed()
+        if self._engine.state.forked:
+            self._engine.state.refuse_closed()
         return self._calls.enter()
 
     def _begin(self) -> None:
@@ -444,7 +469,7 @@ class Consumer:
         if self._closed:
             self._reader.close()
             raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
-        self._owned.state.refuse_closed()
+        self._engine.state.refuse_closed()
         if self._ended:
             self._settle()
 
@@ -536,7 +561,7 @@ class Consumer:
             return False
         self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
         rows = sum(batch.num_rows for batch in pulled.batches)
-        self._owned.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
+        self._engine.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
         self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
         return True
 
@@ -581,7 +606,7 @@ class Consumer:
         if self._generation == self._members.generation:
             return
         # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
-        generation, share, positions = self._owned.run(self._look_up_share)
+        generation, share, positions = self._engine.run(self._look_up_share)
         kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
         lost = [one for one in self._progress.values() if one.key not in kept]
         if lost:
@@ -627,7 +652,7 @@ class Consumer:
                 first.update(self._first_positions(topic, consume_from))
         if first:
             self._store_positions(first)
-            self._owned.run(self._owned.consumer_offsets.flush)
+            self._engine.run(self._groups.flush)
 
     def _first_positions(self, topic: str, consume_from: ConsumeFrom) -> dict[Queue, int]:
         def look() -> dict[Queue, int]:
@@ -651,8 +676,8 @@ class Consumer:
 
     def _store_positions(self, positions: Mapping[Queue, int]) -> None:
         # As a call of the store: a close waits for it, and a signal handler is refused instead of waiting for itself.
-        with self._owned.calls.enter():
-            self._owned.state.refuse_closed()
+        with self._engine.calls.enter():
+            self._engine.state.refuse_closed()
             self._offsets.commit(self.group, positions)
 
 
@@ -667,7 +692,7 @@ def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
             limits = replace(limits, most_units=limits.units // 2)
 
 
-def checked_topics(topics: str | Sequence[str]) -> list[str]:
+def _checked_topics(topics: str | Sequence[str]) -> list[str]:
     """The topics of a consumer. ``InvalidValue``."""
     if not isinstance(topics, Iterable):
         raise InvalidValue(f"topics is a name, or a list of names, not {topics!r}.")

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
 from commitlog_store.batch_id import BatchId, redrive_application
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig
+from commitlog_store.consumers.pull import PullService
 from commitlog_store.consumers.retry import DEAD_LETTER_ONLY, dead_letter_topic, retry_topic
-from commitlog_store.errors import Damaged, TopicNotFound
+from commitlog_store.errors import Damaged, InvalidValue, TopicNotFound
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.format.properties import RETRY_TOPIC
 from commitlog_store.format.timestamps import is_timestamp
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.paths import validate_group
+from commitlog_store.queue.get_message import checked_count
+from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import MessageBatches, OnDamage, StoreReader
 from commitlog_store.transaction import Transaction
 
@@ -40,12 +44,6 @@ _MOST_ROWS = 1_000
 _COLUMNS = ("queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties", "body")
 
 
-class _User(Protocol):
-    """The ``MessageStore``, as far as a redrive knows it."""
-
-    path: str
-
-
 class _Piece(NamedTuple):
     """Dead letters of one queue that are put back together, and the position after them."""
 
@@ -55,7 +53,39 @@ class _Piece(NamedTuple):
 
 
 def redrive(
-    user: _User,
+    user: object,
+    owned: OwnedStore,
+    pulls: PullService,
+    group: str,
+    *,
+    to: RedriveTo,
+    max_messages: int | None,
+    on_damage: OnDamage,
+    verify_crc: bool,
+    skipped: list[SkippedRange] | None,
+) -> int:
+    """``MessageStore.redrive``."""
+    validate_group(group)
+    if to not in get_args(RedriveTo):
+        raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
+    most = None if max_messages is None else checked_count("max_messages", max_messages)
+    engine = owned.engine
+    engine.state.refuse_on_replica()
+    settings = engine.run(lambda: owned.groups.settings(group))
+    engine.run(lambda: owned.groups.restore(group))
+    engine.run(engine.store_flush.dispatch)
+    with pulls.reader() as reader:
+        try:
+            return _redrive_all(
+                user, owned, reader, settings, to=to, max_messages=most, on_damage=on_damage, verify_crc=verify_crc
+            )
+        finally:
+            if skipped is not None:
+                skipped += reader.skipped
+
+
+def _redrive_all(
+    user: object,
     owned: OwnedStore,
     reader: StoreReader,
     settings: SubscriptionGroupConfig,
@@ -69,7 +99,7 @@ def redrive(
 
     With ``on_damage="skip"`` the position moves past what cannot be read, and ``reader.skipped`` lists it.
     """
-    group, done = settings.group_name, 0
+    group, engine, done = settings.group_name, owned.engine, 0
     read = partial(reader.read, columns=_COLUMNS, verify_crc=verify_crc, on_damage=on_damage)
     while max_messages is None or done < max_messages:
         most = _MOST_ROWS if max_messages is None else min(max_messages - done, _MOST_ROWS)
@@ -78,12 +108,12 @@ def redrive(
         piece = _next_piece(owned, reader, read, group, to, most)
         if piece is None:
             break
-        transaction = Transaction(user, batch, owned, owned.run(lambda: owned.batches.check(batch)))  # noqa: B023
+        transaction = Transaction(user, batch, owned, engine.run(lambda: engine.batches.check(batch)))  # noqa: B023
         if transaction.already_there:
             continue
         if to == "retry" and not done:
             queues = max(settings.retry_queue_nums, 1)
-            owned.run(lambda: owned.topics.create_topic(retry_topic(group), queues))  # noqa: B023
+            engine.run(lambda: engine.topics.create_topic(retry_topic(group), queues))  # noqa: B023
         with transaction:
             if piece.rows:
                 transaction.put_messages(piece.rows)
@@ -96,7 +126,7 @@ def redrive(
 
 def _next_batch(owned: OwnedStore, group: str) -> BatchId:
     app_id = redrive_application(group)
-    last = owned.run(lambda: owned.batches.last_version(app_id))
+    last = owned.engine.run(lambda: owned.engine.batches.last_version(app_id))
     return BatchId(app_id, 0 if last is None else last + 1)
 
 
@@ -105,7 +135,7 @@ def _next_piece(
 ) -> _Piece | None:
     """The next dead letters; None when all were put back."""
     topic = dead_letter_topic(group)
-    positions = owned.consumer_offsets.offsets.get(group, topic)
+    positions = owned.groups.offsets.get(group, topic)
 
     def look() -> _Piece | None:
         try:

@@ -8,7 +8,6 @@ Source: RocketMQ ``broker/processor/AbstractSendMessageProcessor.java`` (``consu
 
 from __future__ import annotations
 
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig
 from commitlog_store.format.properties import (
     CRC32,
     DELAY,
@@ -24,6 +23,7 @@ from commitlog_store.format.properties import (
 )
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from commitlog_store.format.timestamps import is_timestamp
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExt, MessageExtBrokerInner
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 

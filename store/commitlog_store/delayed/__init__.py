@@ -1,3 +1,3 @@
-"""Delayed messages: who delivers them, how far each level was delivered, and what waits."""
+"""Delayed messages: their delivery, the position of each delay level, and the messages that wait."""
 
 __all__: list[str] = []

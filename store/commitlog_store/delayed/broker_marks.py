@@ -1,4 +1,4 @@
-"""Whose the delivery of delayed messages is: the owner's, in a store that ``MessageStore`` has created, or a broker's.
+"""Marks of the program that delivers a store's delayed messages: a broker, or ``MessageStore`` if it created the store.
 
 A new store gets a note, ``config/createdBy.json``::
 
@@ -8,7 +8,7 @@ A new store gets a note, ``config/createdBy.json``::
 package left them.
 
 A broker that takes the store over notes in ``config/`` what only brokers note: topics and groups that it makes for
-itself when it starts, and files of its timer and its consumers. Then the delivery is the broker's.
+itself when it starts, and files of its timer and its consumers. Then the broker delivers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _note(store_path: str) -> JsonConfigFile:
 
 
 def broker_mark(store_path: str) -> str | None:
-    """What shows that delivering is a broker's, as a noun; None where it is the owner's."""
+    """The mark by which a broker delivers, as a noun; None where the owner delivers."""
     if not _is_own(_read(_note(store_path))):
         return f"the missing {CREATED_BY}: another program created the store"
     config = os.path.join(store_path, CONFIG)

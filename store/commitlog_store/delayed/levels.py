@@ -1,20 +1,45 @@
-"""Delay levels of a store as a reader sees them: how many messages wait, since when, and when the next is due."""
+"""Delay levels: how far each was delivered, in ``config/delayOffset.json``, and what waits, as a reader sees it.
+
+The position of a level is the queue offset of the next message to deliver. Two places say it. The ledger of batches is
+a part of the log, and right for everything that this package delivered. ``config/delayOffset.json`` is a broker's own,
+and follows the ledger here. Both only ever grow, and what lies before either was delivered, so the larger counts.
+
+The file::
+
+    {"offsetTable":{1:12,3:7}}
+
+A level, from 1 on, is the queue before its number of ``SCHEDULE_TOPIC_XXXX``. A broker reads the file when it starts,
+and from then on writes it every 10 seconds. Brokers from 5.0 on also write ``dataVersion``, which is kept and raised
+here where the file has it.
+
+Source: RocketMQ ``schedule/ScheduleMessageService.java``, ``schedule/DelayOffsetSerializeWrapper.java``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any
 
-from commitlog_store.delayed.positions import start_position
+import msgspec
+
+from commitlog_store.config_files.json_file import JsonConfigFile, next_version
+from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import CorruptRecord, MessageNotFound
 from commitlog_store.format.consume_queue_unit import LAST_HASH_CODE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import CONFIG, DELAY_OFFSET_CONFIG
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["DelayLevel", "delay_level"]
+__all__ = ["DelayLevel", "DelayOffsetFile", "delay_hold", "delay_level", "replace_delay_offsets", "start_position"]
 
 _NOTED_WITHIN_MS = 15_000
+_SUBJECT = "The offsets of delay levels"
+_EXPECTED = "an object with offsetTable: levels with offsets of 0 and more"
+_TABLE = "offsetTable"
+_VERSION = "dataVersion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +108,67 @@ def _times(catalog: CatalogView, commit_log: CommitLog, level: int, offset: int)
         stored = None
     due = int(units["tags_code"][0])
     return due if due > LAST_HASH_CODE else None, stored
+
+
+def start_position(level: int, ledger: Mapping[int, int], file: Mapping[int, int], low: int, high: int) -> int:
+    """Where a level continues whose queue has the offsets ``[low, high)``; 0, as in RocketMQ, for an unknown level.
+
+    A position outside of the queue is moved to its nearer end, as in RocketMQ.
+    """
+    return min(max(ledger.get(level, 0), file.get(level, 0), low), high)
+
+
+def delay_hold(level: int, place: int) -> Hold:
+    """The hold of a delay level whose first message that waits is at a physical offset."""
+    return Hold(from_offset=place, holder=f"delayed messages of level {level} that are not delivered yet")
+
+
+class _Content(msgspec.Struct):
+    offsetTable: dict[int, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]] = {}
+
+
+class DelayOffsetFile:
+    """The file of one store."""
+
+    def __init__(self, store_path: str) -> None:
+        path = os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG)
+        self._file = JsonConfigFile(path, _SUBJECT, _offset_table)
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def read(self) -> dict[int, int]:
+        """The next offset of each level; empty without a file. ``CorruptConfig``, ``ReadFailed``."""
+        return _offset_table(self._file, self._file.read())
+
+    def write(self, offsets: Mapping[int, int]) -> None:
+        """Set the offsets of these levels; other levels and members stay. What ``JsonConfigFile.write`` raises."""
+        root = self._file.read()
+        table = {**_offset_table(self._file, root), **offsets}
+        root[_TABLE] = {str(level): offset for level, offset in sorted(table.items())}
+        if _VERSION in root:
+            root[_VERSION] = next_version(root[_VERSION], self._file)
+        self._file.write(root, integer_names=True)
+
+
+def _offset_table(file: JsonConfigFile, root: dict[str, Any]) -> dict[int, int]:
+    """The next offset of each level. ``CorruptConfig``."""
+    try:
+        # Names of JSON members are texts.
+        return msgspec.convert(root, _Content, strict=True, str_keys=True).offsetTable
+    except msgspec.ValidationError as error:
+        raise file.corrupt(0, _EXPECTED, str(error)) from error
+
+
+def replace_delay_offsets(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Write a master's offsets as they are, as a slave does; False if they are there.
+
+    ``source`` is the list in an error: ``CorruptConfig`` for an object that no broker writes.
+    """
+    _offset_table(JsonConfigFile(source, _SUBJECT), root)
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG), _SUBJECT, _offset_table)
+    if file.read() == root:
+        return False
+    file.write(root, integer_names=True)
+    return True

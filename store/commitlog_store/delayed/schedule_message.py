@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +24,12 @@ from commitlog_store.batch_id import BatchId, schedule_application
 from commitlog_store.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
 from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.dispatch_keys import IndexEntries
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import broker_mark
-from commitlog_store.delayed.positions import start_position
-from commitlog_store.engine.commit_batch import CommitBatchService
+from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
 from commitlog_store.engine.reput import Step
-from commitlog_store.engine.running_state import RunningState
-from commitlog_store.engine.stats import StoreStatsService
-from commitlog_store.engine.store_flush import StoreFlush
+from commitlog_store.engine.store_engine import StoreEngine
+from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import CommitLogError, DiskFull, InvalidValue, Refused, StoreClosed
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.format.arrays import BoolArray, Int64Array
@@ -43,14 +41,13 @@ from commitlog_store.paths import refuse_batch_topic, validate_topic
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import count_before
 from commitlog_store.queue.topic_config import TopicConfig
-from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.threads.worker import Worker
 
 __all__ = ["ScheduleMessageService", "WakeScheduleService"]
 
 _LOG = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 # A message that waits is looked at again after this time at the latest: the clock may have been set.
 _LONGEST_SECONDS = 1.0
@@ -73,12 +70,6 @@ _DENSE = 4
 _MS = 1000.0
 
 Units = npt.NDArray[Any]
-
-
-class RunJob(Protocol):
-    """Runs work on the store's job thread, as a call of this thread."""
-
-    def __call__(self, work: Callable[[], _T], /) -> _T: ...
 
 
 class WakeScheduleService:
@@ -142,50 +133,44 @@ def _sizes(units: Units) -> Int64Array:
     return np.where(units["size"] == FILLER_SIZE, 0, np.maximum(units["size"], 0)).astype(np.int64)
 
 
-class ScheduleMessageService:
-    """Delivers what is due, level after level. For one thread; ``save`` for the one that closes the store."""
+class ScheduleMessageService(Subject):
+    """Delivers what is due, level after level. For one thread, and the job thread."""
 
     def __init__(
         self,
-        store_path: str,
-        enabled: bool | None,
-        delay_levels_ms: Sequence[int],
-        log: OpenedLog,
-        batches: CommitBatchService,
-        topics: TopicConfig,
-        state: RunningState,
-        stats: StoreStatsService,
-        store_flush: StoreFlush,
-        run_job: RunJob,
+        engine: StoreEngine,
+        wakeup: Wakeup,
         *,
-        flush_interval_s: float = 10.0,
         frame_bytes: int = _MOST_FRAME_BYTES,
         piece_bytes: int = _PIECE_BYTES,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``enabled``: None delivers unless the store is a broker's.
+        """``wakeup`` is set when a message with a delay has come: ``WakeScheduleService``.
 
         ``frame_bytes`` and ``piece_bytes``: the most that is delivered in one frame, and encoded at once.
         """
-        self._store_path = store_path
-        self._enabled = enabled
-        self._delays = delay_levels_ms
-        self._log = log
-        self._batches = batches
-        self._rules = _Topics(topics, log.queues.deleted)
-        self._state = state
-        self._stats = stats
-        self._store_flush = store_flush
-        self._run_job = run_job
-        self._flush_interval_s = flush_interval_s
+        config = engine.config
+        self._store_path = engine.path
+        # None delivers unless the store is a broker's.
+        self._enabled = config.schedule_enable
+        self._delays = config.delay_levels_ms
+        self._log = engine.log
+        self._batches = engine.batches
+        self._rules = _Topics(engine.topics, engine.log.queues.deleted)
+        self._state = engine.state
+        self._stats = engine.stats
+        self._store_flush = engine.store_flush
+        self._run_job = engine.run
+        self._is_replica = config.broker_role is BrokerRole.SLAVE
+        self._flush_interval_s = config.flush_delay_offset_interval / _MS
         self._frame_bytes = self._fitting_bytes = frame_bytes
         self._piece_bytes = piece_bytes
         self._clock = clock
         self._monotonic = monotonic
-        self._file = DelayOffsetFile(store_path)
+        self._file = DelayOffsetFile(engine.path)
         # Where the queues ended when the store was opened: no position is after that, whatever the file says. A later
-        # end would not do: it counts messages that nobody has delivered.
+        # end would not do: it counts messages that were not delivered.
         self._ends_at_open = self._ends()
         # What ledger and file said when the service began; None before.
         self._begun: tuple[dict[int, int], dict[int, int]] | None = None
@@ -196,6 +181,7 @@ class ScheduleMessageService:
         self._saved_at = monotonic()
         # The last failure of each level that the log has, so that it has each only once.
         self._failures: dict[int, str] = {}
+        self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
 
     def _ends(self) -> dict[int, int | None]:
         """The end of each level's queue now; None for one that cannot be read."""
@@ -214,6 +200,9 @@ class ScheduleMessageService:
         end = self._ends_at_open.get(level, 0)
         return high if end is None else min(end, high)
 
+    def workers(self) -> Sequence[Worker]:
+        return self._workers
+
     def correct_positions(self) -> None:
         """Let no position stand for messages or deliveries that the log has lost; before the first message is put.
 
@@ -221,6 +210,8 @@ class ScheduleMessageService:
         queue may have grown beyond the position by then. A failure is logged: while this owner runs, it goes by the
         ends at opening.
         """
+        if self._is_replica:  # whose positions are its master's
+            return
         try:
             saved = self._file.read()
             if not saved and self._log.recovered is None:
@@ -268,7 +259,7 @@ class ScheduleMessageService:
         return min(pauses, default=_LONGEST_SECONDS)
 
     def _guarded(self, level: int, step: Callable[[], float]) -> float:
-        """Do a step of a level; when it fails, later steps repeat it, and the store and other levels go on."""
+        """Do a step of a level; when it fails, later steps repeat it, and the store and other levels continue."""
         try:
             pause = step()
         except (StoreClosed, JobThreadEnded):
@@ -330,7 +321,7 @@ class ScheduleMessageService:
     def _end_to_deliver(self) -> int:
         """The physical offset before which messages are delivered now.
 
-        On a nearly full disk, only those of the log's first file: the others go on waiting, and retention can delete
+        On a nearly full disk, only those of the log's first file: the others continue to wait, and retention can delete
         the file when it holds none any more. So deliveries never take more of such a disk than that file gives back.
         """
         if self._state.refusal is None:
@@ -478,11 +469,7 @@ class ScheduleMessageService:
         )
 
     def waiting_from(self) -> dict[int, int]:
-        """By level, the physical offset of the first message that still waits; for retention, on the job thread.
-
-        Also where this service delivers nothing. What was delivered just now may still be counted. ``CorruptConfig``,
-        ``CorruptConsumeQueue``, ``ReadFailed``.
-        """
+        """By level, the physical offset of the first message that still waits. On the job thread. Errors: ``holds``."""
         queues, log_start = self._log.queues, self._log.files.min_offset
         places = {
             level: queues.place_left(SCHEDULE_TOPIC, level - 1, position, log_start)
@@ -490,10 +477,15 @@ class ScheduleMessageService:
         }
         return {level: place for level, place in places.items() if place is not None}
 
+    def holds(self) -> Sequence[Hold]:
+        """The messages that wait, also where this service delivers nothing. What was delivered just now may still be
+        counted. ``CorruptConfig``, ``CorruptConsumeQueue``, ``ReadFailed``."""
+        return [delay_hold(level, place) for level, place in self.waiting_from().items()]
+
     def waiting_topics(self) -> Counter[str]:
         """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.
 
-        The errors of ``waiting_from``.
+        Errors: ``holds``.
         """
         found: Counter[str] = Counter()
         for level, (position, high) in self._waiting_offsets().items():

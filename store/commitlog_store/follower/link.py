@@ -15,10 +15,8 @@ from types import TracebackType
 from commitlog_store.errors import PeerRefused
 from commitlog_store.follower.frames import FrameReader
 from commitlog_store.format.ha_transfer import encode_offset
-from commitlog_store.replication.address import MasterAddress
-from commitlog_store.replication.handshake import say_hello
-from commitlog_store.replication.hangup import Hangup
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security, say_hello
+from commitlog_store.replication.peer import Hangup, MasterAddress
 
 __all__ = ["MasterLink"]
 

@@ -32,14 +32,14 @@ from commitlog_store.follower.link import MasterLink
 from commitlog_store.follower.mirror_start import OnWait, Start, check_start, has_log, prepare_mirror, until_answered
 from commitlog_store.follower.remoting_config import SlaveSynchronize
 from commitlog_store.follower.whole_records import WholeRecords, whole_records
-from commitlog_store.owned_store.owned_store import OwnedStore, StoreOpening
+from commitlog_store.owned_store.opening import StoreOpening
+from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.queue_counts import queue_file_size_of
 from commitlog_store.recovery.open import OpenWishes
-from commitlog_store.replication.address import MasterAddress, parse_address
-from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.handshake import Security, security_of
+from commitlog_store.replication.peer import Hangup, MasterAddress, parse_address
 from commitlog_store.replication.replica_log import ReplicaLog
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
-from commitlog_store.replication.security import Security, security_of
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 from commitlog_store.threads.worker import Worker
 
@@ -247,17 +247,17 @@ class LogFollower:
         """
         if not self._following.wait_for(offset, timeout_s):
             return False
-        self._owned.run(self._show)
+        self._owned.engine.run(self._show)
         return True
 
     def _show(self) -> None:
         """Let readers see what is here: with "synced", only what is on the device."""
-        self._owned.store_flush.flush_log()
-        self._owned.store_flush.dispatch()
+        self._owned.engine.store_flush.flush_log()
+        self._owned.engine.store_flush.dispatch()
 
     def close(self) -> None:
         """End the connection and close the store; no peer is waited for. It may be called again."""
-        if self._owned.state.forked:
+        if self._owned.engine.state.forked:
             return  # the connection, the files and the batch that is being received are the parent's
         self._following.hang_up()
         if self._synchronize is not None:
@@ -446,7 +446,7 @@ class _Following:
         # A request counts as an acknowledgement, and an earlier connection may have ended between append and flush.
         self._log.flush()
         # Only a hello says it, and RocketMQ's masters have none.
-        epoch = 0 if self._security is None else self._owned.run(self._owned.batches.epoch)
+        epoch = 0 if self._security is None else self._owned.engine.run(self._owned.engine.batches.epoch)
         place = self._log.last_record if self._log.last_record >= 0 else self._log.start
         link = MasterLink.connect(
             self._master, place, timeout_s=_CONNECT_S, security=self._security, epoch=epoch, hangup=self._hangup

@@ -18,8 +18,8 @@ from commitlog_store.files.mapped_file_writer import make_file
 from commitlog_store.follower.link import MasterLink
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.paths import COMMIT_LOG, file_name_for_offset, parse_file_name
-from commitlog_store.replication.address import MasterAddress
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security
+from commitlog_store.replication.peer import MasterAddress
 
 __all__ = ["OnWait", "Start", "check_start", "has_log", "prepare_mirror", "until_answered"]
 

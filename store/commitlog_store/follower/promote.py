@@ -12,7 +12,7 @@ from commitlog_store.errors import InvalidValue, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.follower.broker_settings import with_settings_of_broker
 from commitlog_store.log.owner_directory import OwnerDirectory
-from commitlog_store.owned_store.owned_store import StoreOpening
+from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
@@ -60,13 +60,13 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
         opening.undo()
         raise
     try:
-        end = owned.log.files.max_wrote
-        epoch = owned.run(owned.batches.begin_epoch)
+        end = owned.engine.log.files.max_wrote
+        epoch = owned.engine.run(owned.engine.batches.begin_epoch)
         if mark.state == "mirror":
             write_mark(place, ReplicaMark("promoted", mark.peer, epoch))
         else:
             remove_mark(place)
-        return Promotion(mark.peer, epoch, end, owned.log.recovered)
+        return Promotion(mark.peer, epoch, end, owned.engine.log.recovered)
     finally:
         owned.close()
 

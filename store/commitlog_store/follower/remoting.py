@@ -27,9 +27,8 @@ import msgspec
 
 from commitlog_store.errors import AccessRefused, RemotingFailed
 from commitlog_store.follower.access_keys import AccessKeys
-from commitlog_store.replication.address import MasterAddress
 from commitlog_store.replication.handshake import receive_exactly
-from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.peer import Hangup, MasterAddress
 
 __all__ = ["LARGEST_REMOTING_FRAME", "RemotingClient"]
 

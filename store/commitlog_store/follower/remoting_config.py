@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from commitlog_store.config_files.consumer_offset import merge_consumer_offsets
-from commitlog_store.config_files.delay_offset import replace_delay_offsets
 from commitlog_store.config_files.json_file import decode_config
-from commitlog_store.config_files.subscription_group import replace_subscription_groups
+from commitlog_store.delayed.levels import replace_delay_offsets
 from commitlog_store.errors import AccessRefused, CommitLogError, CorruptConfig, RemotingFailed, StoreClosed
 from commitlog_store.follower.access_keys import AccessKeys
 from commitlog_store.follower.remoting import (
@@ -24,9 +22,10 @@ from commitlog_store.follower.remoting import (
     GET_ALL_TOPIC_CONFIG,
     RemotingClient,
 )
+from commitlog_store.groups.consumer_offset import merge_consumer_offsets
+from commitlog_store.groups.group_settings import replace_subscription_groups
 from commitlog_store.queue.topic_config import replace_topics
-from commitlog_store.replication.address import MasterAddress
-from commitlog_store.replication.hangup import Hangup
+from commitlog_store.replication.peer import Hangup, MasterAddress
 
 __all__ = ["SlaveSynchronize"]
 

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from commitlog_store.config import BrokerRole
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import ABORT, CONSUME_QUEUE, POSITIONS_TOPIC
@@ -41,9 +41,9 @@ def commit_group_offsets(
     *,
     lock_timeout_s: float = 0.0,
 ) -> None:
-    """Set positions of a consumer group, ``{(topic, queue id): next queue offset}``, in a store that nobody has open.
+    """Set positions of a consumer group, ``{(topic, queue id): next queue offset}``, in a store that is not open.
 
-    All of them are on the device when it returns, or none. A broker that owns the store next goes on from them.
+    All of them are on the device when it returns, or none. A broker that owns the store next continues from them.
     ``StoreLocked`` beside an owner, which keeps the positions itself; ``InvalidValue`` for what cannot be a position;
     ``ReplicaStore`` for a mirror; ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``CorruptConfig``,
     ``StoreIOError``.

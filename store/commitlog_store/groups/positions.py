@@ -1,4 +1,7 @@
-"""Positions of consumer groups beside the bounds of their queues: how far behind each group is, in messages and time.
+"""Consumer groups as a reader sees them: positions beside the bounds of their queues, lag, and dead letters.
+
+A crash may leave positions in the log that were committed with a batch and that ``consumerOffset.json`` lacks;
+``restore_positions`` applies them.
 
 Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``getConsumeStats``).
 """
@@ -12,14 +15,34 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.errors import CommitLogError, FileChanged, OffsetOutOfRange
-from commitlog_store.groups.restored_positions import restore_positions
-from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from commitlog_store.errors import (
+    CommitLogError,
+    FileChanged,
+    InvalidValue,
+    OffsetOutOfRange,
+    QueueNotFound,
+    TopicNotFound,
+)
+from commitlog_store.format.positions_message import decode_positions
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.paths import DLQ_TOPIC_PREFIX, POSITIONS_GROUP, POSITIONS_TOPIC, RETRY_TOPIC_PREFIX
 
-__all__ = ["GroupPosition", "committed_offsets", "group_offsets", "group_positions"]
+__all__ = [
+    "DeadLetters",
+    "GroupPosition",
+    "Queue",
+    "ReadableQueues",
+    "committed_offsets",
+    "dead_letters",
+    "group_offsets",
+    "group_positions",
+    "restore_positions",
+]
 
 _LOG = logging.getLogger(__name__)
+
+Queue = tuple[str, int]
+"""Topic and queue id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +84,60 @@ class GroupPosition:
     """Why a value is missing, if that is not said above; or what is wrong with the position."""
 
 
-_Queue = tuple[str, int]
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The dead letters of a consumer group. Times are store times in milliseconds; None where the topic is empty.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            for row in reader.dead_letters():
+                print(row.group, row.waiting, "of", row.messages, "were not redriven")
+    """
+
+    group: str
+    topic: str
+    """The dead-letter topic, ``%DLQ%`` and the group's name."""
+    messages: int | None
+    """How many messages the topic has; None where it cannot be read."""
+    waiting: int | None
+    """How many of them were not put back (``MessageStore.redrive``): those from the group's position in it on."""
+    oldest_timestamp: int | None = None
+    """When the first of those that wait was stored."""
+    newest_timestamp: int | None = None
+    """When the last message of the topic was stored."""
+    error: str = ""
+    """Why a value is missing."""
 
 
 class _Bounds(Protocol):
+    @property
+    def queue_id(self) -> int: ...
     @property
     def min_offset(self) -> int: ...
     @property
     def max_offset(self) -> int: ...
 
 
-class _Reader(Protocol):
-    """What is needed of a StoreReader."""
+class ReadableQueues(Protocol):
+    """The queues of a store: ``StoreReader``, which is in a room above, or the owner's view of them."""
 
-    @property
-    def path(self) -> str: ...
     def queue_ids(self, topic: str) -> list[int]: ...
-    def queue_infos(self, queues: Iterable[_Queue]) -> Sequence[_Bounds]: ...
-    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
     def queue_info(self, topic: str, queue_id: int) -> _Bounds: ...
+    def queue_infos(self, queues: Iterable[Queue]) -> Sequence[_Bounds]: ...
     def read(
         self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]: ...
+
+
+class _Reader(ReadableQueues, Protocol):
+    """``StoreReader``."""
+
+    @property
+    def path(self) -> str: ...
+    def topics(self) -> list[str]: ...
+    def queues(self, topic: str) -> Sequence[_Bounds]: ...
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
 
 
 def committed_offsets(reader: _Reader) -> ConsumerOffsets:
@@ -98,7 +153,7 @@ def committed_offsets(reader: _Reader) -> ConsumerOffsets:
     return offsets
 
 
-def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
+def group_offsets(reader: _Reader, group: str) -> dict[Queue, int]:
     """The group's positions: the next queue offset by topic and queue id. ``CorruptConfig``, ``ReadFailed``."""
     offsets = committed_offsets(reader)
     return {
@@ -113,7 +168,7 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
 
     None of a group's own dead-letter topic: no message there waits for the group.
-    Positions are read before the queues' bounds, so that a group that goes on concurrently is not ahead of a queue.
+    Positions are read before the queues' bounds, so that a group that consumes concurrently is not ahead of a queue.
     """
     offsets = committed_offsets(reader)
     committed = {key: positions for key, positions in offsets.all().items() if group in (None, key[0])}
@@ -198,3 +253,72 @@ def _stored(reader: _Reader, topic: str, queue_id: int, offset: int) -> int | No
         return reader.store_timestamp(topic, queue_id, offset)
     except (OffsetOutOfRange, FileChanged):
         return None  # deleted since, or a filler
+
+
+def restore_positions(offsets: ConsumerOffsets, reader: ReadableQueues, *, log_may_be_short: bool = False) -> None:
+    """Apply, in their order, the positions in the log that are not in ``offsets`` yet. Damage as ``read`` raises it.
+
+    Those that were set while the store was not open are newer than all of them, and stay. ``log_may_be_short``: the log
+    may have lost positions that are in ``offsets``. The batches of these are lost too, so that the messages that they
+    were made of are to be consumed again: all positions in the log are applied, and replace later ones.
+    """
+    try:
+        queue = reader.queue_info(POSITIONS_TOPIC, 0)
+    except (TopicNotFound, QueueNotFound):
+        offsets.note_log_applied()
+        return
+    applied = offsets.get(POSITIONS_GROUP, POSITIONS_TOPIC).get(0, 0)
+    start = min(max(applied, queue.min_offset), queue.max_offset)
+    if log_may_be_short and applied > queue.max_offset:
+        _LOG.warning(
+            "The log has lost %d positions that were committed with batches. Their groups continue at the last ones in "
+            "the log.",
+            applied - queue.max_offset,
+        )
+        start = queue.min_offset
+    for batch in reader.read(POSITIONS_TOPIC, 0, start, queue.max_offset, columns=["body"]):
+        for body in batch.column("body").to_pylist():
+            found = decode_positions(body)
+            if found is not None:
+                _apply(offsets, *found)
+    if applied != queue.max_offset:
+        offsets.commit(POSITIONS_GROUP, {(POSITIONS_TOPIC, 0): queue.max_offset})
+    offsets.note_log_applied()
+
+
+def _apply(offsets: ConsumerOffsets, group: str, positions: dict[tuple[str, int], int]) -> None:
+    try:
+        offsets.commit(
+            group, {queue: offset for queue, offset in positions.items() if not offsets.is_set_over_log(group, *queue)}
+        )
+    except InvalidValue:
+        return  # names that this store never writes
+
+
+def dead_letters(reader: _Reader, offsets: ConsumerOffsets, group: str | None = None) -> list[DeadLetters]:
+    """A row for each group with a dead-letter topic, or for one, by name. ``offsets`` are the groups' positions."""
+    topics = [topic for topic in reader.topics() if topic.startswith(DLQ_TOPIC_PREFIX)]
+    groups = ((topic.removeprefix(DLQ_TOPIC_PREFIX), topic) for topic in topics)
+    return [_dead_letters_of(reader, offsets, name, topic) for name, topic in groups if group in (None, name)]
+
+
+def _dead_letters_of(reader: _Reader, offsets: ConsumerOffsets, group: str, topic: str) -> DeadLetters:
+    positions = offsets.get(group, topic)
+    try:
+        infos = reader.queues(topic)
+        starts = [min(max(positions.get(one.queue_id, 0), one.min_offset), one.max_offset) for one in infos]
+        waiting = sum(one.max_offset - start for one, start in zip(infos, starts, strict=True))
+        first = (
+            reader.store_timestamp(topic, one.queue_id, start)
+            for one, start in zip(infos, starts, strict=True)
+            if start < one.max_offset
+        )
+        last = (
+            reader.store_timestamp(topic, one.queue_id, one.max_offset - 1)
+            for one in infos
+            if one.min_offset < one.max_offset
+        )
+        messages = sum(one.max_offset - one.min_offset for one in infos)
+        return DeadLetters(group, topic, messages, waiting, min(first, default=None), max(last, default=None))
+    except CommitLogError as error:
+        return DeadLetters(group, topic, None, None, error=str(error))

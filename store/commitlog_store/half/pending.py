@@ -9,6 +9,12 @@ position is lost in a crash, both look pending. The copy is known by its propert
 the first one, or the same unique key and birth and one check more. The key alone does not say it: a program that
 repeats its work may prepare two half messages with one key.
 
+A broker that stops between a commit and its op message leaves a committed message and a half message that looks
+pending; RocketMQ 5 leaves them also at an orderly stop, since it gathers op messages for up to three seconds. The
+committed message is found in the index by unique key, and says of which half message it is: by its
+PREPAREDTRANSACTIONOFFSET. A check in between has put the half message back at another place; such a copy has the birth
+and the body of the committed message.
+
 Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java`` (``check``, ``fillOpRemoveMap``).
 """
 
@@ -22,8 +28,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import BODY_COLUMN
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.errors import CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
+from commitlog_store.errors import CommitLogError, CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog_store.format.half_messages import (
     HALF_QUEUE_ID,
     HALF_TOPIC,
@@ -36,18 +41,31 @@ from commitlog_store.format.half_messages import (
 from commitlog_store.format.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties
 from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import message_of
+from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
+from commitlog_store.index.service import IndexService
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.block_reader import BlockLimits, BlockReader
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["HalfPlace", "HalfPositions", "HalfQueues", "PendingHalfMessages", "half_positions", "read_pending"]
+__all__ = [
+    "HalfPlace",
+    "HalfPositions",
+    "HalfQueues",
+    "PendingHalfMessages",
+    "committed_messages",
+    "half_positions",
+    "is_commit_of",
+    "read_pending",
+]
 
 _LOG = logging.getLogger(__name__)
 
 _HALF_QUEUE = (HALF_TOPIC, HALF_QUEUE_ID)
 _OP_QUEUE = (OP_TOPIC, HALF_QUEUE_ID)
+_AFTER_ALL = 2**63 - 1
 
 
 class HalfPlace(NamedTuple):
@@ -200,7 +218,7 @@ class PendingHalfMessages:
             self._ops.popleft()
 
     def read_up_to(self, queues: HalfQueues, half_bounds: tuple[int, int], op_bounds: tuple[int, int]) -> None:
-        """Read both queues on. ``half_bounds`` were asked for after ``op_bounds``, or both are of one moment."""
+        """Read both queues on. ``half_bounds`` were read after ``op_bounds``, or both in one consistent read."""
         self._forget_before(half_bounds[0])
         self._next_op = max(self._next_op, op_bounds[0])
         ended: set[int] = set()
@@ -339,4 +357,41 @@ def _pending_message(record: Record, body: bytes) -> PendingHalfMessage:
         ),
         message=type(stored)(**fields),
         check_times=max(check_times(properties), 0),
+    )
+
+
+def committed_messages(index: IndexService, log: CommitLog, half: Record) -> list[Record] | None:
+    """The committed messages of a half message, or of a copy: with its topic, unique key and birth, from the index.
+
+    None where that cannot be said: the half message has no unique key, or index or log are damaged.
+    """
+    properties = decode_properties(half.properties)
+    topic, key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
+    if not key:
+        return None
+    try:
+        hits = index.candidates(topic, key, half.store_timestamp, _AFTER_ALL, strict=False)
+        records = [log.read_record(hit.physical_offset) for hit in hits]
+    except CommitLogError:
+        return None
+    return [record for record in records if _is_committed(record, half, topic, key)]
+
+
+def is_commit_of(committed: Record, half: Record) -> bool:
+    """Whether one of the ``committed_messages`` of a half message is that one's, or that of its original."""
+    if committed.prepared_transaction_offset == half.physical_offset:
+        return True
+    properties = decode_properties(half.properties)
+    is_copy = check_times(properties) != 0 or prepared_queue_offset(properties) >= 0
+    same = committed.born_timestamp == half.born_timestamp and committed.body_crc == half.body_crc
+    return is_copy and same and committed.prepared_transaction_offset < half.physical_offset
+
+
+def _is_committed(record: Record, half: Record, topic: str, key: str) -> bool:
+    """Whether it is committed, with that topic and key, and names the half message or has its birth."""
+    return (
+        transaction_type(record.sys_flag) == TRANSACTION_COMMIT_TYPE
+        and record.topic == topic.encode()
+        and decode_properties(record.properties).get(UNIQ_KEY) == key
+        and (record.prepared_transaction_offset == half.physical_offset or record.born_timestamp == half.born_timestamp)
     )

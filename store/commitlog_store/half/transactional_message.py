@@ -5,7 +5,8 @@ given up, or nothing) and the op message that ends it. So it ends once, however 
 docs/decisions/0021-half-messages.md compares that with RocketMQ.
 
 Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java``, ``TransactionalMessageBridge.java``,
-``DefaultTransactionalMessageCheckListener.java``, ``broker/processor/EndTransactionProcessor.java``.
+``DefaultTransactionalMessageCheckListener.java``, ``broker/transaction/TransactionalMessageCheckService.java``,
+``broker/processor/EndTransactionProcessor.java``.
 """
 
 from __future__ import annotations
@@ -16,20 +17,18 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeVar, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from commitlog_store.batch_id import BatchId, CommittedBatch
 from commitlog_store.columnar.records import EncodedRecords
 from commitlog_store.columnar.staged_block import StagedBlock
-from commitlog_store.config import FlushDiskType, MessageStoreConfig
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.engine.commit_batch import CommitBatchService
-from commitlog_store.engine.put_message import PutMessageService
-from commitlog_store.engine.store_flush import StoreFlush
+from commitlog_store.config import FlushDiskType
+from commitlog_store.engine.store_engine import StoreEngine
+from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import (
     CommitLogError,
     CorruptRecord,
@@ -37,6 +36,7 @@ from commitlog_store.errors import (
     HalfMessageNotFound,
     InvalidValue,
     MessageNotFound,
+    StoreClosed,
 )
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
@@ -59,26 +59,35 @@ from commitlog_store.format.half_messages import (
 from commitlog_store.format.message_id import decode_message_id, parse_host
 from commitlog_store.format.properties import PGROUP, UNIQ_KEY, PropertiesTooLarge, decode_properties
 from commitlog_store.format.record import HOST_FLAGS, Record, field_offset
-from commitlog_store.half.commits import committed_messages, is_commit_of
-from commitlog_store.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, half_positions, read_pending
-from commitlog_store.half.transactional_check import CheckCallback, TransactionalMessageCheckService
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_positions import GroupPositions
+from commitlog_store.half.pending import (
+    HalfPlace,
+    HalfQueues,
+    PendingHalfMessages,
+    committed_messages,
+    half_positions,
+    is_commit_of,
+    read_pending,
+)
 from commitlog_store.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
 from commitlog_store.index.service import IndexService
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.message import Message
+from commitlog_store.message import Message, MessageExt
 from commitlog_store.paths import INDEX
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.threads.jobs import JobThreadEnded
+from commitlog_store.threads.worker import Worker
 
-__all__ = ["HalfQueueEnds", "TransactionalMessageService"]
+__all__ = ["CheckCallback", "TransactionalMessageCheckService", "TransactionalMessageService"]
 
-_T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
 # RocketMQ's MAX_PROCESS_TIME_LIMIT: a round of checks takes no longer.
 _LONGEST_ROUND_S = 60.0
 _HOUR_MS = 3_600_000
+_MS = 1000.0
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 # Half messages that are known without reading the queue: of the prepared ones and of those that have ended.
 _MOST_PREPARED = 10_000
@@ -88,20 +97,18 @@ _NO_BATCH = BatchId("")
 _SYS_FLAG_AT = field_offset("sys_flag")
 
 
-class Runner(Protocol):
-    """``OwnedStore.run``."""
-
-    def __call__(self, work: Callable[[], _T], /) -> _T: ...
+# Asked for the outcome of a half message; the message has the topic and queue that it is meant for.
+CheckCallback: TypeAlias = Callable[[MessageExt], Answer]
 
 
-class HalfQueueEnds(NamedTuple):
+class _QueueEnds(NamedTuple):
     """The offsets after the last half message and the last op message; None for a queue that cannot be read."""
 
     half: int | None
     op: int | None
 
 
-class TransactionalMessageService:
+class TransactionalMessageService(Subject):
     """The half messages of an open store: ``MessageStore.half_messages``.
 
     A half message is stored at once, and no consumer sees it. ``commit`` puts its message into the topic that it is
@@ -123,40 +130,25 @@ class TransactionalMessageService:
 
     def __init__(
         self,
-        store_path: str,
-        config: MessageStoreConfig,
-        putter: PutMessageService,
-        batches: CommitBatchService,
-        store_flush: StoreFlush,
-        topics: TopicConfig,
-        offsets: Callable[[], ConsumerOffsets],
-        ends_at_open: HalfQueueEnds,
-        run: Runner,
-        run_commit: Callable[[Callable[[], CommittedBatch]], CommittedBatch],
-        put: Runner,
-        start_service: Callable[[TransactionalMessageCheckService], None],
+        engine: StoreEngine,
+        groups: GroupPositions,
         *,
         clock: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``offsets`` gives the positions of groups, read once. ``ends_at_open``: of the queues, before the first put.
-
-        ``run`` does work on the job thread, ``put`` on this one. ``run_commit`` also waits for the slaves that a commit
-        of the caller waits for. (A check waits for none: it answers nobody, and is repeated.) ``start_service`` gives a
-        service a thread.
-        """
-        self._store_path = store_path
+        """Use ``MessageStore.half_messages``."""
+        config = engine.config
+        self._engine = engine
+        self._groups = groups
+        self._store_path = engine.path
         self._config = config
-        self._putter = putter
-        self._batches = batches
-        self._store_flush = store_flush
-        self._topics = topics
-        self._offsets = offsets
-        self._ends_at_open = ends_at_open
-        self._run = run
-        self._run_commit = run_commit
-        self._put = put
-        self._start_service = start_service
+        self._putter = engine.putter
+        self._batches = engine.batches
+        self._store_flush = engine.store_flush
+        self._topics = engine.topics
+        self._run = engine.run
+        # Before the first put.
+        self._ends_at_open = _QueueEnds(_end(engine, HALF_TOPIC), _end(engine, OP_TOPIC))
         self._clock = clock
         self._elapsed = elapsed
         self._host = parse_host(config.store_host)
@@ -164,12 +156,13 @@ class TransactionalMessageService:
         self._buffered = config.transient_store_pool_enable or config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         # On the job thread only, from the first use on.
         self._log: CommitLog | None = None
-        self._index = IndexService(os.path.join(store_path, INDEX))
+        self._index = IndexService(os.path.join(engine.path, INDEX))
         self._queues: HalfQueues | None = None
         self._pending: PendingHalfMessages | None = None
         self._unreadable: list[SkippedRange] = []
         self._skips = Skips(self._unreadable)
-        self._checks_started = False
+        # The thread of ``start_checks``.
+        self._checks: Worker | None = None
         # What was prepared here lately, for a commit that comes before the queue is read up to it.
         self._prepared: deque[HalfPlace] = deque(maxlen=_MOST_PREPARED)
 
@@ -186,7 +179,7 @@ class TransactionalMessageService:
         group = _checked_group(producer_group)
         if self._log is None:
             self._run(self._loaded)  # before the first one: positions after the queue's end would hide it
-        return self._put(lambda: self._prepare(message, group))
+        return self._engine.call(lambda: self._prepare(message, group))
 
     def _prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
         self._putter.refuse_when_unwritable()
@@ -212,7 +205,7 @@ class TransactionalMessageService:
         cannot exist, ``PutRefused``, ``DiskFull``: nothing was written. ``StoreIOError``: open the store again, and
         commit again. ``PutNotConfirmed``: it is committed, and slaves have not acknowledged that in time.
         """
-        self._run_commit(lambda: self._commit(handle))
+        self._engine.commit(lambda: self._commit(handle))
 
     def _commit(self, handle: HalfMessageHandle) -> CommittedBatch:
         half = self._half(handle)
@@ -223,7 +216,7 @@ class TransactionalMessageService:
 
     def rollback(self, handle: HalfMessageHandle) -> None:
         """End the half message; its message is never seen. Errors as ``commit``."""
-        self._run_commit(lambda: self._end(self._half(handle)))
+        self._engine.commit(lambda: self._end(self._half(handle)))
 
     def pending(self) -> list[PendingHalfMessage]:
         """The half messages that have not ended, in the order of the half queue, as far as they can be read.
@@ -285,10 +278,11 @@ class TransactionalMessageService:
         self._run(lambda: self._start_checks(callback))
 
     def _start_checks(self, callback: CheckCallback) -> None:
-        if self._checks_started:
+        if self._checks is not None:
             raise InvalidValue("The checks of this store were started before: one callback decides for all groups.")
-        self._start_service(TransactionalMessageCheckService(self.check, callback, self._config))
-        self._checks_started = True
+        interval_s = self._config.transaction_check_interval / _MS
+        self._checks = self._engine.worker(TransactionalMessageCheckService(self.check, callback, interval_s))
+        self._checks.start()
 
     def resume(self, message_id: str) -> HalfMessageHandle:
         """Make a half message pending again that was given up, and return its new handle.
@@ -472,7 +466,7 @@ class TransactionalMessageService:
         if self._log is None or self._pending is None:
             log = CommitLog(StorePaths.of(self._store_path, self._config.store_path_commit_log).commit_log)
             queues = HalfQueues(log, QueueCatalog(self._store_path, log), self._skips)
-            offsets = self._offsets()
+            offsets = self._offsets
             # Not their ends by now: positions after the ends at opening hide what was put since.
             half, op = queues.half_bounds(), queues.op_bounds()
             half = half[0], half[1] if self._ends_at_open.half is None else self._ends_at_open.half
@@ -528,11 +522,18 @@ class TransactionalMessageService:
         """Write the positions of the group if they have moved. Everything that was put is on the device."""
         if self._pending is None:
             return
-        offsets = self._offsets()
+        offsets = self._offsets
         for topic, position in ((HALF_TOPIC, self._pending.half_position), (OP_TOPIC, self._pending.op_position)):
             if position != offsets.get(TRANSACTION_GROUP, topic).get(HALF_QUEUE_ID, 0):
                 offsets.commit(TRANSACTION_GROUP, {(topic, HALF_QUEUE_ID): position})
         offsets.flush()
+
+    @property
+    def _offsets(self) -> ConsumerOffsets:
+        return self._groups.offsets
+
+    def workers(self) -> Sequence[Worker]:
+        return () if self._checks is None else (self._checks,)
 
     def save(self) -> None:
         """Write the positions when the store is closed. Without them, the next open reads more: a failure is logged."""
@@ -542,10 +543,50 @@ class TransactionalMessageService:
             _LOG.warning("The positions of half messages were not written", exc_info=True)
 
     def close(self) -> None:
-        """Close the files that were opened for reading."""
         self._index.close()
         if self._log is not None:
             self._log.close()
+
+
+class TransactionalMessageCheckService:
+    """Rounds of checks, each of which may call the program's callback many times."""
+
+    def __init__(
+        self,
+        check: Callable[[CheckCallback], HalfMessagesChecked],
+        callback: CheckCallback,
+        interval_s: float,
+    ) -> None:
+        self._check = check
+        self._callback = callback
+        self._interval_s = interval_s
+
+    def run_once(self) -> float:
+        try:
+            checked = self._check(self._callback)
+        except (StoreClosed, JobThreadEnded):
+            pass  # no round comes after this
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next round comes in its time
+            expected = isinstance(error, CommitLogError)
+            _LOG.error(
+                "A round of checks of half messages failed; the next one begins in %.0f s: %s",
+                self._interval_s,
+                error,
+                exc_info=None if expected else error,
+            )
+        else:
+            if checked != HalfMessagesChecked(too_young=checked.too_young, unreadable=checked.unreadable):
+                _LOG.info("A round of checks of half messages: %s", checked)
+        return self._interval_s
+
+
+def _end(engine: StoreEngine, topic: str) -> int | None:
+    """The end of queue 0 of a topic, 0 without it; None where it cannot be read: the store opens nevertheless."""
+    try:
+        bounds = engine.log.queues.written_bounds(topic, HALF_QUEUE_ID)
+    except (CommitLogError, OSError):
+        return None
+    return 0 if bounds is None else bounds[1]
 
 
 def _block(record: bytearray, queue: tuple[str, int]) -> StagedBlock:

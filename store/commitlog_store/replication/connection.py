@@ -19,20 +19,20 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.stats import SlaveState
 from commitlog_store.errors import CommitLogError, PeerRefused
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.format.ha_hello import HELLO_SIZE, MAGIC, Purpose
 from commitlog_store.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_offset, encode_transfer_header
-from commitlog_store.replication.handshake import answer_hello
-from commitlog_store.replication.hangup import Hangup
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security, answer_hello
+from commitlog_store.replication.peer import Hangup
 
-__all__ = ["HAConnection", "LogFiles", "MasterIdentity"]
+__all__ = ["HAConnection", "MasterIdentity"]
 
 _LOG = logging.getLogger(__name__)
 # At most so many bytes and frames are given to the socket at once, but at least one frame.
@@ -47,26 +47,6 @@ _ENDED_S = 3_600.0
 # How long TLS and the hello may take.
 _HELLO_S = 5.0
 _MS = 1000.0
-
-
-class LogFile(Protocol):
-    """A file of the log."""
-
-    path: str
-    base: int
-    capacity: int
-
-
-class LogFiles(Protocol):
-    """The log, as far as replication knows it."""
-
-    committed_where: int
-    file_size: int
-
-    @property
-    def min_offset(self) -> int: ...
-
-    def find(self, offset: int, /) -> LogFile | None: ...
 
 
 class MasterIdentity(NamedTuple):
@@ -97,7 +77,7 @@ class HAConnection:
         self,
         peer: socket.socket,
         address: str,
-        log: LogFiles,
+        log: MappedFileQueueWriter,
         config: MessageStoreConfig,
         identity: MasterIdentity,
         on_acknowledged: Callable[[], None],

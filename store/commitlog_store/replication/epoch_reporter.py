@@ -14,29 +14,27 @@ from collections.abc import Callable
 from commitlog_store.errors import PeerRefused
 from commitlog_store.format.ha_hello import Purpose
 from commitlog_store.format.ha_transfer import OFFSET_SIZE, decode_offset
-from commitlog_store.replication.address import MasterAddress
-from commitlog_store.replication.handshake import receive_exactly, say_hello
-from commitlog_store.replication.hangup import Hangup
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security, receive_exactly, say_hello
+from commitlog_store.replication.peer import Hangup, MasterAddress
 
 __all__ = ["EpochReporter"]
 
 _LOG = logging.getLogger(__name__)
 _INTERVAL_S = 5.0
 _TIMEOUT_S = 5.0
-_TOLD_S = 3_600.0
+_CONFIRMED_S = 3_600.0
 
 
 class EpochReporter:
-    """Reports ``epoch`` to ``peer``. ``on_told`` is called once, when it has been heard."""
+    """Reports ``epoch`` to ``peer``. ``on_confirmed`` is called once, when the peer has confirmed it."""
 
-    def __init__(self, peer: MasterAddress, epoch: int, security: Security, on_told: Callable[[], None]) -> None:
+    def __init__(self, peer: MasterAddress, epoch: int, security: Security, on_confirmed: Callable[[], None]) -> None:
         self._peer = peer
         self._epoch = epoch
         self._security = security
-        self._on_told = on_told
+        self._on_confirmed = on_confirmed
         self._hangup = Hangup()
-        self._is_told = False
+        self._is_confirmed = False
         self._warned = False
 
     def hang_up(self) -> None:
@@ -44,19 +42,19 @@ class EpochReporter:
         self._hangup.hang_up()
 
     def run_once(self) -> float:
-        if self._is_told:
-            return _TOLD_S
+        if self._is_confirmed:
+            return _CONFIRMED_S
         try:
-            self._tell(self._hangup.connect(self._peer, _TIMEOUT_S))
+            self._report(self._hangup.connect(self._peer, _TIMEOUT_S))
         except (PeerRefused, TimeoutError, ConnectionResetError) as error:
             self._warn(error)
         except OSError:
-            pass  # nobody listens there: the old master is away
+            pass  # no program listens there: the old master is unavailable
         finally:
             self._hangup.close()
         return _INTERVAL_S
 
-    def _tell(self, connection: socket.socket) -> None:
+    def _report(self, connection: socket.socket) -> None:
         if self._security.as_slave is not None:
             connection = self._hangup.begin_tls(connection, self._security.as_slave, self._peer.host)
         epoch = say_hello(
@@ -72,9 +70,9 @@ class EpochReporter:
         answer = receive_exactly(connection, OFFSET_SIZE, time.monotonic() + _TIMEOUT_S)
         if decode_offset(answer) != self._epoch:
             raise PeerRefused(f"It answered with epoch {decode_offset(answer)}.")
-        self._is_told = True
+        self._is_confirmed = True
         _LOG.warning("The old master at %s is back; it was told of epoch %d", self._peer, self._epoch)
-        self._on_told()
+        self._on_confirmed()
 
     def _warn(self, error: Exception) -> None:
         if self._hangup.is_hung_up:

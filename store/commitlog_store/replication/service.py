@@ -13,15 +13,23 @@ import logging
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 
-from commitlog_store.config import MessageStoreConfig
+from commitlog_store.config import BrokerRole, MessageStoreConfig
+from commitlog_store.engine.commit_batch import epoch_of
 from commitlog_store.engine.group_transfer import GroupTransferService
+from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import SlaveState
-from commitlog_store.errors import ListenFailed, TooManyOpenFiles
+from commitlog_store.engine.subject import Subject
+from commitlog_store.errors import CommitLogError, ListenFailed, ReplicaStore, TooManyOpenFiles
 from commitlog_store.files import disk
-from commitlog_store.replication.connection import HAConnection, LogFiles, MasterIdentity
+from commitlog_store.recovery.open import OpenedLog
+from commitlog_store.replication.connection import HAConnection, MasterIdentity
 from commitlog_store.replication.epoch_reporter import EpochReporter
+from commitlog_store.replication.handshake import security_of
+from commitlog_store.replication.peer import parse_address
+from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 from commitlog_store.threads.worker import Worker
 
 __all__ = ["HAService"]
@@ -35,28 +43,27 @@ _BACKLOG = 16
 _FAILED_S = 1.0
 
 
-class HAService:
+class HAService(Subject):
     """The slaves of a master. Without an address to listen on (``ha_listen_address``) it has none, and does nothing."""
 
-    def __init__(
-        self,
-        config: MessageStoreConfig,
-        log: LogFiles,
-        identity: MasterIdentity,
-        on_error: Callable[[BaseException], None],
-        reporter: EpochReporter | None = None,
-    ) -> None:
-        """Listens from here on; ``start`` begins to accept. ``ListenFailed``.
-
-        ``reporter`` tells an old master of this one's epoch.
-        """
+    def __init__(self, path: str, config: MessageStoreConfig, log: OpenedLog, state: RunningState) -> None:
+        """Listens from here on; ``start`` begins to accept. ``ListenFailed``, ``InvalidValue``, ``ReadFailed``."""
         self._config = config
-        self._log = log
-        self._identity = identity
-        self._reporter = reporter
-        self._reporting = None if reporter is None else Worker(type(reporter).__name__, reporter, on_error)
+        self._log = log.files
+        security = security_of(config)
+        # Only peers ask for it, and it is read from the ledger.
+        epoch = 0 if config.ha_address is None else epoch_of(path, log)
+        self._identity = MasterIdentity(security, epoch, partial(_fence, path, state))
+        mark = None if config.broker_role is BrokerRole.SLAVE else read_mark(path)
+        # Reports to the old master of a promoted store.
+        self._reporter: EpochReporter | None = None
+        self._reporting: Worker | None = None
+        if mark is not None and mark.state == "promoted":
+            on_confirmed = partial(remove_mark, path)
+            self._reporter = EpochReporter(parse_address(mark.peer), mark.epoch, security, on_confirmed)
+            self._reporting = Worker(type(self._reporter).__name__, self._reporter, state.fence)
         self._allowed = config.ha_allowed
-        # Replaced, not changed: putting threads look through it.
+        # Replaced, not changed: threads that put iterate over it.
         self.connections: tuple[HAConnection, ...] = ()
         self.transfer = GroupTransferService(config, lambda: self.connections)
         self._workers: dict[HAConnection, Worker] = {}
@@ -71,7 +78,7 @@ class HAService:
                 self._listener.close()
             raise
         self._wake_writer.setblocking(False)
-        self._accepting = Worker("HAService", self, on_error)
+        self._accepting = Worker("HAService", self, state.fence)
         self._stopping = False
 
     @property
@@ -88,6 +95,15 @@ class HAService:
         for connection in self.connections:
             if connection.idle_at < self._log.committed_where:
                 connection.wake()
+
+    def workers(self) -> Sequence[HAService]:
+        """The service itself: slaves come and leave, and their threads with them."""
+        return (self,)
+
+    @property
+    def is_current(self) -> bool:
+        """False: no callback of the program runs on these threads."""
+        return False
 
     def start(self) -> None:
         if self._listener is not None:
@@ -201,6 +217,22 @@ class HAService:
             self._wake_writer.send(b"\0")
         except OSError:
             _LOG.debug("The service has been closed before")
+
+
+def _fence(path: str, state: RunningState, epoch: int, peer: str) -> None:
+    """A slave has a higher epoch: its store was promoted. This one takes no more messages, also when it is reopened."""
+    state.fence(
+        ReplicaStore(
+            f"The store of {path} was superseded: {peer} has epoch {epoch}. Put to the new master. What this store has "
+            "beyond it is in no other copy.",
+            path=path,
+        )
+    )
+    try:
+        write_mark(path, ReplicaMark("superseded", peer, epoch))
+    except CommitLogError as error:
+        state.fence(error)
+        raise
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Cleaning of an open store: deletes the oldest CommitLog files, then the queue and index files that point into them.
+"""Retention of an open store: deletes the oldest CommitLog files, then the queue and index files that point into them.
 
 Everything here runs on the store's job thread: between commits, never beside one. Before a file goes, everything that
 was dispatched from it is flushed, and the ledger of batches is saved. docs/decisions/0019-retention.md has the reasons.
@@ -11,32 +11,132 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from commitlog_store.config import MessageStoreConfig, parse_hours
-from commitlog_store.engine.commit_batch import CommitBatchService
-from commitlog_store.engine.reput import ReputMessageService
-from commitlog_store.engine.running_state import RunningState
-from commitlog_store.engine.store_flush import StoreFlush
-from commitlog_store.errors import CommitLogError, IndexIOError, StoreIOError
+from commitlog_store.engine.store_engine import StoreEngine
+from commitlog_store.engine.subject import Hold, Subject
+from commitlog_store.errors import CommitLogError, IndexIOError, InvalidValue, StoreIOError
 from commitlog_store.files.limits import DiskUse
 from commitlog_store.files.mapped_file_writer import passes
-from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.groups.flush_consumer_offset import FlushConsumerOffsetService
-from commitlog_store.recovery.open import OpenedLog
-from commitlog_store.retention.decision import Decision, DoomedFile, Hold, RetentionLimits
-from commitlog_store.retention.holders import delay_hold
-from commitlog_store.retention.report import CleanReport
-from commitlog_store.retention.survey import CleanRequest, Survey, survey
+from commitlog_store.groups.group_positions import GroupPositions
+from commitlog_store.retention.decision import CleanReport, Decision, DoomedFile, RetentionLimits
+from commitlog_store.retention.delete_topic import TopicDeletion
+from commitlog_store.retention.survey import CleanRequest, Survey, clean_request, survey
+from commitlog_store.threads.worker import Worker
 
-__all__ = ["CleanCommitLogService", "CleanConsumeQueueService", "RetentionSettings", "StoreCleaner"]
+__all__ = ["CleanCommitLogService", "CleanConsumeQueueService", "Retention", "RetentionSettings", "StoreCleaner"]
 
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 _HOUR_MS = 3_600_000
 # RocketMQ's pause before its first round.
 _FIRST_ROUND_SECONDS = 60.0
+
+
+class Retention(Subject):
+    """Which old files and topics of an open store go: by its settings, and when the program asks for it."""
+
+    def __init__(
+        self,
+        engine: StoreEngine,
+        groups: GroupPositions,
+        holders: Sequence[Subject],
+        count_delayed: Callable[[], Counter[str]],
+    ) -> None:
+        """``holders`` are the subjects that may need old messages.
+
+        ``count_delayed`` returns the number of delayed messages that wait, by the topic that they go to.
+        """
+        config = self._config = engine.config
+        self._engine = engine
+        self._groups = groups
+        self._count_delayed = count_delayed
+        self.cleaner = StoreCleaner(engine, groups, holders)
+        self._settings = RetentionSettings(config, engine.disk_use)
+        self._workers: list[Worker] = []
+        if config.retention:
+            # Each step is a job, as is every use of the ledger.
+            clean_log = CleanCommitLogService(self.cleaner, config, self._settings)
+            services = clean_log, CleanConsumeQueueService(self.cleaner, config)
+            self._workers = [engine.job_worker(one) for one in services]
+
+    def workers(self) -> Sequence[Worker]:
+        return self._workers
+
+    @property
+    def disk_is_filling(self) -> bool:
+        """``MessageStore.disk_is_filling``."""
+        return self._settings.disk_is_filling
+
+    def clean(
+        self,
+        *,
+        dry_run: bool,
+        older_than_hours: float | None,
+        max_bytes: int | None,
+        keep_for: Sequence[str | os.PathLike[str]],
+        keep_at_most_hours: float,
+        clock: str,
+    ) -> CleanReport:
+        """``MessageStore.clean``."""
+        config, by_settings = self._config, older_than_hours is None and max_bytes is None
+        if by_settings:
+            older_than_hours = config.file_reserved_time if config.retention_enable else None
+            max_bytes = config.retention_bytes or None
+        request = clean_request(
+            older_than_hours=older_than_hours,
+            max_bytes=max_bytes,
+            keep_for=keep_for,
+            keep_at_most_hours=keep_at_most_hours,
+            clock=clock,
+        )
+        if not by_settings or dry_run:
+            return self.clean_as(request, dry_run=dry_run)
+        now_ms = time.time_ns() // 1_000_000
+        return self._engine.run(lambda: self.cleaner.clean_by_settings(self._settings, request, now_ms))
+
+    def clean_as(self, request: CleanRequest, *, dry_run: bool) -> CleanReport:
+        """``MessageStore.clean_as``."""
+        now_ms = time.time_ns() // 1_000_000
+        return self._engine.run(lambda: self.cleaner.clean(request, now_ms, dry_run=dry_run))
+
+    def expired_topics(self) -> list[str]:
+        """``MessageStore.expired_topics``."""
+        return self._engine.run(lambda: self._deletion().expired_topics())
+
+    def delete_topic(self, topic: str, on_deleted: Callable[[str], None], *, with_messages: bool) -> None:
+        """``MessageStore.delete_topic``. ``on_deleted`` is called on the job thread."""
+
+        def delete() -> None:
+            self._deletion().delete(topic, with_messages=with_messages)
+            on_deleted(topic)
+
+        self._engine.run(delete)
+
+    def clean_unused_topics(
+        self, retain: Iterable[str], on_deleted: Callable[[str], None], *, dry_run: bool
+    ) -> list[str]:
+        """``MessageStore.clean_unused_topics``. ``on_deleted`` is called on the job thread, for each topic."""
+        if isinstance(retain, str):
+            raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
+        kept = list(retain)
+
+        def clean() -> list[str]:
+            deletion = self._deletion()
+            unused = deletion.unused_topics(kept)
+            for topic in [] if dry_run else unused:
+                deletion.delete(topic, with_messages=True)
+                on_deleted(topic)
+            return unused
+
+        return self._engine.run(clean)
+
+    def _deletion(self) -> TopicDeletion:
+        """For one deletion: it counts the delayed messages that wait now."""
+        return TopicDeletion(self._engine, self._groups, self._count_delayed)
 
 
 class RetentionSettings:
@@ -110,33 +210,20 @@ def _name_of(decision: Decision) -> str:
 class StoreCleaner:
     """Deletes files of one open store, when the services or the program ask for it."""
 
-    def __init__(
-        self,
-        path: str,
-        log: OpenedLog,
-        reput: ReputMessageService,
-        store_flush: StoreFlush,
-        batches: CommitBatchService,
-        consumer_offsets: FlushConsumerOffsetService,
-        delayed_from: Callable[[], Mapping[int, int]],
-        state: RunningState,
-        on_freed: Callable[[], object],
-    ) -> None:
-        """``delayed_from`` returns the physical offset of the first message that waits, by delay level.
-
-        ``on_freed`` is called when files were deleted, which may have made space for puts.
-        """
-        self.path = path
-        self._log = log
-        self._reput = reput
-        self._store_flush = store_flush
-        self._batches = batches
-        self._consumer_offsets = consumer_offsets
-        self._delayed_from = delayed_from
-        self._state = state
+    def __init__(self, engine: StoreEngine, groups: GroupPositions, holders: Sequence[Subject]) -> None:
+        """``holders`` are the subjects that may need old messages."""
+        self.path = engine.path
+        self._engine = engine
+        self._log = engine.log
+        self._reput = engine.reput
+        self._store_flush = engine.store_flush
+        self._batches = engine.batches
+        self._groups = groups
+        self._holders = holders
+        self._state = engine.state
         # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
-        self._covered = reput.reput_from
-        self._on_freed = on_freed
+        self._covered = engine.reput.reput_from
+        self._on_freed = engine.watermark.run_once
         self._reported = _RetentionLog(self.path)
 
     @property
@@ -150,7 +237,7 @@ class StoreCleaner:
         Errors: ``survey`` and ``clean_log``.
         """
         if dry_run:
-            return self._survey(request, now_ms, None, self._delayed()).report(self.path, dry_run=True)
+            return self._survey(request, now_ms, None, self._held()).report(self.path, dry_run=True)
         done = self.clean_log(request, now_ms)
         return self._with_queues(done)
 
@@ -185,15 +272,16 @@ class StoreCleaner:
         """
         self._state.refuse_failed()
         # What is not in their file holds the log; without space for it, that stays so.
-        self._consumer_offsets.run_once()
-        first_look = self._survey(request, now_ms, most, self._delayed())
+        self._groups.run_once()
+        first_look = self._survey(request, now_ms, most, self._held())
         doomed = first_look.decision.doomed
         if not doomed:
             self._reported.note(first_look.decision, request.limits)
             return first_look
         self._cover(doomed[-1].file.end)
         needed_from = self._batches.save_for_cleaning()
-        holds = [*self._delayed(), *self._unfinished()]
+        covered = Hold(from_offset=self._covered, holder="the flush of the consume queues")
+        holds = [*self._held(), *self._engine.holds(), covered]
         if needed_from is not None:
             holds.append(
                 Hold(from_offset=needed_from, holder="the ledger of batches, which finds no space on the disk")
@@ -207,24 +295,11 @@ class StoreCleaner:
         return found
 
     def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:
-        paths = StorePaths.of(self.path, self._log.files.path)
-        return survey(paths, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
+        return survey(self._engine.paths, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
 
-    def _delayed(self) -> list[Hold]:
-        """The delayed messages that are not delivered yet, by the service that delivers them."""
-        return [delay_hold(level, place) for level, place in self._delayed_from().items()]
-
-    def _unfinished(self) -> list[Hold]:
-        """What is not flushed or dispatched yet, and the batch that is being dispatched."""
-        files, gate = self._log.files, self._log.gate.state
-        holds = [
-            Hold(from_offset=self._reput.reput_from, holder="dispatch to the consume queues"),
-            Hold(from_offset=self._covered, holder="the flush of the consume queues"),
-            Hold(from_offset=files.flushed_where, holder="the flush of the log"),
-        ]
-        if not gate.is_open:
-            holds.append(Hold(from_offset=gate.start, holder="a batch that is being dispatched"))
-        return holds
+    def _held(self) -> list[Hold]:
+        """What other subjects still need: delayed messages that are not delivered, for one."""
+        return [hold for subject in self._holders for hold in subject.holds()]
 
     def _cover(self, end: int) -> None:
         """Bring to the device what dispatch made of the log up to there, or as much of it as it has space for."""

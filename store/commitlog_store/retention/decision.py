@@ -1,5 +1,7 @@
 """The decision which CommitLog files go: a pure function of the files, the limits, the time, and what is still needed.
 
+``CleanReport`` reports a decision, and what was done.
+
 Files go from the oldest on, and the first one that stays ends it: a log never gets a hole. The last file always stays.
 
 Source of the limits: RocketMQ ``store/MappedFileQueue.java`` (``deleteExpiredFileByTime``) and
@@ -12,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Decision", "DoomedFile", "Hold", "LogFile", "Reason", "RetentionLimits", "decide"]
+from commitlog_store.engine.subject import Hold
+
+__all__ = ["CleanReport", "Decision", "DoomedFile", "LogFile", "Reason", "RetentionLimits", "decide"]
 
 
 class Reason(str, Enum):
@@ -49,18 +53,6 @@ class RetentionLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
-    """Everything from a physical offset on is still needed by ``holder``.
-
-    ``at_most_ms``: it holds no file that is older than that; None holds for as long as it is needed.
-    """
-
-    from_offset: int
-    holder: str
-    at_most_ms: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class DoomedFile:
     """A file that goes, and why. ``overruled`` are those that still needed it, for longer than they may hold it."""
 
@@ -76,6 +68,39 @@ class Decision:
     doomed: list[DoomedFile] = field(default_factory=list)
     held: LogFile | None = None
     holders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanReport:
+    """The outcome of a cleaning, or with ``dry_run`` its forecast.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            report = store.clean(older_than_hours=72)
+            print(report.freed_bytes, report.log_start, report.holders)
+
+    ``deleted`` are the CommitLog files, oldest first, each with its reason and with the readers that it was taken from.
+    ``log_start`` is the physical offset at which the log begins afterwards. ``held`` is the file that the limits take
+    next but that ``holders`` still need; None without one. Queue and index files follow the log, and ``ext_files`` of a
+    broker's ``consumequeue_ext``; a forecast counts none of them.
+    """
+
+    path: str
+    dry_run: bool
+    deleted: list[DoomedFile]
+    log_start: int
+    log_end: int
+    held: LogFile | None
+    holders: tuple[str, ...]
+    queue_files: int = 0
+    index_files: int = 0
+    ext_files: int = 0
+
+    @property
+    def freed_bytes(self) -> int:
+        """The bytes of the deleted CommitLog files."""
+        return sum(one.file.end - one.file.base for one in self.deleted)
 
 
 def decide(

@@ -1,9 +1,8 @@
 """Deletion of topics: their queues, their entry in topics.json, positions of groups.
 
 Messages of the topic that the log still has are deleted only when that is asked for. They stay in the log until
-retention takes its files, so a note of the deletion comes first (``queue/deleted_topics.py``): it is the moment of the
-deletion, and a crash after it leaves queues that the next opening removes. docs/decisions/0019-retention.md has the
-reasons.
+retention takes its files, so a note of the deletion comes first (``queue/deleted_topics.py``). From then on the topic
+is deleted: a crash leaves queues that the next opening removes. docs/decisions/0019-retention.md has the reasons.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``deleteTopics``, ``cleanUnusedTopic``,
 ``cleanExpiredConsumerQueue``), ``broker/processor/AdminBrokerProcessor.java`` (``deleteTopic``).
@@ -16,12 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from commitlog_store.engine.store_flush import StoreFlush
+from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.errors import CorruptConsumeQueue, InvalidValue, TopicInUse, TopicNotFound
-from commitlog_store.groups.flush_consumer_offset import FlushConsumerOffsetService
+from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.paths import is_system_topic, validate_topic
-from commitlog_store.queue.topic_config import TopicConfig, unused_topics
-from commitlog_store.recovery.open import OpenedLog
+from commitlog_store.queue.topic_config import unused_topics
 
 __all__ = ["TopicDeletion"]
 
@@ -31,21 +29,13 @@ _LOG = logging.getLogger(__name__)
 class TopicDeletion:
     """One deletion of topics in an open store. On its job thread."""
 
-    def __init__(
-        self,
-        path: str,
-        log: OpenedLog,
-        store_flush: StoreFlush,
-        topics: TopicConfig,
-        consumer_offsets: FlushConsumerOffsetService,
-        count_delayed: Callable[[], Counter[str]],
-    ) -> None:
+    def __init__(self, engine: StoreEngine, groups: GroupPositions, count_delayed: Callable[[], Counter[str]]) -> None:
         """``count_delayed`` returns the number of delayed messages that wait, by the topic that they go to."""
-        self._path = path
-        self._log = log
-        self._store_flush = store_flush
-        self._topics = topics
-        self._consumer_offsets = consumer_offsets
+        self._path = engine.path
+        self._log = engine.log
+        self._store_flush = engine.store_flush
+        self._topics = engine.topics
+        self._groups = groups
         self._count_delayed = count_delayed
 
     @cached_property
@@ -92,7 +82,7 @@ class TopicDeletion:
             elif not self._log.writer.forget_topic(topic, self._log.queues.ends_of(topic)):
                 raise self._in_use(topic, "messages are being put into it")
             listed = self._topics.remove_topic(topic)
-        self._forget_positions(topic)
+        self._groups.forget_topic(topic)
         if not (has_queues or delayed or listed):
             raise TopicNotFound(f"{self._path} has no topic {topic!r}.")
 
@@ -118,11 +108,3 @@ class TopicDeletion:
             f"Topic {topic!r} of {self._path} was not deleted, since {why}. Delete the topic when these are gone "
             "(commitlog clean), or with them: with_messages=True, --with-messages."
         )
-
-    def _forget_positions(self, topic: str) -> None:
-        """Remove the positions of groups in the topic: its next messages may have offsets from 0 on."""
-        # In memory too: what the open store knows is written over the file at the next flush.
-        offsets = self._consumer_offsets.offsets
-        for group in offsets.groups():
-            offsets.remove(group, [topic])
-        self._consumer_offsets.flush()

@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 from commitlog_store.batch.frames import StoredFrames
 from commitlog_store.batch.ledger import delivered_offsets, load_ledger
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
 from commitlog_store.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
-from commitlog_store.delayed.positions import start_position
+from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
+from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, ReadFailed, TopicNotFound
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
@@ -43,9 +43,8 @@ from commitlog_store.log.fence import Fence, fence_at
 from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog_store.queue.expired_units import sound_at_or_before
 from commitlog_store.queue.views import CatalogView, QueueView
-from commitlog_store.retention.decision import Hold
 
-__all__ = ["ReadPositions", "delay_hold", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
+__all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
 
 _COMMITS, _OFFSETS = "commits", "offsets"
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -56,7 +55,7 @@ class ReadPositions:
     """The next queue offsets that ``holder`` reads, by topic and queue id, and all topics that it reads.
 
     ``fences``: the messages before these, for a reader that stops where the store has lost its end; None for one that
-    goes on at the end, as consumers do.
+    continues at the end, as consumers do.
     """
 
     holder: str
@@ -128,11 +127,6 @@ def _units(queue: QueueView, start: int, stop: int) -> npt.NDArray[Any]:
     with contextlib.suppress(FileMissing, OffsetOutOfRange):
         parts.extend(queue.units(start, stop, check=False))
     return np.concatenate(parts)
-
-
-def delay_hold(level: int, place: int) -> Hold:
-    """The hold of a delay level whose first message that waits is at a physical offset."""
-    return Hold(from_offset=place, holder=f"delayed messages of level {level} that are not delivered yet")
 
 
 def delayed_messages(store_path: str, catalog: CatalogView, log: CommitLog) -> Iterator[Hold]:

@@ -1,4 +1,8 @@
-"""The survey of a store before a cleaning: its log files, what holds them, and the decision. It changes nothing."""
+"""The survey of a store before a cleaning: its log files, what holds them, and the decision. It changes nothing.
+
+A file's age is that of the first message of the file after it: all its own messages are at least as old. RocketMQ takes
+the time of the file's last change, which in a copy or a restored backup is the time of copying.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,22 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import UnionType
-from typing import Any
+from typing import Any, Literal
 
-from commitlog_store.errors import InvalidValue, ReadFailed
+from commitlog_store.engine.subject import Hold
+from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.paths import CHECKPOINT
+from commitlog_store.paths import CHECKPOINT, file_name_for_offset
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.lost_log import refuse_lost_log
-from commitlog_store.retention.decision import Decision, Hold, LogFile, RetentionLimits, decide
+from commitlog_store.retention.decision import CleanReport, Decision, LogFile, RetentionLimits, decide
 from commitlog_store.retention.holders import delayed_messages, hold_of, positions_of, unapplied_positions
-from commitlog_store.retention.log_files import AgeClock, log_files
-from commitlog_store.retention.report import CleanReport
 
 __all__ = ["KEEP_AT_MOST_HOURS", "CleanRequest", "Survey", "clean_request", "forecast_clean", "survey"]
 
@@ -30,6 +34,9 @@ KEEP_AT_MOST_HOURS = 168.0
 _HOUR_MS = 3_600_000
 _TOO_MANY = 2**63
 _CLOCKS = ("store", "mtime")
+_MS = 1000
+
+AgeClock = Literal["store", "mtime"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +128,8 @@ def survey(
     log_end: int | None = None,
     most: int | None = None,
 ) -> Survey:
-    """Look at a store, and decide. ``holds`` and ``log_end`` are what only the owner of the store knows: what is not
-    finished yet, and which delayed messages wait. None for a look from outside.
+    """Read a store's files, and decide. Only its owner knows ``holds`` and ``log_end``: what is not finished yet, and
+    which delayed messages wait. None for a survey from outside.
 
     ``most``: at most so many files. ``InvalidValue`` for an unknown reader, ``CorruptConfig``, ``CorruptConsumeQueue``,
     ``ReadFailed``.
@@ -131,7 +138,7 @@ def survey(
     with contextlib.closing(CommitLog(paths.commit_log)) as log:
         try:
             log.refresh()
-            files = log_files(log, request.clock, most=most)
+            files = _log_files(log, request.clock, most=most)
             end = _end_of(store_path, files) if log_end is None else log_end
             catalog = QueueCatalog(store_path, log)
             named = [
@@ -145,6 +152,33 @@ def survey(
             raise ReadFailed("look at", path=str(error.filename or store_path), cause=error) from error
         decision = decide(files, end, request.limits, needed, now_ms, most=most)
         return Survey(decision=decision, log_start=log.min_offset, log_end=end)
+
+
+def _log_files(log: CommitLog, clock: AgeClock, *, most: int | None = None) -> list[LogFile]:
+    """The files that messages were written to, oldest first; the last one is the one being written.
+
+    ``most``: only so many of the oldest, and one that follows them. ``OSError``.
+    """
+    bases = log.bases if most is None else log.bases[: most + 2]
+    files: list[LogFile] = []
+    for base, following in pairwise(bases):
+        begins_ms = _first_time(log, following)
+        path = f"{log.path}/{file_name_for_offset(base)}"
+        newest_ms = begins_ms if clock == "store" else int(disk.modified_at(path) * _MS)
+        files.append(LogFile(base=base, end=following, path=path, newest_ms=newest_ms))
+        if begins_ms is None and log.header(following) is None:
+            return files  # the next one was made ahead, and is empty
+    if bases:
+        path = f"{log.path}/{file_name_for_offset(bases[-1])}"
+        files.append(LogFile(base=bases[-1], end=log.bounds()[1], path=path, newest_ms=None))
+    return files
+
+
+def _first_time(log: CommitLog, base: int) -> int | None:
+    """The store time of the first message of a file; None when the file does not begin with one."""
+    with contextlib.suppress(MessageNotFound, CorruptRecord):
+        return log.read_record(base, check_crc=False).store_timestamp
+    return None
 
 
 def _end_of(store_path: str, files: Sequence[LogFile]) -> int:

@@ -7,9 +7,9 @@ group ``CID_RMQ_SYS_TRANS`` are set to the ends of both queues, from where on op
 
 from __future__ import annotations
 
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import CorruptConfig
 from commitlog_store.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.salvage.queue_chains import Chains
 
 __all__ = ["half_queue_moved", "settle_half_messages"]

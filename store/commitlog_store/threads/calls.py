@@ -1,7 +1,7 @@
 """Calls: the threads that are within a call of the store. Closing waits for them; a call within a call is refused.
 
 A second call of a thread that is within one comes from a signal handler or a finalizer. The interrupted call may hold a
-lock for which the second one would wait for ever.
+lock for which the second one would wait indefinitely.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Protocol
 from commitlog_store.errors import TooManyOpenFiles
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["Service", "Worker"]
+__all__ = ["Service", "ServiceThread", "Worker"]
 
 # Until a step that found no descriptor is repeated.
 _NO_DESCRIPTORS_SECONDS = 0.2
@@ -22,6 +22,15 @@ class Service(Protocol):
     """A service: ``run_once`` does one step and returns the seconds to wait before the next (0: more to do)."""
 
     def run_once(self) -> float: ...
+
+
+class ServiceThread(Protocol):
+    """The thread of a service, or several of them, as ``Worker``."""
+
+    @property
+    def is_current(self) -> bool: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 class Worker:

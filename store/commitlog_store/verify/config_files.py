@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable
 
 from commitlog_store.batch.ledger import saved_batches
-from commitlog_store.config_files.consumer_filter import ConsumerFilters
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
 from commitlog_store.config_files.json_file import LARGEST_CONFIG, decode_config
-from commitlog_store.config_files.subscription_group import SubscriptionGroups
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import CommitLogError, CorruptConfig, StoreAccessDenied
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_settings import SubscriptionGroups, consumer_filters
 from commitlog_store.paths import (
     BACKUP_SUFFIX,
     BATCH_LEDGER,
@@ -37,7 +36,7 @@ _FILES: dict[str, tuple[str, Callable[[str], object] | None]] = {
     TOPICS_CONFIG: ("the list of topics", read_topic_config),
     CONSUMER_OFFSET_CONFIG: ("the positions of consumer groups", ConsumerOffsets),
     SUBSCRIPTION_GROUP_CONFIG: ("the settings of consumer groups", SubscriptionGroups),
-    CONSUMER_FILTER_CONFIG: ("the filters of consumer groups", ConsumerFilters),
+    CONSUMER_FILTER_CONFIG: ("the filters of consumer groups", consumer_filters),
     DELAY_OFFSET_CONFIG: ("the positions of delayed messages", lambda path: DelayOffsetFile(path).read()),
     DELETED_TOPICS: ("the list of deleted topics", lambda path: iter(DeletedTopics(path))),
     BATCH_LEDGER: ("the ledger of batches", saved_batches),

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from commitlog_store import MessageStore, commit_group_offsets
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from pyspark_commitlog.errors import DataLossError, OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader

@@ -15,6 +15,7 @@ from commitlog_store import BatchId, StoreReader
 from commitlog_store.batch.staging import StagedWriter
 from commitlog_store.errors import BatchConflict, CorruptConfig, ReadFailed
 from commitlog_store.files import disk
+from commitlog_store.testing import parts_of
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.clean_store import assert_clean
@@ -173,7 +174,7 @@ def test_batches_of_no_application_leave_no_more_to_read_than_others(tmp_path: P
         with open_store(tmp_path) as store:
             for _ in range(30):
                 with StagedWriter(str(tmp_path), BatchId("")) as writer:
-                    for one in store._owned.bulk.encoded(table("a", 3), "orders"):
+                    for one in parts_of(store).engine.bulk.encoded(table("a", 3), "orders"):
                         writer.append(one)
                     store.commit_batch(BatchId(""), [writer.finish()])
             assert store.batches() == []

@@ -12,6 +12,7 @@ from commitlog_store import BatchId, StagedFile
 from commitlog_store.batch.staging import StagedWriter, remove_batch, remove_files, remove_up_to
 from commitlog_store.errors import CorruptStaging, InvalidValue, PutRefused, StagingFailed, StagingLost
 from commitlog_store.stager import BatchStager
+from commitlog_store.testing import parts_of
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import topic_bodies
@@ -22,7 +23,7 @@ __all__: list[str] = []
 def test_missing_or_changed_staged_files_commit_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         batch = BatchId("loader", 1)
-        encoded = list(store._owned.bulk.encoded(table("a"), "orders"))
+        encoded = list(parts_of(store).engine.bulk.encoded(table("a"), "orders"))
 
         def stage() -> tuple[Path, object]:
             with StagedWriter(str(tmp_path), batch) as writer:

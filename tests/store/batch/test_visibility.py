@@ -16,7 +16,7 @@ from commitlog_store.batch.visibility import NOTHING_HIDDEN, BatchGate, GateRead
 from commitlog_store.errors import StoreBusy, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -88,9 +88,9 @@ def test_waiters_are_not_woken_for_hidden_messages(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, queue_id=0)
         store.dispatch()
-        store._owned.log.gate.close_from(0)
+        parts_of(store).engine.log.gate.close_from(0)
         assert not store.wait_for_messages("orders", 0, 0, timeout_s=0.05)
-        store._owned.log.gate.open(0)
+        parts_of(store).engine.log.gate.open(0)
         assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
 
 
@@ -234,11 +234,11 @@ def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(tmp_path: Pa
     with open_store(tmp_path, mapped_file_size_commit_log=32 << 20) as store:
         seen: list[ENDS] = []
         rows = pa.table({"body": [b"b" * 10_000] * 300, "queueId": pa.array([0, 1, 2] * 100, pa.int32())})
-        with store._owned.reput._lock:  # nothing is dispatched concurrently
+        with parts_of(store).engine.reput._lock:  # nothing is dispatched concurrently
             for version in range(4):
                 with store.transaction("loader", version) as batch:
                     batch.put_messages(rows, topic="orders")
-        with store._owned.waiters.waiting(_Looks(seen, tmp_path)):
+        with parts_of(store).engine.waiters.waiting(_Looks(seen, tmp_path)):
             store.dispatch()
         assert ends(tmp_path) == {0: 400, 1: 400, 2: 400}
     assert seen[0] == {0: 100, 1: 100, 2: 100}, "the first block of 4 MiB ends in the second batch"

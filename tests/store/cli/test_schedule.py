@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from commitlog_store.cli.app import app
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from tests.store.owner.owned_store import open_store
 from tests.support.delayed import delayed

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Consumer, Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog_store.consumers.group import average_share
 from commitlog_store.errors import ConsumerClosed, CorruptRecord, DiskFull, InvalidValue, NotAStore, StoreClosed
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import replace_file
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog_store.testing import parts_of, waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
@@ -146,7 +147,7 @@ def test_a_group_passes_messages_that_do_not_match_though_none_is_acknowledged(s
 
 
 def consumer_offsets(store: MessageStore, group: str = "billing") -> dict[tuple[str, int], int]:
-    offsets = store._owned.consumer_offsets.offsets
+    offsets = parts_of(store).groups.offsets
     return {(topic, queue): at for topic in offsets.topics(group) for queue, at in offsets.get(group, topic).items()}
 
 
@@ -174,7 +175,7 @@ def test_positions_are_written_at_an_interval(store: MessageStore) -> None:
     with store.consumer("billing", "orders") as consumer:
         consumer.poll(4)
         consumer.commit()
-        assert store._owned.consumer_offsets.run_once() == 5.0
+        assert parts_of(store).groups.run_once() == 5.0
         assert ConsumerOffsets(store.path).get("billing", "orders") == {0: 4}
 
 
@@ -185,10 +186,10 @@ def test_a_failed_write_of_positions_does_not_stop_the_store(store: MessageStore
         consumer.commit()
         blocked = Path(store.path, "config", "consumerOffset.json")
         blocked.symlink_to("/dev/null")
-        store._owned.consumer_offsets.run_once()
+        parts_of(store).groups.run_once()
         assert store.writable
         blocked.unlink()
-        store._owned.consumer_offsets.run_once()
+        parts_of(store).groups.run_once()
     assert ConsumerOffsets(store.path).get("billing", "orders") == {0: 4}
 
 
@@ -318,7 +319,7 @@ def test_a_poll_waits_for_the_next_message(store: MessageStore) -> None:
     with store.consumer("billing", "orders") as consumer:
 
         def put_later() -> None:
-            wait_for(lambda: len(store._owned.waiters))
+            wait_for(lambda: waiting_calls(store))
             put(store, 1)
 
         later = threading.Thread(target=put_later)
@@ -529,7 +530,7 @@ def test_a_group_that_may_not_consume_gets_no_consumer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("perm", [0, 2, 4, 6])
 def test_a_topic_without_the_bit_for_reading_gets_no_consumer(store: MessageStore, perm: int) -> None:
     put(store, 1)
-    store._owned.topics.create_topic("orders", 4, perm=perm)
+    parts_of(store).engine.topics.create_topic("orders", 4, perm=perm)
     if perm & 4:
         store.consumer("billing", "orders").close()
     else:

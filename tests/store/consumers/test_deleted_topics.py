@@ -9,6 +9,7 @@ import pytest
 
 from commitlog_store import MessageStore
 from commitlog_store.errors import CorruptConsumeQueue
+from commitlog_store.testing import parts_of
 from tests.store.consumers.test_consumer import consumer_offsets, numbers, put
 from tests.store.retention.small_stores import SMALL, fill
 
@@ -41,7 +42,7 @@ def test_other_topics_are_consumed_when_one_is_deleted(store: MessageStore) -> N
     topics = ["orders", "refunds"]
     first, second = store.consumer("billing", topics), store.consumer("billing", topics)
     assert len(first.poll(100)) + len(second.poll(100)) == 8
-    store._owned.topics.remove_topic("orders")
+    parts_of(store).engine.topics.remove_topic("orders")
     assert store.clean_unused_topics(["refunds"]) == ["orders"]
     second.close()
     first.commit()

@@ -18,12 +18,11 @@ from commitlog_store import (
     StoreReader,
     commit_group_offsets,
 )
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import InvalidValue, TransactionEnded
 from commitlog_store.format.positions_message import decode_positions, encode_positions
-from commitlog_store.groups.flush_consumer_offset import FlushConsumerOffsetService
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.paths import POSITIONS_GROUP, POSITIONS_TOPIC
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -61,7 +60,7 @@ def invoices(store: MessageStore) -> list[int]:
 
 
 def positions(store: MessageStore) -> dict[int, int]:
-    return store._owned.consumer_offsets.offsets.get("billing", "orders")
+    return parts_of(store).groups.offsets.get("billing", "orders")
 
 
 def test_positions_and_output_are_there_together(store: MessageStore) -> None:
@@ -117,7 +116,7 @@ def test_a_consumer_continues_right_after_a_commit_that_was_interrupted_before_i
         begun.set()
         assert may_end.wait(WAIT_LIMIT_S)
 
-    busy = threading.Thread(target=lambda: store._owned.run(keep_the_job_thread))
+    busy = threading.Thread(target=lambda: parts_of(store).engine.run(keep_the_job_thread))
 
     def interrupted_step() -> None:
         with store.transaction("invoices", 1) as batch:
@@ -130,7 +129,7 @@ def test_a_consumer_continues_right_after_a_commit_that_was_interrupted_before_i
 
         def waits() -> None:
             assert begun.wait(WAIT_LIMIT_S)  # jobs of the steps before it may wait for a moment, too
-            wait_for(store._owned._jobs._jobs.qsize)
+            wait_for(parts_of(store).engine._jobs._jobs.qsize)
 
         with pytest.raises(KeyboardInterrupt), interrupt_main_thread(waits):
             interrupted_step()
@@ -225,7 +224,7 @@ def test_a_reset_after_a_kill_is_not_undone_by_the_log(store: MessageStore) -> N
         assert reader.group_offsets("billing") == {("orders", 0): 1}
     with MessageStore.open(store.path, CONFIG) as again:
         assert positions(again) == {0: 1}
-        assert again._owned.consumer_offsets.offsets.get("audit", "orders") == {0: 6}
+        assert parts_of(again).groups.offsets.get("audit", "orders") == {0: 6}
         with again.consumer("billing", "orders") as consumer:
             step(again, consumer, 2, 5)
         kill(again)
@@ -259,15 +258,15 @@ def test_positions_whose_bytes_have_changed_are_not_taken(store: MessageStore) -
 
 
 def test_positions_of_several_groups_are_noted_as_applied_when_all_of_them_are(tmp_path: Path) -> None:
-    service = FlushConsumerOffsetService(str(tmp_path), CONFIG, lambda: None)
-
     def groups() -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
         yield "billing", {("orders", 0): 1}
-        service.flush()
+        kept.flush()
         yield "audit", {("orders", 0): 1}
 
-    service.apply(groups(), 2)
-    written = ConsumerOffsets(str(tmp_path))
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        kept = parts_of(store).groups
+        kept.apply(groups(), 2)
+        written = ConsumerOffsets(str(tmp_path))
     assert written.groups() == ["billing"]
     assert written.get(POSITIONS_GROUP, POSITIONS_TOPIC) == {}, "after a kill, the log has audit's position"
 
@@ -285,7 +284,7 @@ def test_positions_are_not_on_the_device_before_what_they_stand_for(tmp_path: Pa
         (message,) = consumer.poll()
         consumer.retry(message)
         consumer.commit(sync=True)
-        files = store._owned.log.files
+        files = parts_of(store).engine.log.files
         assert files.flushed_where == files.max_wrote
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from commitlog_store import Consumer, MessageExt, MessageStore
 from commitlog_store.errors import ConsumerClosed, InvalidValue, NestedCall, StoreForked
+from commitlog_store.testing import waiting_calls
 from tests.store.consumers.test_consumer import CONFIG, consumer_offsets, numbers, put
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -86,7 +87,7 @@ def test_tasks_that_wait_take_no_threads_and_wake_together(store: MessageStore) 
         with contextlib.ExitStack() as consumers:
             opened = [consumers.enter_context(store.consumer(f"group-{number}", "orders")) for number in range(40)]
             polls = [asyncio.create_task(one.apoll(1, WAIT_LIMIT_S)) for one in opened]
-            while len(store._owned.waiters) < len(polls):
+            while waiting_calls(store) < len(polls):
                 await asyncio.sleep(0.001)
             # With a thread for each of them, the threads of the loop would be taken.
             await asyncio.to_thread(put, store, 1)
@@ -106,7 +107,7 @@ def test_closing_ends_a_poll_that_waits(store: MessageStore, consumer: Consumer)
 
     waiting = threading.Thread(target=poll)
     waiting.start()
-    wait_for(lambda: len(store._owned.waiters))
+    wait_for(lambda: waiting_calls(store))
     consumer.close()
     waiting.join()
     assert len(raised) == 1
@@ -121,7 +122,7 @@ def test_closing_from_another_thread_ends_iterations(store: MessageStore, consum
 
     iterating = threading.Thread(target=iterate)
     iterating.start()
-    wait_for(lambda: len(found) == 5 and len(store._owned.waiters))
+    wait_for(lambda: len(found) == 5 and waiting_calls(store))
     consumer.close()
     iterating.join()
     assert sorted(found) == list(range(5))

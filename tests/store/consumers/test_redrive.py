@@ -10,6 +10,7 @@ import pytest
 
 from commitlog_store import Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import CorruptRecord, InvalidValue, PutRefused, StoreClosed
+from commitlog_store.testing import parts_of
 
 __all__: list[str] = []
 
@@ -74,7 +75,7 @@ def test_the_position_is_in_the_log_with_the_messages(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", CONFIG) as store:
         give_up(store, b"1")
         before = Path(store.path, "config", "consumerOffset.json")
-        store._owned.run(store._owned.consumer_offsets.flush)
+        parts_of(store).engine.run(parts_of(store).groups.flush)
         old = before.read_bytes()
         assert store.redrive("billing") == 1
     before.write_bytes(old)
@@ -134,7 +135,7 @@ def test_a_dead_letter_without_its_topic_goes_to_the_retry_topic_only(store: Mes
 
 def test_a_closed_topic_is_refused_and_nothing_is_put_back(store: MessageStore) -> None:
     give_up(store, b"1")
-    store._owned.run(lambda: store._owned.topics.create_topic("orders", 4, perm=4))
+    parts_of(store).engine.run(lambda: parts_of(store).engine.topics.create_topic("orders", 4, perm=4))
     with pytest.raises(PutRefused, match="orders"):
         store.redrive("billing", to="topic")
     assert store.redrive("billing") == 1

@@ -14,12 +14,12 @@ import pytest
 
 from commitlog_store import MessageExtBrokerInner, MessageStore, StoreReader
 from commitlog_store.batch_id import BatchId, schedule_application
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.limits import DiskUse
 from commitlog_store.format.properties import decode_properties
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
@@ -34,7 +34,7 @@ def without_service(path: Path, **settings: object) -> MessageStore:
     return open_store(path, schedule_enable=False, **settings)
 
 
-def waiting(store: MessageStore, body: bytes, properties: dict[str, str], level: int = 1) -> None:
+def waiting_calls(store: MessageStore, body: bytes, properties: dict[str, str], level: int = 1) -> None:
     """Put a message into a level's queue as it is, whatever its properties."""
     message = MessageExtBrokerInner(topic=SCHEDULE, queue_id=level - 1, body=body, properties=properties)
     assert store.put_message(message).ok
@@ -140,7 +140,7 @@ def test_a_poisoned_message_is_reported_and_blocks_nothing(tmp_path: Path, caplo
         deliverer = Deliverer(store)
         put_ok(store, body=b"first", properties={"DELAY": "1"})
         for name, properties in bad.items():
-            waiting(store, name.encode(), properties)
+            waiting_calls(store, name.encode(), properties)
         put_ok(store, body=b"last", properties={"DELAY": "1"})
         deliverer.everything()
         assert bodies_of(store.path) == [b"first", b"last"]
@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_the_message_waiting_and_the_store_writable(tmp_path:
         deliverer = Deliverer(store)
         store.put_message(delayed(b"a"))
         deliverer.now += 60
-        watermark = store._owned._watermark
+        watermark = parts_of(store).engine.watermark
         with pytest.MonkeyPatch.context() as patch:
             # Not by its result: the service looks again after each file that is made.
             patch.setattr(watermark, "_disk_use", lambda: DiskUse(store.path, 1.0))
@@ -329,8 +329,8 @@ def test_a_queue_that_was_begun_again_is_delivered_from_its_start_on(tmp_path: P
         store.put_message(delayed(b"old"))
         store.dispatch()
         DelayOffsetFile(store.path).write({1: 50})
-        owned = store._owned
-        owned.run(lambda: owned.batches.commit_blocks(BatchId(schedule_application(1), 50), []))
+        owned = parts_of(store)
+        owned.engine.run(lambda: owned.engine.batches.commit_blocks(BatchId(schedule_application(1), 50), []))
         deliverer = Deliverer(store)
         deliverer.everything()
         assert store.stats().delayed_delivered == 3, "the queue ended before the position: nothing is due"
@@ -421,8 +421,8 @@ def test_a_store_that_a_broker_took_over_is_left_to_it(tmp_path: Path) -> None:
 def test_a_checksum_of_the_waiting_record_is_left_out_of_the_copy(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
         real = {"DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"}
-        waiting(store, b"with", {**real, "__CRC32#": "123"})
-        waiting(store, b"without", real)
+        waiting_calls(store, b"with", {**real, "__CRC32#": "123"})
+        waiting_calls(store, b"without", real)
         Deliverer(store).everything()
         with StoreReader.open(store.path) as reader:
             (batch,) = reader.read("orders", 0, 0, columns=["properties"])
@@ -442,7 +442,7 @@ def test_a_delivery_before_a_close_leaves_nothing_to_recover(tmp_path: Path) -> 
 def test_retention_learns_where_the_first_waiting_message_lies(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
         deliverer = Deliverer(store)
-        waiting_from = partial(store._owned.run, deliverer.service.waiting_from)
+        waiting_from = partial(parts_of(store).engine.run, deliverer.service.waiting_from)
         assert waiting_from() == {}
         store.put_message(delayed(b"soon", 1))
         later = store.put_message(delayed(b"later", 5))

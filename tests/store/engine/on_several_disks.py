@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.testing import parts_of
 from tests.support.small_disks import fill_up, mount_ext4, mount_tmpfs
 from tests.support.waiting import wait_for
 
@@ -41,12 +42,12 @@ def _reserved_blocks_do_not_count(disk: Path) -> None:
         fill_up(disk / "other", leave=_available(disk) * 15 // 100)
         assert _df(disk) in range(80, 90), _df(disk)
         assert store.disk_is_filling
-        store._owned._watermark.run_once()
+        parts_of(store).engine.watermark.run_once()
         assert store.writable
         fill_up(disk / "rest", leave=_available(disk) // 4)
         assert _df(disk) > 90
         wait_for(lambda: not store.writable)
-        assert f"{_df(disk)}% of the disk" in str(store._owned.state.refusal)
+        assert f"{_df(disk)}% of the disk" in str(parts_of(store).engine.state.refusal)
 
 
 def _available(disk: Path) -> int:

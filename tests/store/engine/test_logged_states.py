@@ -20,6 +20,7 @@ from commitlog_store.files.limits import DiskUse
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.retention.decision import RetentionLimits
 from commitlog_store.retention.survey import CleanRequest
+from commitlog_store.testing import parts_of
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.delayed import Deliverer, delayed
 
@@ -64,7 +65,7 @@ def test_what_keeps_retention_from_deleting_is_logged_once(tmp_path: Path, caplo
             store.clean(max_bytes=0)
         (held,) = _of_retention(caplog)
         assert "keeps 00000000000000000000 for delayed messages of level 18" in held
-        store._owned.schedule._positions = _delivered(store)
+        parts_of(store).delayed._positions = _delivered(store)
         assert store.clean(max_bytes=0).deleted
         assert "level 18 that are not delivered yet no longer keeps" in _of_retention(caplog)[1]
 
@@ -80,10 +81,10 @@ def test_retention_that_finds_nothing_on_a_full_disk_is_logged_once(
 ) -> None:
     with MessageStore.open(tmp_path, SMALL) as store:
         fill(store, 5)
-        cleaner = store._owned.cleaner
+        cleaner = parts_of(store).retention.cleaner
         request = CleanRequest(limits=RetentionLimits(at_once=True))
         for _ in range(3):
-            store._owned.run(lambda: cleaner.clean_log(request, 0))
+            parts_of(store).engine.run(lambda: cleaner.clean_log(request, 0))
         (nothing,) = _of_retention(caplog)
         assert "there is none to delete" in nothing
 
@@ -125,11 +126,20 @@ def test_slow_commits_are_logged_when_they_begin_and_when_they_are_over(
 ) -> None:
     clock = _Clock()
     with MessageStore.open(tmp_path, SMALL) as store:
-        owned = store._owned
+        owned = parts_of(store)
         batches = CommitBatchService(
-            *(store.path, SMALL, owned.log, owned.store_flush, owned.state, owned.topics, lambda: None), clock
+            *(
+                store.path,
+                SMALL,
+                owned.engine.log,
+                owned.engine.store_flush,
+                owned.engine.state,
+                owned.engine.topics,
+                lambda: None,
+            ),
+            clock,
         )
-        owned.batches = batches
+        owned.engine.batches = batches
         for version, clock.step_s in enumerate((0.1, 0.6, 0.9, 0.2)):
             with store.transaction("loader", version) as batch:
                 batch.put_messages([{"body": b"x", "queueId": 0}], topic="orders")

@@ -14,7 +14,7 @@ from commitlog_store import LogFollower
 from commitlog_store.errors import AccessRefused, InvalidValue, ReadFailed
 from commitlog_store.follower.access_keys import AccessKeys
 from commitlog_store.follower.remoting_config import SlaveSynchronize
-from commitlog_store.replication.address import parse_address
+from commitlog_store.replication.peer import parse_address
 from tests.store.follower.test_remoting_config import ANSWERS
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.waiting import WAIT_LIMIT_S

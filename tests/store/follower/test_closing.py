@@ -14,9 +14,9 @@ import pytest
 
 from commitlog_store.format.ha_hello import MAGIC
 from commitlog_store.format.ha_transfer import encode_offset
-from commitlog_store.replication.address import MasterAddress, parse_address
 from commitlog_store.replication.epoch_reporter import EpochReporter
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security
+from commitlog_store.replication.peer import MasterAddress, parse_address
 from tests.store.follower.certificates import make_certificate
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import open_store, put_ok

@@ -12,11 +12,10 @@ from commitlog_store import MessageStore
 from commitlog_store.errors import PeerRefused, ReplicaStore
 from commitlog_store.follower.promote import promote
 from commitlog_store.format.ha_transfer import encode_offset
-from commitlog_store.replication.address import MasterAddress
 from commitlog_store.replication.epoch_reporter import EpochReporter
-from commitlog_store.replication.handshake import answer_hello
+from commitlog_store.replication.handshake import Security, answer_hello
+from commitlog_store.replication.peer import MasterAddress
 from commitlog_store.replication.replica_mark import read_mark
-from commitlog_store.replication.security import Security
 from tests.store.follower.certificates import make_certificate
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import put_ok, small

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, StoreReader, commit_group_offsets
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import InvalidValue, LogDiverged, ReplicaStore, StoreLocked
 from commitlog_store.follower.promote import promote
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill
 from tests.store.cli.commands import ended, plain
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import all_messages, open_store, put_ok, small

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import StoreReader
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
-from commitlog_store.config_files.subscription_group import SubscriptionGroups
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import LogDiverged, RemotingFailed
 from commitlog_store.follower.remoting import RemotingClient
 from commitlog_store.follower.remoting_config import SlaveSynchronize
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.group_settings import SubscriptionGroups
 from commitlog_store.queue.topic_config import read_topic_config
-from commitlog_store.replication.address import parse_address
+from commitlog_store.replication.peer import parse_address
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_broker import ScriptedBroker, remoting_frame

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import CorruptConfig
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import GroupPosition, StoreReader, commit_group_offsets, store_metadata
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import CorruptConfig, InvalidValue, StoreLocked, StoreNotFound
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 

@@ -38,7 +38,7 @@ def note_positions(path: Path, half: int, op: int) -> None:
 
 def positions(path: Path) -> tuple[int, int]:
     """The positions in the half queue and in the op queue."""
-    from commitlog_store.config_files.consumer_offset import ConsumerOffsets
+    from commitlog_store.groups.consumer_offset import ConsumerOffsets
 
     offsets = ConsumerOffsets(str(path))
     return tuple(offsets.get("CID_RMQ_SYS_TRANS", topic).get(0, -1) for topic in (HALF_TOPIC, OP_TOPIC))  # type: ignore[return-value]

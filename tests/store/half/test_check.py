@@ -20,7 +20,7 @@ from commitlog_store.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPI
 from commitlog_store.format.properties import MAX_PROPERTIES_SIZE, encode_properties
 from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.half_message import Answer
-from commitlog_store.owned_store import owned_store
+from commitlog_store.owned_store import opening
 from tests.store.half.brokers import positions, put_half, put_op
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok
@@ -274,7 +274,7 @@ def test_a_round_ends_after_60_seconds_and_the_next_one_continues(
 ) -> None:
     seconds = itertools.chain([0.0, 1.0, 61.0], itertools.repeat(62.0))
     timed = functools.partial(TransactionalMessageService, elapsed=lambda: next(seconds))
-    monkeypatch.setattr(owned_store, "TransactionalMessageService", timed)
+    monkeypatch.setattr(opening, "TransactionalMessageService", timed)
     with open_store(tmp_path / "store") as store:
         for body in (b"a", b"b", b"c"):
             old(store, body)

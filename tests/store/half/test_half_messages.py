@@ -28,7 +28,7 @@ from commitlog_store.format.sys_flag import (
     transaction_type,
 )
 from commitlog_store.half_message import PendingHalfMessage
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill
 from tests.store.owner.owned_store import SYNC, Gate, all_messages, open_store, put_ok
 from tests.support.clean_store import assert_clean
 

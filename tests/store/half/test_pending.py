@@ -10,7 +10,7 @@ import pytest
 from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.errors import CorruptConfig, HalfMessageNotFound
 from commitlog_store.format.half_messages import HALF_TOPIC, named_offsets
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill
 from tests.store.half.brokers import note_positions, positions, put_half, put_op
 from tests.store.half.test_half_messages import stored
 from tests.store.owner.owned_store import open_store, put_ok

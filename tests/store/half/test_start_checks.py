@@ -11,12 +11,12 @@ import pytest
 
 from commitlog_store import HalfMessagesChecked, MessageExt
 from commitlog_store.errors import InvalidValue, StoreClosed
-from commitlog_store.half.transactional_check import TransactionalMessageCheckService
+from commitlog_store.half.transactional_message import TransactionalMessageCheckService
 from commitlog_store.half_message import Answer
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.store.half.test_check import answering, old
 from tests.store.half.test_half_messages import prepare, stored
-from tests.store.owner.owned_store import open_store, small
+from tests.store.owner.owned_store import open_store
 from tests.support.waiting import wait_for
 
 __all__: list[str] = []
@@ -94,7 +94,7 @@ def test_closing_waits_for_the_callback_under_way_and_none_comes_after(tmp_path:
     assert entered.wait(60)
     closing = threading.Thread(target=store.close)
     closing.start()
-    wait_for(lambda: store._owned.is_closing)
+    wait_for(lambda: parts_of(store).is_closing)
     assert closing.is_alive()
     go_on.set()
     closing.join(60)
@@ -137,7 +137,7 @@ def test_a_round_that_fails_is_followed_by_the_next(
             raise error
         return HalfMessagesChecked(too_young=3)
 
-    service = TransactionalMessageCheckService(check, answering("commit"), small(transaction_check_interval=7_000))
+    service = TransactionalMessageCheckService(check, answering("commit"), 7.0)
     assert service.run_once() == 7.0
     assert bool(caplog.records) is logged
 

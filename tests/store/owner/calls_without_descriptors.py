@@ -23,6 +23,7 @@ from commitlog_store.cli.app import app
 from commitlog_store.config import FlushDiskType
 from commitlog_store.errors import CommitLogError, PutRefused, TooManyOpenFiles
 from commitlog_store.export.export_store import export_store
+from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import open_store
 
 __all__ = ["PARTS", "main", "sweep"]
@@ -181,7 +182,7 @@ def _sweep_calls(path: Path, settings: dict[str, Any]) -> Iterator[str]:
         for name, call in calls.items():
             yield from sweep(name, call, owned=True)
             if not store.writable:
-                yield f"{name}: {store._owned.state.refusal}"
+                yield f"{name}: {parts_of(store).engine.state.refusal}"
                 return
         _put_all(store)
 

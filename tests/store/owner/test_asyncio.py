@@ -12,6 +12,7 @@ import pytest
 
 from commitlog_store import MessageStore
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused, StoreClosed, StoreLocked
+from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import SYNC, Gate, open_store, rows, small
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -124,7 +125,7 @@ def test_tasks_of_a_round_that_fails_raise_errors_of_their_own(
     async def work() -> None:
         async with open_store(tmp_path) as store:
             with monkeypatch.context() as patch:
-                patch.setattr(store._owned.putter, "put_together", fail)
+                patch.setattr(parts_of(store).engine.putter, "put_together", fail)
                 puts = (store.aput("orders", b"x") for _ in range(5))
                 found = await asyncio.gather(*puts, return_exceptions=True)
             assert all(isinstance(one, PutNotConfirmed) and "injected" in str(one) for one in found)

@@ -16,7 +16,7 @@ from commitlog_store import BatchId, BatchStager, BrokerRole, Message, MessageEx
 from commitlog_store.errors import PutRefused
 from commitlog_store.files import disk
 from commitlog_store.queue.topic_config import TopicConfig
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
@@ -171,7 +171,7 @@ def test_a_delivery_lists_its_topic(tmp_path: Path) -> None:
     """An earlier version has put the message."""
     with open_store(tmp_path, schedule_enable=False) as store:
         store.put_message(delayed(b"x", queue_id=9)).raise_for_status()
-        store._owned.topics.remove_topic("orders")
+        parts_of(store).engine.topics.remove_topic("orders")
         Deliverer(store).everything()
         assert listed(tmp_path) == {"orders": (10, 10, 6)}
 
@@ -230,7 +230,7 @@ def test_a_topic_that_was_deleted_is_listed_again_with_its_next_message(tmp_path
 def test_a_topic_that_is_deleted_between_its_listing_and_its_message_is_listed_again(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
-        writer, list_queues = store._owned.log.writer, store._owned.topics.list_queues
+        writer, list_queues = parts_of(store).engine.log.writer, parts_of(store).engine.topics.list_queues
         looks: list[bool] = []
 
         def list_and_delete(queues: Iterable[tuple[str, int]]) -> None:
@@ -272,7 +272,7 @@ def test_opening_a_store_of_an_earlier_version_lists_its_topics_once(tmp_path: P
     with open_store(tmp_path, default_topic_queue_nums=4) as store:
         assert listed(tmp_path) == {"listed": (2, 7, 6), "wide": (9, 9, 6), "orders": (4, 4, 6)}
         assert version(tmp_path) == 1
-        store._owned.topics.remove_topic("wide")
+        parts_of(store).engine.topics.remove_topic("wide")
     with open_store(tmp_path) as store:
         assert "wide" not in listed(tmp_path), "once"
         assert store.clean_unused_topics([], dry_run=True) == ["wide"]

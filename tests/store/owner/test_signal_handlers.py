@@ -26,6 +26,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.testing import parts_of, waiting_calls
 from commitlog_store.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 from tests.support.stored_bodies import bodies
@@ -183,7 +184,7 @@ def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def interrupt() -> None:
-        wait_for(lambda: bool(store._owned.waiters))
+        wait_for(lambda: waiting_calls(store) > 0)
         signal.pthread_kill(main, signal.SIGUSR1)
 
     with _handler(store.close), ThreadPoolExecutor() as threads:
@@ -322,9 +323,9 @@ def test_the_log_rejects_bytes_after_its_end(tmp_path: Path) -> None:
     store.close()
     before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     with pytest.raises(PutRefused, match="closed"):
-        store._owned.log.writer.append(encoded.record, [len(encoded.record)], 0, "orders", 0, has_unit=True)
+        parts_of(store).engine.log.writer.append(encoded.record, [len(encoded.record)], 0, "orders", 0, has_unit=True)
     with pytest.raises(StoreClosed, match="commitlog"):
-        store._owned.log.files.writable()
+        parts_of(store).engine.log.files.writable()
     assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == before
 
 

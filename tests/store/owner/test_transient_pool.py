@@ -10,7 +10,7 @@ import pytest
 from commitlog_store import MessageStoreConfig, verify_store
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.transient_store_pool import TransientStorePool
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S

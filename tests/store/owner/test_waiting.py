@@ -10,6 +10,7 @@ import pytest
 
 from commitlog_store import Message
 from commitlog_store.errors import InvalidValue, StoreClosed, StoreIOError
+from commitlog_store.testing import parts_of, waiting_calls
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -93,7 +94,7 @@ def test_a_wait_for_an_impossible_place_in_a_queue_is_refused(tmp_path: Path, wr
 def test_a_wait_with_an_enormous_timeout_never_times_out(tmp_path: Path, timeout: float | None) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 0, timeout)
-        wait_for(lambda: bool(store._owned.waiters))
+        wait_for(lambda: waiting_calls(store) > 0)
         put_ok(store)
         assert waiting.result(WAIT_LIMIT_S) is True
 
@@ -102,7 +103,7 @@ def test_a_wait_ends_when_the_store_can_no_longer_be_read(tmp_path: Path) -> Non
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
-        wait_for(lambda: bool(store._owned.waiters))
+        wait_for(lambda: waiting_calls(store) > 0)
         store.set_readable(False)
         with pytest.raises(StoreClosed, match="not readable"):
             waiting.result(WAIT_LIMIT_S)
@@ -110,7 +111,7 @@ def test_a_wait_ends_when_the_store_can_no_longer_be_read(tmp_path: Path) -> Non
             store.wait_for_messages("orders", 0, 0)
         store.set_readable(True)
         assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
-        assert len(store._owned.waiters) == 0, "ended waits are forgotten"
+        assert waiting_calls(store) == 0, "ended waits are forgotten"
 
 
 def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> None:
@@ -131,4 +132,4 @@ def test_waiting_for_missing_queues_leaves_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for number in range(20):
             assert not store.wait_for_messages(f"topic{number}", number, 0, timeout_s=0)
-        assert store._owned.log.queues._writers == {}
+        assert parts_of(store).engine.log.queues._writers == {}

@@ -12,7 +12,8 @@ import pytest
 from commitlog_store import FlushDiskType, Message, MessageStore, StoreReader, verify_store
 from commitlog_store.errors import TopicNotFound
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
-from tests.crash.workloads import kill, slow_clock, small_config
+from commitlog_store.testing import kill
+from tests.crash.workloads import slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []

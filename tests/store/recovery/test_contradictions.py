@@ -16,9 +16,9 @@ from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.kept import kept_pieces
 from commitlog_store.recovery.start import StartKind
+from commitlog_store.testing import kill, start_of
 from commitlog_store.verify.store import verification_report
 from tests.crash.cuts import whole_records
-from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
 
@@ -98,7 +98,7 @@ def test_queue_files_that_changed_are_rebuilt_and_no_offset_is_given_twice(
     assert (forecast.start.kind, forecast.loses) == (StartKind.REBUILD, False)
     assert any(one.severity == "error" and one.check.startswith("queue.") for one in verify_store(closed))
     with open_store(closed) as store:
-        assert store._owned.log.start == forecast.start
+        assert start_of(store) == forecast.start
         assert put_ok(store, "orders", queue_id=0).queue_offset == 100
     assert ends(closed) == {("orders", 0): 101, ("orders", 1): 100, ("audit", 0): 100}
     assert_clean(closed)

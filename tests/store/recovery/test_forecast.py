@@ -12,10 +12,10 @@ import pytest
 from commitlog_store import Message, MessageStore, MessageStoreConfig, repair_store
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.recovery.forecast import Forecast, forecast_open
+from commitlog_store.testing import kill, start_of
 from commitlog_store.verify.assessment import Verdict
 from commitlog_store.verify.store import VerificationReport, verification_report
 from tests.crash.cuts import whole_records
-from tests.crash.workloads import kill
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -202,7 +202,7 @@ def check_opening(store: Path, forecast: Forecast) -> None:
         return
     records = whole_records(store)
     with MessageStore.open(store) as opened:
-        assert opened._owned.log.start == forecast.start
+        assert start_of(opened) == forecast.start
         if opened.recovered is not None:
             assert opened.recovered.end == forecast.end
             assert opened.recovered.cut == forecast.cut

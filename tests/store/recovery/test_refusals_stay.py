@@ -17,9 +17,9 @@ from commitlog_store import FlushDiskType, MessageStore, StoreReader, repair_sto
 from commitlog_store.errors import DamagedLog, LogShort, NotAStore, StoreLocked
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.kept import drop_kept, kept_pieces
+from commitlog_store.testing import kill
 from commitlog_store.verify.store import verification_report
 from tests.crash.cuts import whole_records
-from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.programs import child_environment
 

@@ -18,6 +18,7 @@ from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.queue.consume_queue_store import QueueFiles
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.recovery.start import Evidence, StartKind, StartParts, decide, gather
+from commitlog_store.testing import start_of
 from tests.store.owner.owned_store import open_store, put_ok, small
 
 __all__: list[str] = []
@@ -221,8 +222,8 @@ def test_a_store_is_opened_as_decided_and_the_log_says_why(
     change(tmp_path / "store")
     with caplog.at_level(logging.INFO, "commitlog_store"), open_store(tmp_path / "store") as store:
         assert (store.recovered is None) == (kind is StartKind.CLEAN)
-        assert store._owned.log.start.kind is kind
-        assert f"{tmp_path / 'store'}: {kind.value}. {store._owned.log.start.reason}" in caplog.messages
+        assert start_of(store).kind is kind
+        assert f"{tmp_path / 'store'}: {kind.value}. {start_of(store).reason}" in caplog.messages
     with StoreReader.open(tmp_path / "store") as reader:
         assert len(list(reader.query("orders", "key-0"))) == 1
 

@@ -12,7 +12,7 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreRead
 from commitlog_store.errors import CorruptConsumeQueue
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.store.owner.owned_store import put_ok
 from tests.store.retention.small_stores import Clock, store_clock
 from tests.support.clean_store import assert_clean
@@ -48,7 +48,7 @@ def fill(path: Path, units: int, *, killed: bool) -> Path:
             clock.now += 86_400
             put_ok(store, "others", queue_id=0)
             store.dispatch()
-            store._owned.store_flush.flush_everything()
+            parts_of(store).engine.store_flush.flush_everything()
             kill(store)
     return path
 

@@ -16,7 +16,7 @@ from commitlog_store import BrokerRole, Message, MessageStore, MessageStoreConfi
 from commitlog_store.errors import InvalidValue, ListenFailed
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.replication.connection import HAConnection, MasterIdentity
-from commitlog_store.replication.security import Security
+from commitlog_store.replication.handshake import Security
 from tests.store.owner.owned_store import SYNC, put_ok
 from tests.store.replication.masters import ANY_PORT, fill, log_bytes, open_master, wait_for_slaves
 from tests.support.scripted_slave import ScriptedSlave

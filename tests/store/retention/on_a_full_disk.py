@@ -14,7 +14,7 @@ from pathlib import Path
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.config import FlushDiskType
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill
 from tests.store.retention.small_stores import fill
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import bodies_of, delayed

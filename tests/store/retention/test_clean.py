@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import InvalidValue, OffsetOutOfRange, StoreIOError
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.retention.survey import clean_request, forecast_clean
+from commitlog_store.testing import kill, parts_of, start_of
 from commitlog_store.verify.store import verify_store
-from tests.crash.workloads import kill
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.delayed import Deliverer, bodies_of
 
@@ -28,7 +28,7 @@ HOUR = 3600.0
 
 def _kinds(path: Path, **wishes: bool) -> StartKind:
     with MessageStore.open(path, SMALL, **wishes) as store:  # type: ignore[arg-type]
-        return store._owned.log.start.kind
+        return start_of(store).kind
 
 
 def _bounds(path: Path, topic: str) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def test_an_idle_queue_keeps_its_end(tmp_path: Path, *, killed: bool, rebuild: b
             kill(store)
     with MessageStore.open(tmp_path, SMALL, rebuild=rebuild) as store:
         expected = StartKind.REBUILD if rebuild else StartKind.SCAN if killed else StartKind.CLEAN
-        assert store._owned.log.start.kind is expected
+        assert start_of(store).kind is expected
         assert _bounds(tmp_path, "idle") == (25, 25)
         fill(store, 1, topic="idle")
         assert _bounds(tmp_path, "idle") == (25, 26)
@@ -418,7 +418,7 @@ def test_positions_committed_with_a_batch_survive_a_cleaning_and_a_kill(
                 consumer.commit(in_transaction=batch)
             fill(store, 100)
             if not has_space:
-                monkeypatch.setattr(store._owned.consumer_offsets, "run_once", lambda: 5.0)
+                monkeypatch.setattr(parts_of(store).groups, "run_once", lambda: 5.0)
             report = store.clean(max_bytes=40_000)
             assert bool(report.deleted) is has_space
             assert any("consumerOffset.json" in holder for holder in report.holders) is not has_space

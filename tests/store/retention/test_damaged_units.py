@@ -14,6 +14,7 @@ from commitlog_store import GetMessageStatus, MessageStore, StoreReader
 from commitlog_store.errors import CorruptConsumeQueue
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.retention.holders import ReadPositions, hold_of
+from commitlog_store.testing import parts_of
 from tests.store.retention.small_stores import SMALL, fill, queue_bases
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
@@ -150,7 +151,7 @@ def test_a_delivery_at_a_damaged_unit_holds_the_log_from_the_message_before_it(p
     """None, as for a queue without messages that wait, would let retention delete them."""
     with MessageStore.open(path, SMALL) as store:
         report = store.clean(max_bytes=140_000)
-        queues = store._owned.log.queues
+        queues = parts_of(store).engine.log.queues
         places = {at: queues.place("orders", 0, at) for at in (67, 68, 70)}
         damage(path, 69, data)
         for position, expected in ((0, None), (68, 68), (69, 68), (70, 70)):

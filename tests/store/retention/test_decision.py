@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_store.retention.decision import Decision, Hold, LogFile, Reason, RetentionLimits, decide
+from commitlog_store.engine.subject import Hold
+from commitlog_store.retention.decision import Decision, LogFile, Reason, RetentionLimits, decide
 
 __all__: list[str] = []
 

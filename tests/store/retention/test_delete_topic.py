@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import Message, MessageStore, StoreReader
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import CorruptConfig, InvalidValue, StoreIOError, TopicInUse, TopicNotFound
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.recovery.start import StartKind
+from commitlog_store.testing import kill, parts_of, start_of
 from commitlog_store.verify.store import verify_store
-from tests.crash.workloads import kill
 from tests.store.cli.commands import ended, run
 from tests.store.retention.small_stores import SMALL, Clock, fill, store_clock
 from tests.support.clean_store import assert_clean
@@ -51,7 +51,7 @@ def test_a_topic_whose_messages_are_gone_is_deleted_and_may_begin_again(path: Pa
         if killed:
             kill(store)
     with MessageStore.open(path, SMALL) as store:
-        assert store._owned.log.start.kind is (StartKind.SCAN if killed else StartKind.CLEAN)
+        assert start_of(store).kind is (StartKind.SCAN if killed else StartKind.CLEAN)
         (queue,) = store.reader().queues("idle")
         assert (queue.min_offset, queue.max_offset) == (0, 3)
     with MessageStore.open(path, SMALL, rebuild=True) as store:
@@ -62,7 +62,7 @@ def test_a_topic_whose_messages_are_gone_is_deleted_and_may_begin_again(path: Pa
 
 def test_positions_in_a_deleted_topic_stay_deleted_when_the_open_store_writes_its_positions(path: Path) -> None:
     with MessageStore.open(path, SMALL) as store:
-        offsets = store._owned.consumer_offsets.offsets
+        offsets = parts_of(store).groups.offsets
         store.delete_topic("idle")
         offsets.commit("billing", {("orders", 0): 7})
     written = ConsumerOffsets(str(path))
@@ -74,7 +74,7 @@ def test_a_deleted_topic_stays_deleted(path: Path) -> None:
         store.delete_topic("idle")
     for rebuild in (False, True):
         with MessageStore.open(path, SMALL, rebuild=rebuild) as store:
-            assert (store._owned.log.start.kind is StartKind.CLEAN) is not rebuild
+            assert (start_of(store).kind is StartKind.CLEAN) is not rebuild
             assert store.reader().topics() == ["orders"]
 
 
@@ -122,7 +122,7 @@ def _bounds(path: Path, topic: str) -> tuple[int, int] | None:
 
 def _open(path: Path, *, rebuild: bool = False) -> StartKind:
     with MessageStore.open(path, SMALL, rebuild=rebuild) as store:
-        return store._owned.log.start.kind
+        return start_of(store).kind
 
 
 def test_a_topic_is_deleted_with_its_messages_and_neither_a_crash_nor_a_rebuild_brings_it_back(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_unused_topics_are_those_that_neither_the_list_nor_the_caller_names(tmp_
             fill(store, 2, topic=topic)
         fill(store, 1, properties={"DELAY": "18"}, topic="retained")
         for topic in ("retained", "unused"):
-            store._owned.topics.remove_topic(topic)
+            parts_of(store).engine.topics.remove_topic(topic)
         with pytest.raises(InvalidValue, match="retain is a list"):
             store.clean_unused_topics("retained")
         assert store.clean_unused_topics(["retained"], dry_run=True) == ["unused"]

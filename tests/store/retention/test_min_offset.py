@@ -10,6 +10,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.recovery.start import StartKind
+from commitlog_store.testing import start_of
 from commitlog_store.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, fill, log_bases
 
@@ -71,7 +72,7 @@ def test_a_queue_of_fillers_alone_is_empty_and_keeps_its_end(full: Path, tmp_pat
             info = reader.queue_info("begun", 0)
             assert (info.min_offset, info.max_offset) == (100, 100)
         with MessageStore.open(path, SMALL) as store:
-            assert store._owned.log.start.kind is not StartKind.REBUILD
+            assert start_of(store).kind is not StartKind.REBUILD
             store.clean(max_bytes=40_000)
     with MessageStore.open(path, SMALL) as store:
         fill(store, 1, topic="begun")

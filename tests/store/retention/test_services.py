@@ -12,10 +12,10 @@ from commitlog_store import MessageStore, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.limits import DiskUse
-from commitlog_store.owned_store import owned_store
+from commitlog_store.retention import clean
 from commitlog_store.retention.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from commitlog_store.retention.survey import clean_request
-from tests.crash.workloads import kill
+from commitlog_store.testing import kill, parts_of
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.waiting import wait_for
 
@@ -50,7 +50,7 @@ class _Cleaning:
         self.path = Path(store.path)
         self.clock = clock
         self.used = 0.5
-        cleaner = store._owned.cleaner
+        cleaner = parts_of(store).retention.cleaner
         self._log = CleanCommitLogService(cleaner, config, RetentionSettings(config, self._disk_use), clock=clock)
         self._queues = CleanConsumeQueueService(cleaner, config)
         assert self.log() == 60.0, "the first round comes a minute after the start"
@@ -59,10 +59,10 @@ class _Cleaning:
         return DiskUse(self.store.path, self.used)
 
     def log(self) -> float:
-        return self.store._owned.run(self._log.run_once)
+        return parts_of(self.store).engine.run(self._log.run_once)
 
     def queues(self) -> float:
-        return self.store._owned.run(self._queues.run_once)
+        return parts_of(self.store).engine.run(self._queues.run_once)
 
     def gone(self) -> int:
         """Count the files that are gone."""
@@ -124,7 +124,9 @@ def test_ten_files_go_in_a_round_and_queue_and_index_files_follow(tmp_path: Path
         if cause == "by hand":
             now_ms = int(clock.now * 1000)
             request = clean_request(older_than_hours=1, max_bytes=None)
-            report = store._owned.run(lambda: store._owned.cleaner.clean(request, now_ms, dry_run=False))
+            report = parts_of(store).engine.run(
+                lambda: parts_of(store).retention.cleaner.clean(request, now_ms, dry_run=False)
+            )
             assert (len(report.deleted), report.queue_files, report.index_files) == (15, 2, 2)
             assert _counts(tmp_path) == (40, 8, 6)
             return
@@ -270,7 +272,7 @@ def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
 
 def test_the_threads_of_an_open_store_delete_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = functools.partial(CleanCommitLogService, first_round_s=0.01)
-    monkeypatch.setattr(owned_store, "CleanCommitLogService", at_once)
+    monkeypatch.setattr(clean, "CleanCommitLogService", at_once)
     config = _config(
         retention_enable=False,
         retention_bytes=40_000,
@@ -292,9 +294,9 @@ def test_a_cleaning_by_settings_ends_when_the_disk_has_space_again(tmp_path: Pat
         store.flush()
         uses = iter([0.95, 0.91, 0.86, 0.85])
         settings = RetentionSettings(config, lambda: DiskUse(store.path, next(uses)))
-        owned = store._owned
+        owned = parts_of(store)
         request = clean_request(older_than_hours=72, max_bytes=None)
         now_ms = int(time.time() * 1000)
-        report = owned.run(lambda: owned.cleaner.clean_by_settings(settings, request, now_ms))
+        report = owned.engine.run(lambda: owned.retention.cleaner.clean_by_settings(settings, request, now_ms))
         assert [one.reason.value for one in report.deleted] == ["disk"] * 3
         assert log_bases(tmp_path)[0] == report.log_start

@@ -1,8 +1,7 @@
-"""subscriptionGroup.json and consumerFilter.json: read as brokers write them, changed with unknown members kept."""
+"""subscriptionGroup.json and consumerFilter.json: read as brokers write them; settings change, and the rest stays."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import shutil
@@ -13,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_store.config_files.consumer_filter import ConsumerFilters
-from commitlog_store.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import CorruptConfig, InvalidValue
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig, SubscriptionGroups, consumer_filters
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 
 __all__: list[str] = []
@@ -51,10 +50,10 @@ def _config(store: Path, name: str, text: str | bytes) -> Path:
 def test_the_groups_of_a_real_broker_are_read(tmp_path: Path, golden_broker_config: Path) -> None:
     shutil.copytree(golden_broker_config, tmp_path / "config")
     groups = SubscriptionGroups(str(tmp_path))
-    assert {"SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER", "TOOLS_CONSUMER"} <= set(groups.groups())
+    assert {"SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER", "TOOLS_CONSUMER"} <= {one.group_name for one in groups.all()}
     assert groups.get("SELF_TEST_C_GROUP") == SubscriptionGroupConfig(group_name="SELF_TEST_C_GROUP")
     assert groups.get("billing") is None
-    assert ConsumerFilters(str(tmp_path)).filters() == []
+    assert consumer_filters(str(tmp_path)) == []
 
 
 def test_a_changed_group_stands_in_the_brokers_list_and_all_else_stays(
@@ -85,9 +84,9 @@ def test_a_changed_group_stands_in_the_brokers_list_and_all_else_stays(
 
 def test_the_first_group_creates_the_list(tmp_path: Path) -> None:
     groups = SubscriptionGroups(str(tmp_path))
-    assert groups.groups() == []
+    assert groups.all() == []
     groups.put(SubscriptionGroupConfig(group_name="billing"))
-    assert SubscriptionGroups(str(tmp_path)).groups() == ["billing"]
+    assert SubscriptionGroups(str(tmp_path)).get("billing") is not None
 
 
 @pytest.mark.parametrize("config", [{"group_name": "bill@ing"}, {"group_name": ""}])
@@ -97,25 +96,55 @@ def test_an_impossible_group_is_refused(tmp_path: Path, config: dict[str, Any]) 
     assert not list(tmp_path.iterdir())
 
 
-def test_filters_are_read_and_removed(tmp_path: Path) -> None:
+def test_filters_are_read_by_topic_and_group(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path):
+        pass
     path = _config(tmp_path, FILTERS, json.dumps(FILTER_LIST))
-    filters = ConsumerFilters(str(tmp_path))
-    assert [(one.topic, one.consumer_group) for one in filters.filters()] == [("orders", "billing")] * 3, (
-        "each says its own names"
-    )
-    found = filters.get("billing", "orders")
-    assert found is not None
-    assert (found.expression, found.expression_type, found.is_dead) == ("a > 5", "SQL92", False)
-    ended = filters.get("billing", "returns")
-    assert ended is not None
-    assert ended.is_dead
-    assert filters.remove("billing", "returns") == ["returns"]
-    assert filters.remove("billing", "returns") == []
-    assert filters.remove("billing") == ["orders"]
-    expected = json.loads(json.dumps(FILTER_LIST))
-    del expected["filterDataByTopic"]["orders"]["groupFilterData"]["billing"]
-    del expected["filterDataByTopic"]["returns"]["groupFilterData"]["billing"]
-    assert json.loads(path.read_text()) == expected
+    with StoreReader.open(tmp_path) as reader:
+        filters = reader.group_filters()
+        assert [(one.topic, one.consumer_group) for one in filters] == [("orders", "billing")] * 3, (
+            "each says its own names"
+        )
+        _, found, ended = filters
+        assert (found.expression, found.expression_type, found.is_dead) == ("a > 5", "SQL92", False)
+        assert ended.is_dead
+        assert reader.group_filters("billing") == filters
+        assert reader.group_filters("other") == []
+        path.write_text('{"filterDataByTopic":7}')
+        with pytest.raises(CorruptConfig, match=FILTERS):
+            reader.group_filters()
+
+
+def test_settings_of_a_group_are_set_and_hold_for_its_next_consumer(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        with store.reader() as reader:
+            assert reader.group_settings() == []
+        store.set_group_settings(SubscriptionGroupConfig(group_name="billing", retry_max_times=0))
+        store.put("orders", b"a", queue_id=0)
+        store.dispatch()
+        with store.consumer("billing", "orders") as consumer:
+            (message,) = consumer.poll()
+            consumer.retry(message)
+        store.dispatch()
+        with store.reader() as reader:
+            (found,) = reader.dead_letters("billing")
+            assert found.messages == 1, "no message of the group is tried again"
+            assert [one.group_name for one in reader.group_settings()] == ["billing"]
+            assert reader.group_settings("billing")[0].retry_max_times == 0
+            assert reader.group_settings("other") == []
+
+
+def test_a_group_that_may_not_consume_gets_no_consumer(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        store.set_group_settings(SubscriptionGroupConfig(group_name="billing", consume_enable=False))
+        with pytest.raises(InvalidValue, match="consumeEnable is false"):
+            store.consumer("billing", "orders")
+
+
+@pytest.mark.parametrize("settings", [None, "billing", {"group_name": "billing"}])
+def test_settings_of_another_type_are_refused(tmp_path: Path, settings: Any) -> None:
+    with MessageStore.open(tmp_path) as store, pytest.raises(InvalidValue, match="SubscriptionGroupConfig"):
+        store.set_group_settings(settings)
 
 
 ANY = st.one_of(
@@ -139,23 +168,20 @@ def test_whatever_the_bytes_are_the_settings_are_read_or_the_error_is_named(
 ) -> None:
     store = tmp_path_factory.mktemp("store", numbered=True)
     good = json.dumps({"subscriptionGroupTable": {"good": {}}, "filterDataByTopic": {"good": {}}}).encode()
-    for name, kind in ((GROUPS, SubscriptionGroups), (FILTERS, ConsumerFilters)):
+    for name, kind in ((GROUPS, SubscriptionGroups), (FILTERS, consumer_filters)):
         path = _config(store, name, content)
         path.with_name(f"{name}.bak").write_bytes(good if backup is None else backup)
         try:
             kind(str(store))
         except CorruptConfig:
             assert backup is not None, "a good .bak was not read"
-    with contextlib.suppress(CorruptConfig):
-        ConsumerFilters(str(store)).remove("x")
-        assert ConsumerFilters(str(store)).remove("x") == []
     try:
         groups = SubscriptionGroups(str(store))
         groups.put(SubscriptionGroupConfig(group_name="new"))
     except CorruptConfig:
         assert (store / "config" / GROUPS).read_bytes() == content
         return
-    assert "new" in SubscriptionGroups(str(store)).groups()
+    assert SubscriptionGroups(str(store)).get("new") is not None
 
 
 def test_after_a_crash_anywhere_the_settings_are_the_old_or_the_new_ones(tmp_path: Path) -> None:
@@ -170,5 +196,5 @@ def test_after_a_crash_anywhere_the_settings_are_the_old_or_the_new_ones(tmp_pat
         images.advance(point)
         for _ in range(10):
             images.write(tmp_path / "crashed", chance)
-            found.add(tuple(SubscriptionGroups(str(tmp_path / "crashed")).groups()))
+            found.add(tuple(one.group_name for one in SubscriptionGroups(str(tmp_path / "crashed")).all()))
     assert found == {(), ("billing",)}

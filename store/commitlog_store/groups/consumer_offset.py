@@ -51,7 +51,7 @@ class _OffsetTable(msgspec.Struct):
 class ConsumerOffsets:
     """The positions of all groups of one store, read once; safe for several threads.
 
-    For readers it is the content of one moment. The store's owner has one object, changes positions in memory, and
+    For readers it is a snapshot. The store's owner has one object, changes positions in memory, and
     calls ``flush`` at intervals: any number of commits is one write. Positions that were not flushed are lost in a
     crash, and their messages are then consumed again, as with a broker.
 
@@ -219,7 +219,7 @@ def _key(topic: str, group: str) -> str:
 
 
 def _topic_and_group(key: str) -> tuple[str, str] | None:
-    """The two halves of a name in the table; None for one that a broker passes over too."""
+    """The two halves of a name in the table; None for one that a broker skips, too."""
     topic, _, group = key.partition(_SEPARATOR)
     return (topic, group) if topic and group and _SEPARATOR not in group else None
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.config_files.json_file import decode_config
 from commitlog_store.errors import CorruptConfig, InvalidValue, NotAStore, StoreIOError
 from commitlog_store.files import disk
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Hangup: ends what a thread waits for on its connection, from another thread.
+"""Connections between stores: the address of a master, and a connection that another thread can end.
 
 Connecting, TLS and the hello block their thread for seconds with a peer that is silent. Closing a socket does not wake
 the thread that waits on it; shutting its connection down does.
@@ -12,14 +12,38 @@ import socket
 import ssl
 import threading
 import weakref
+from typing import NamedTuple
 
-from commitlog_store.replication.address import MasterAddress
+from commitlog_store.errors import InvalidValue
 
-__all__ = ["Hangup"]
+__all__ = ["Hangup", "MasterAddress", "parse_address"]
 
+_DEFAULT_PORT = 10_912
 
 # All of this process: a forked child has none of their threads.
 _ALL: weakref.WeakSet[Hangup] = weakref.WeakSet()
+
+
+class MasterAddress(NamedTuple):
+    """Host and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, default_port: int = _DEFAULT_PORT) -> MasterAddress:
+    """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
+    wrong = InvalidValue(f"An address is HOST:PORT, such as 10.0.0.5:{default_port}, not {text!r}.")
+    host, separator, port = (text, "", "") if text.endswith("]") else text.rpartition(":")
+    if not separator:
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise wrong
+    return MasterAddress(host, int(port))
 
 
 class Hangup:

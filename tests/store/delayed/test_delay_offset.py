@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
+from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import CorruptConfig
 
 __all__: list[str] = []

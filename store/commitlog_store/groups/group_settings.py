@@ -1,6 +1,6 @@
-"""SubscriptionGroups: the settings of consumer groups, ``<store>/config/subscriptionGroup.json``.
+"""Settings of consumer groups, ``<store>/config/subscriptionGroup.json``, and filters, ``config/consumerFilter.json``.
 
-A broker writes the file when a group is created or changed::
+A broker writes the settings when a group is created or changed::
 
     {
         "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1700000000000},
@@ -8,8 +8,18 @@ A broker writes the file when a group is created or changed::
         "subscriptionGroupTable":{"billing":{"groupName":"billing","retryMaxTimes":16, ...}}
     }
 
+It writes filters every 10 seconds, for groups that subscribe with SQL92, and drops them 24 hours after their end::
+
+    {
+        "filterDataByTopic":{"orders":{"topic":"orders","groupFilterData":{"billing":{
+            "consumerGroup":"billing","topic":"orders","expression":"a > 5","expressionType":"SQL92",
+            "bornTime":1700000000000,"deadTime":0,"clientVersion":1700000000000,
+            "bloomFilterData":{"bitNum":100,"bitPos":[1,7]}}}}}
+    }
+
 Source: RocketMQ ``broker/subscription/SubscriptionGroupManager.java``,
-``remoting/protocol/subscription/SubscriptionGroupConfig.java``.
+``remoting/protocol/subscription/SubscriptionGroupConfig.java``, ``broker/filter/ConsumerFilterManager.java``,
+``broker/filter/ConsumerFilterData.java``.
 """
 
 from __future__ import annotations
@@ -21,9 +31,15 @@ from typing import Annotated, Any
 import msgspec
 
 from commitlog_store.config_files.json_file import JsonConfigFile, next_version
-from commitlog_store.paths import CONFIG, SUBSCRIPTION_GROUP_CONFIG, validate_group
+from commitlog_store.paths import CONFIG, CONSUMER_FILTER_CONFIG, SUBSCRIPTION_GROUP_CONFIG, validate_group
 
-__all__ = ["SubscriptionGroupConfig", "SubscriptionGroups", "replace_subscription_groups"]
+__all__ = [
+    "ConsumerFilter",
+    "SubscriptionGroupConfig",
+    "SubscriptionGroups",
+    "consumer_filters",
+    "replace_subscription_groups",
+]
 
 _SUBJECT = "The list of subscription groups"
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -31,7 +47,13 @@ _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The settings of one group, with a broker's defaults. Brokers and consumers obey them."""
+    """The settings of one group, with a broker's defaults. Brokers and consumers obey them.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            store.set_group_settings(SubscriptionGroupConfig(group_name="billing", retry_max_times=3))
+    """
 
     group_name: str
     consume_enable: bool = True
@@ -71,10 +93,10 @@ class SubscriptionGroups:
         self._configs = _configs(self._file, self._root)
         self._lock = threading.Lock()
 
-    def groups(self) -> list[str]:
-        """The names of all groups with settings, sorted. A broker has some of its own."""
+    def all(self) -> list[SubscriptionGroupConfig]:
+        """The settings of all groups, by name. A broker has some groups of its own."""
         with self._lock:
-            return sorted(self._configs)
+            return [self._configs[group] for group in sorted(self._configs)]
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The settings of a group; None for one that was never created."""
@@ -137,3 +159,59 @@ def _config(file: JsonConfigFile, group: str, entry: object) -> SubscriptionGrou
     # The name in the table decides; brokers look nothing up by the other one.
     named = {**entry, "groupName": group} if isinstance(entry, dict) else entry
     return file.checked(named, SubscriptionGroupConfig, f"an object with the settings of group {group!r}")
+
+
+class ConsumerFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The expression with which a group subscribes to a topic. Times are milliseconds since 1970.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            for one in reader.group_filters():
+                print(one.consumer_group, one.topic, one.expression)
+    """
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: _Long = 0
+    """When the subscription began."""
+    dead_time: _Long = 0
+    """When the last consumer of the group left."""
+    client_version: _Long = 0
+    """The version of the subscription, a time."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no consumer has subscribed with it since the last one left."""
+        return self.dead_time >= self.born_time
+
+
+class _FiltersOfTopic(msgspec.Struct):
+    groupFilterData: dict[str, Any] = {}
+
+
+class _FilterTable(msgspec.Struct):
+    filterDataByTopic: dict[str, _FiltersOfTopic] = {}
+
+
+def consumer_filters(store_path: str) -> list[ConsumerFilter]:
+    """The filters of a store, by topic and group.
+
+    ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+    """
+    path = os.path.join(store_path, CONFIG, CONSUMER_FILTER_CONFIG)
+    file = JsonConfigFile(path, "The list of consumer filters", _filters)
+    found = _filters(file, file.read())
+    return [found[place] for place in sorted(found)]
+
+
+def _filters(file: JsonConfigFile, root: dict[str, Any]) -> dict[tuple[str, str], ConsumerFilter]:
+    """The filters by topic and group. ``CorruptConfig``."""
+    table = file.checked(root, _FilterTable, "an object with the object 'filterDataByTopic'").filterDataByTopic
+    return {
+        (topic, group): file.checked(data, ConsumerFilter, f"the filter of group {group!r} for topic {topic!r}")
+        for topic, entry in table.items()
+        for group, data in entry.groupFilterData.items()
+    }

@@ -1,0 +1,120 @@
+"""PullService: single pulls of messages from an open store, and waits for messages that have not come yet.
+
+Source: RocketMQ ``broker/processor/PullMessageProcessor.java``, ``broker/longpolling/PullRequestHoldService.java``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from commitlog_store.engine.running_state import RunningFlags
+from commitlog_store.engine.store_engine import StoreEngine
+from commitlog_store.errors import StoreClosed
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.log.store_directory import check_store_directory
+from commitlog_store.queue.get_message import GetMessageResult, wait_for_match
+from commitlog_store.reader import StoreReader
+from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds
+
+__all__ = ["PullService"]
+
+
+class PullService:
+    """The readers of one open store. Any number of threads."""
+
+    def __init__(self, engine: StoreEngine) -> None:
+        self._engine = engine
+        # Readers that no pull uses.
+        self._idle: list[StoreReader] = []
+
+    @property
+    def is_readable(self) -> bool:
+        return RunningFlags.NOT_READABLE not in self._engine.state.flags
+
+    def refuse_unreadable(self) -> None:
+        """``StoreClosed`` if the store was set to be not readable."""
+        if not self.is_readable:
+            raise StoreClosed(f"The store of {self._engine.path} was set to be not readable.")
+
+    def reader(self) -> StoreReader:
+        """``MessageStore.reader``."""
+        self.refuse_unreadable()
+        check_store_directory(self._engine.path)
+        return StoreReader(self._engine.paths, on_read=self._engine.stats.get)
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        max_bytes: int,
+        wanted: str | MessageFilter | None,
+        tags: str | None,
+        wait_s: float,
+    ) -> GetMessageResult:
+        """``MessageStore.get_message``."""
+
+        def look(position: int) -> GetMessageResult:
+            self.refuse_unreadable()
+            with self._lent_reader() as reader:
+                return reader.get_message(
+                    topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=wanted, tags=tags
+                )
+
+        return wait_for_match(
+            look,
+            lambda position, left: self.wait_for_messages(topic, queue_id, position, left),
+            offset,
+            checked_seconds("wait_s", wait_s),
+        )
+
+    def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None) -> bool:
+        """``MessageStore.wait_for_messages``."""
+        check_queue_place(topic, queue_id, offset)
+        wait_s = LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        deadline = time.monotonic() + wait_s
+        while True:
+            with self._engine.waiters.waiting(Wakeup()) as wakeup:
+                if self._readable_at(topic, queue_id, offset):
+                    return True
+                self._engine.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                wakeup.wait(left)
+
+    def _readable_at(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue has a message at an offset, visible to readers."""
+        self.refuse_unreadable()
+        with self._engine.calls.enter():
+            self._engine.state.refuse_closed()
+            place = self._engine.log.queues.place_from(topic, queue_id, offset)
+            # Units of a batch that is being dispatched exist, but are not visible yet.
+            return place is not None and self._engine.log.gate.state.shows(place)
+
+    @contextlib.contextmanager
+    def _lent_reader(self) -> Iterator[StoreReader]:
+        """A reader that no other thread uses; it is kept for the next call."""
+        self._engine.state.refuse_closed()
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = self.reader()
+        try:
+            yield reader
+        finally:
+            self._idle.append(reader)
+            if self._engine.state.closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close the readers that no pull uses."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()

@@ -1,3 +1,0 @@
-"""The JSON files in ``config/``."""
-
-__all__: list[str] = []
