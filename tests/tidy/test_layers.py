@@ -82,6 +82,7 @@ PUBLIC_MODULES = (
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
+    "leaves": frozenset({"msgspec", "numpy", "pyarrow"}),
     "format": frozenset({"msgspec", "numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
     "config_files": frozenset({"msgspec"}),
