@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile
-    from commitlog_store.broker_properties import BrokerProperties
     from commitlog_store.columnar.body_compression import BodyCompression
     from commitlog_store.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
-    from commitlog_store.config import BrokerRole, FlushDiskType, MessageStoreConfig
+    from commitlog_store.config import BrokerProperties, BrokerRole, FlushDiskType, MessageStoreConfig
     from commitlog_store.consumers.consumer import Consumer
     from commitlog_store.delayed.levels import DelayLevel
     from commitlog_store.engine.put_message import PutMessageResult
@@ -129,7 +128,7 @@ _MODULES = {
     "BatchId": "commitlog_store.batch_id",
     "BatchStager": "commitlog_store.stager",
     "BodyCompression": "commitlog_store.columnar.body_compression",
-    "BrokerProperties": "commitlog_store.broker_properties",
+    "BrokerProperties": "commitlog_store.config",
     "Checkpoint": "commitlog_store.format.checkpoint",
     "CleanReport": "commitlog_store.retention.report",
     "CommitLogError": "commitlog_store.errors",
