@@ -177,8 +177,8 @@ class MessageStoreConfig:
     default_topic_queue_nums: Annotated[int, Meta(ge=1, le=MOST_QUEUES)] = 4
     """The number of queues to spread messages without a queue over, for a new topic; at most 65,536."""
     broker_ip: str = ""
-    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone. Empty: the address of this
-    machine, as brokers find theirs."""
+    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone (``%eth0``). Empty: the
+    address of this machine, as brokers find theirs."""
     listen_port: Annotated[int, Meta(ge=0, le=_LARGEST_PORT)] = 10_911
     """Port of the store host."""
 
@@ -199,7 +199,7 @@ class MessageStoreConfig:
     file_reserved_time: NotNegative = 72
     """With retention_enable: hours after which a file goes, counted from its newest message."""
     delete_when: str = "04"
-    """Hours of the day (local time, with semicolons between) in which old files go, if the disk does not hurry it."""
+    """Hours of the day (local time, with semicolons between) in which old files go, on a full disk at any."""
     disk_max_used_space_ratio: Annotated[int, Meta(ge=1, le=100)] = 75
     """Percent of the disk: when more is used, old files go at any hour."""
     disk_space_clean_forcibly_ratio: Share = 0.85
@@ -236,11 +236,11 @@ class MessageStoreConfig:
     ha_slave_fallbehind_max: Annotated[Size, Meta(ge=0, le=_MAX_INT)] = 256 * _MIB
     """With SYNC_MASTER: a slave with more bytes missing than this does not count: SLAVE_NOT_AVAILABLE."""
     ha_send_heartbeat_interval: Positive = 5_000
-    """After this time without data, a frame without body is sent to a slave; at least 1."""
+    """After this time without data, a transfer without bytes of the log is sent to a slave; at least 1."""
     ha_housekeeping_interval: Positive = 20_000
     """A connection on which nothing was received for this time is closed; at least 1."""
     ha_transfer_batch_size: Annotated[Size, Meta(ge=_KIB, le=16 * _MIB)] = 32 * _KIB
-    """The most bytes of a frame; 1 KiB to 16 MiB."""
+    """The most bytes of the log in a transfer; 1 KiB to 16 MiB."""
     ha_token_file: str = ""
     """A file with the token that master and slave share; RocketMQ's slaves have none. (These four are this package's
     own: docs/replication.md.)"""

@@ -124,6 +124,14 @@ def test_the_folders_and_classes_that_a_page_about_the_code_names_exist(page: Pa
     assert not found, f"{page.relative_to(PROJECT)} names what does not exist: {found}"
 
 
+def test_a_question_is_answered_in_the_room_that_the_table_names() -> None:
+    """docs/extending.md, "Where is what"."""
+    text = (PROJECT / "docs" / "extending.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .*\? \| `(\w+)/`.*? \| `(\w+)[^`]*` \|$", text, re.MULTILINE)
+    assert len(rows) == 12
+    assert [f"{name} in {room}/" for room, name in rows if classes()[name].parts[2] != room] == []
+
+
 def test_what_docstrings_and_comments_name_exists() -> None:
     wrong = [
         f"{module.path.relative_to(PROJECT)}: {pointer}"
