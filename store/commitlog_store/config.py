@@ -1,21 +1,28 @@
-"""The store's settings, with RocketMQ's names in snake case and RocketMQ's defaults.
+"""The store's settings, with RocketMQ's names in snake case and RocketMQ's defaults, and a broker's file of them.
 
-Source: RocketMQ ``store/config/MessageStoreConfig.java``, ``store/config/FlushDiskType.java``.
+Source: RocketMQ ``store/config/MessageStoreConfig.java``, ``store/config/FlushDiskType.java``; for a broker's file
+``java.util.Properties.load``, RocketMQ ``broker/BrokerStartup.java``, ``common/MixAll.java`` (``properties2Object``),
+``store/DefaultMessageStore.java``.
 """
 
 from __future__ import annotations
 
 import enum
 import ipaddress
+import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import cache
 from operator import index
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, SupportsIndex, get_type_hints
 
-from commitlog_store.errors import InvalidValue
+import msgspec
+from msgspec import Meta
+
+from commitlog_store.errors import InvalidValue, ReadFailed
 from commitlog_store.paths import MOST_QUEUES, checked_commit_log
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_BODY",
+    "BrokerProperties",
     "BrokerRole",
     "FlushDiskType",
     "MessageStoreConfig",
@@ -31,6 +39,8 @@ __all__ = [
     "parse_hours",
     "shown_delay_levels",
 ]
+
+_LOG = logging.getLogger(__name__)
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -48,6 +58,13 @@ _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
 _LONGEST_DELAY_MS = 36_500 * 86_400_000
 # A record without its body fits 128 KiB: header, a topic and properties of at most 32,767 bytes each.
 LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
+
+# The types of settings with their ranges, for the fields below. A size may be given as a text with a suffix.
+NotNegative = Annotated[int, Meta(ge=0, le=_MAX_INT)]
+Positive = Annotated[int, Meta(ge=1, le=_MAX_INT)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+_BYTES = Meta(extra={"unit": "bytes"})
+Size = Annotated[int, _BYTES]
 
 
 class FlushDiskType(enum.Enum):
@@ -93,109 +110,111 @@ class MessageStoreConfig:
 
     store_path_commit_log: str | None = None
     """The directory of the log files, on another disk say. None: ``commitlog`` in the store's directory."""
-    mapped_file_size_commit_log: int = _GIB
+    mapped_file_size_commit_log: Annotated[Size, Meta(ge=4 * _KIB, le=_LARGEST_FILE)] = _GIB
     """Size of a CommitLog file."""
-    mapped_file_size_consume_queue: int = 300_000 * _UNIT_SIZE
+    mapped_file_size_consume_queue: Annotated[Size, Meta(ge=1, le=_LARGEST_FILE // _UNIT_SIZE * _UNIT_SIZE)] = (
+        300_000 * _UNIT_SIZE
+    )
     """Size of a consume-queue file: rounded up to a multiple of 20, as brokers do."""
     message_index_enable: bool = True
     """Whether keys are indexed."""
-    max_hash_slot_num: int = 5_000_000
+    max_hash_slot_num: Positive = 5_000_000
     """Slots of a new index file, at least 1. With its entries it has at most 2**31 - 1 bytes."""
-    max_index_num: int = 20_000_000
+    max_index_num: Annotated[int, Meta(ge=2, le=_MAX_INT)] = 20_000_000
     """Places for entries in a new index file, at least 2."""
 
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     """Whether a put waits for the device."""
-    sync_flush_timeout: int = 5_000
+    sync_flush_timeout: Positive = 5_000
     """How long a put under SYNC_FLUSH waits before it gets FLUSH_DISK_TIMEOUT; at least 1."""
-    flush_interval_commit_log: int = 500
+    flush_interval_commit_log: Positive = 500
     """The interval of the asynchronous flush."""
-    flush_commit_log_least_pages: int = 4
+    flush_commit_log_least_pages: NotNegative = 4
     """With fewer dirty pages than this, the asynchronous flush waits for the thorough interval."""
-    flush_commit_log_thorough_interval: int = 10_000
+    flush_commit_log_thorough_interval: NotNegative = 10_000
     """After this time all dirty pages are flushed."""
 
     transient_store_pool_enable: bool = False
     """Gather writes in locked buffers and commit them to the files later; with ASYNC_FLUSH only."""
-    transient_store_pool_size: int = 5
+    transient_store_pool_size: NotNegative = 5
     """How many buffers (of a CommitLog file's size each) the pool holds."""
-    commit_interval_commit_log: int = 200
+    commit_interval_commit_log: Positive = 200
     """How often the transient pool is committed."""
-    commit_commit_log_least_pages: int = 4
+    commit_commit_log_least_pages: NotNegative = 4
     """With fewer pages than this, the commit waits for the thorough interval."""
-    commit_commit_log_thorough_interval: int = 200
+    commit_commit_log_thorough_interval: NotNegative = 200
     """After this time all gathered pages are committed."""
 
-    flush_interval_consume_queue: int = 1_000
+    flush_interval_consume_queue: Positive = 1_000
     """How often consume queues are flushed, and the checkpoint with them."""
-    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_least_pages: NotNegative = 2
     """With fewer dirty pages than this, a queue waits for the thorough interval."""
-    flush_consume_queue_thorough_interval: int = 60_000
+    flush_consume_queue_thorough_interval: NotNegative = 60_000
     """After this time every queue, the index and the checkpoint are flushed."""
 
-    flush_consumer_offset_interval: int = 5_000
+    flush_consumer_offset_interval: Positive = 5_000
     """How often the positions of consumer groups are written; a commit may ask for it at once."""
 
-    max_message_size: int = 4 * _MIB
+    max_message_size: Annotated[Size, Meta(ge=1, le=LARGEST_BODY)] = 4 * _MIB
     """Largest body."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     """Delays of the levels 1, 2, ...: a number and s, m, h or d each, at most 36500d."""
     schedule_enable: bool | None = None
     """Whether the owner delivers delayed messages; None: unless the store is a broker's (docs/delayed-messages.md)."""
-    flush_delay_offset_interval: int = 10_000
+    flush_delay_offset_interval: NotNegative = 10_000
     """How often config/delayOffset.json is written while delayed messages are delivered."""
     properties_trailing_separator: bool = True
     """Whether the last property is followed by a separator, as RocketMQ up to 4.9.1 and from 5.0 on writes it."""
 
-    put_message_timeout: int = 5_000
+    put_message_timeout: Positive = 5_000
     """How long a put that needs a new file waits for it before it gets CREATE_MAPEDFILE_FAILED; at least 1."""
-    os_page_cache_busy_time_out: int = 1_000
+    os_page_cache_busy_time_out: NotNegative = 1_000
     """A put is refused while another has held the put lock for longer than this."""
     warm_mapped_file_enable: bool = False
     """Write every page of a new CommitLog file, so that it takes all of its space at once, advise the kernel to keep
     it, and lock it into memory."""
 
-    default_topic_queue_nums: int = 4
+    default_topic_queue_nums: Annotated[int, Meta(ge=1, le=MOST_QUEUES)] = 4
     """The number of queues to spread messages without a queue over, for a new topic; at most 65,536."""
     broker_ip: str = ""
-    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone. Empty: the address of this
-    machine, as brokers find theirs."""
-    listen_port: int = 10_911
+    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone (``%eth0``). Empty: the
+    address of this machine, as brokers find theirs."""
+    listen_port: Annotated[int, Meta(ge=0, le=_LARGEST_PORT)] = 10_911
     """Port of the store host."""
 
-    transaction_time_out: int = 6_000
+    transaction_time_out: NotNegative = 6_000
     """A half message is not checked before it is this old, unless it has a time of its own."""
-    transaction_check_max: int = 15
+    transaction_check_max: NotNegative = 15
     """A half message that was checked so many times in vain is given up."""
-    transaction_check_interval: int = 60_000
+    transaction_check_interval: Positive = 60_000
     """How often ``half_messages.start_checks`` asks for the outcome of pending half messages (RocketMQ 5: 30,000)."""
 
-    disk_space_warning_level_ratio: float = 0.90
+    disk_space_warning_level_ratio: Share = 0.90
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 
     retention_enable: bool = False
     """Delete CommitLog files by age and by how full the disk is. Without it, nothing is deleted for these reasons."""
-    retention_bytes: int = 0
+    retention_bytes: Annotated[Size, Meta(ge=0, le=2**63 - 1)] = 0
     """The most bytes that the CommitLog keeps, whatever their age; 0 for no such limit. (This package's own.)"""
-    file_reserved_time: int = 72
+    file_reserved_time: NotNegative = 72
     """With retention_enable: hours after which a file goes, counted from its newest message."""
     delete_when: str = "04"
-    """Hours of the day (local time, with semicolons between) in which old files go, if the disk does not hurry it."""
-    disk_max_used_space_ratio: int = 75
+    """Hours of the day (local time, with semicolons between) in which old files go, on a full disk at any."""
+    disk_max_used_space_ratio: Annotated[int, Meta(ge=1, le=100)] = 75
     """Percent of the disk: when more is used, old files go at any hour."""
-    disk_space_clean_forcibly_ratio: float = 0.85
+    disk_space_clean_forcibly_ratio: Share = 0.85
     """When a larger share of the disk is used, files go whatever their age, if clean_file_forcibly_enable allows it."""
     clean_file_forcibly_enable: bool = True
     """Whether a nearly full disk may delete files that are younger than file_reserved_time."""
-    clean_resource_interval: int = 10_000
+    clean_resource_interval: Positive = 10_000
     """How often to look for files to delete."""
-    delete_commit_log_files_interval: int = 100
+    delete_commit_log_files_interval: NotNegative = 100
     """The pause between two CommitLog files."""
-    delete_consume_queue_files_interval: int = 100
+    delete_consume_queue_files_interval: NotNegative = 100
     """The pause after each queue that lost files."""
-    redelete_hanged_file_interval: int = 120_000
+    redelete_hanged_file_interval: NotNegative = 120_000
     """How long to wait after a file that could not be deleted."""
-    delete_file_batch_max: int = 10
+    delete_file_batch_max: Positive = 10
     """The most CommitLog files that go in one round; at least 1."""
 
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
@@ -208,20 +227,20 @@ class MessageStoreConfig:
     """The addresses that may connect as slaves: IP addresses and networks such as 10.0.0.0/8, with commas between.
 
     Needed where ha_listen_address is not a loopback address. (This package's own.)"""
-    in_sync_replicas: int = 2
+    in_sync_replicas: Annotated[int, Meta(ge=1, le=10)] = 2
     """With SYNC_MASTER: the number of copies, the master's included, that have a message when its put returns; 1 to 10.
 
     (RocketMQ 4 always waits for one slave, as 2 does here; 5 has 1 by default, and does not wait.)"""
-    slave_timeout_ms: int = 3_000
+    slave_timeout_ms: Positive = 3_000
     """With SYNC_MASTER: how long a put waits for slaves before it gets FLUSH_SLAVE_TIMEOUT; at least 1."""
-    ha_slave_fallbehind_max: int = 256 * _MIB
+    ha_slave_fallbehind_max: Annotated[Size, Meta(ge=0, le=_MAX_INT)] = 256 * _MIB
     """With SYNC_MASTER: a slave with more bytes missing than this does not count: SLAVE_NOT_AVAILABLE."""
-    ha_send_heartbeat_interval: int = 5_000
-    """After this time without data, a frame without body is sent to a slave; at least 1."""
-    ha_housekeeping_interval: int = 20_000
+    ha_send_heartbeat_interval: Positive = 5_000
+    """After this time without data, a transfer without bytes of the log is sent to a slave; at least 1."""
+    ha_housekeeping_interval: Positive = 20_000
     """A connection on which nothing was received for this time is closed; at least 1."""
-    ha_transfer_batch_size: int = 32 * _KIB
-    """The most bytes of a frame; 1 KiB to 16 MiB."""
+    ha_transfer_batch_size: Annotated[Size, Meta(ge=_KIB, le=16 * _MIB)] = 32 * _KIB
+    """The most bytes of the log in a transfer; 1 KiB to 16 MiB."""
     ha_token_file: str = ""
     """A file with the token that master and slave share; RocketMQ's slaves have none. (These four are this package's
     own: docs/replication.md.)"""
@@ -233,11 +252,10 @@ class MessageStoreConfig:
     """The certificates (PEM) that a slave trusts: it connects with TLS."""
 
     def __post_init__(self) -> None:
-        self._take_texts()
         if self.store_path_commit_log is not None:
             object.__setattr__(self, "store_path_commit_log", checked_commit_log(self.store_path_commit_log))
-        self._require_types()
-        self._require_ranges()
+        for setting, annotated in _types().items():
+            object.__setattr__(self, setting, _checked(setting, getattr(self, setting), annotated))
         self._require_index_fits()
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)  # getMappedFileSizeConsumeQueue
         object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
@@ -253,14 +271,6 @@ class MessageStoreConfig:
                 "transient_store_pool_enable works with ASYNC_FLUSH only.",
                 settings=("transient_store_pool_enable", "flush_disk_type"),
                 expected="ASYNC_FLUSH with the pool",
-            )
-        if not 0.0 < self.disk_space_warning_level_ratio <= 1.0:
-            raise _bad_setting(
-                "disk_space_warning_level_ratio", "above 0 and at most 1", self.disk_space_warning_level_ratio
-            )
-        if not 0.0 < self.disk_space_clean_forcibly_ratio <= 1.0:
-            raise _bad_setting(
-                "disk_space_clean_forcibly_ratio", "above 0 and at most 1", self.disk_space_clean_forcibly_ratio
             )
         self._require_allowed_slaves()
         parse_hours(self.delete_when)
@@ -303,38 +313,6 @@ class MessageStoreConfig:
     def retention(self) -> bool:
         """Whether an open store deletes old files by itself."""
         return self.retention_enable or self.retention_bytes > 0
-
-    def _take_texts(self) -> None:
-        """Replace the texts of sizes and enumerations by their values."""
-        for setting in fields(self):
-            value: object = getattr(self, setting.name)
-            if not isinstance(value, str):
-                continue
-            if setting.name in _SIZES:
-                object.__setattr__(self, setting.name, _parse_size(setting.name, value))
-            elif isinstance(setting.default, enum.Enum):
-                object.__setattr__(self, setting.name, _parse_enum(setting.name, value, type(setting.default)))
-
-    def _require_types(self) -> None:
-        for setting in fields(self):
-            value, kind = getattr(self, setting.name), type(setting.default)
-            if setting.name == "store_path_commit_log":
-                continue  # checked before
-            if setting.default is None:
-                if value is not None and not isinstance(value, bool):
-                    raise _bad_setting(setting.name, "True, False or None", repr(value))
-                continue
-            takes = (int, float) if kind is float else kind
-            if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
-                raise _bad_setting(setting.name, f"of type {kind.__name__}", repr(value))
-
-    def _require_ranges(self) -> None:
-        for setting in fields(self):
-            if type(setting.default) is int:
-                low, high = _RANGES.get(setting.name, (0, _MAX_INT))
-                value = getattr(self, setting.name)
-                if not low <= value <= high:
-                    raise _bad_setting(setting.name, f"{low} to {high}", value)
 
     def _require_index_fits(self) -> None:
         slots, entries = self.max_hash_slot_num, self.max_index_num
@@ -389,8 +367,6 @@ class MessageStoreConfig:
 
             MessageStoreConfig.from_properties("flushDiskType=SYNC_FLUSH")
         """
-        from commitlog_store.broker_properties import BrokerProperties  # which needs this class
-
         if isinstance(source, str) and ("=" in source or "\n" in source):
             return BrokerProperties.parse(source).config
         return BrokerProperties.read(source).config
@@ -412,17 +388,6 @@ def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
     return InvalidValue(f"{setting} is {expected}, not {found}.", settings=(setting,), expected=expected)
 
 
-# Sizes in bytes: these may be texts with a suffix.
-_SIZES = frozenset(
-    {
-        "mapped_file_size_commit_log",
-        "mapped_file_size_consume_queue",
-        "max_message_size",
-        "retention_bytes",
-        "ha_slave_fallbehind_max",
-        "ha_transfer_batch_size",
-    }
-)
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)")
 _SUFFIXES = ("", "k", "m", "g", "t")
 
@@ -436,6 +401,34 @@ _EMBEDDED: dict[str, object] = {
 }
 
 
+@cache
+def _types() -> dict[str, Any]:
+    """The type of each setting, with its range."""
+    return get_type_hints(MessageStoreConfig, include_extras=True)
+
+
+def _checked(setting: str, value: object, annotated: Any) -> object:
+    """The value of the setting: of its type, also of the text of one, and within its range. ``InvalidValue``."""
+    kind: Any = getattr(annotated, "__origin__", annotated)
+    constraints: tuple[Meta, ...] = getattr(annotated, "__metadata__", ())
+    if isinstance(value, str) and _BYTES in constraints:
+        value = _parse_size(setting, value)
+    elif isinstance(value, str) and isinstance(kind, enum.EnumMeta):
+        value = _parse_enum(setting, value, kind)
+    takes = int | float if kind is float else kind
+    if not isinstance(value, takes) or (isinstance(value, bool) and kind in (int, float)):
+        expected = "True, False or None" if kind == bool | None else f"of type {kind.__name__}"
+        raise _bad_setting(setting, expected, repr(value))
+    if constraints:
+        try:
+            msgspec.convert(kind(value), annotated)
+        except msgspec.ValidationError:
+            least, most = constraints[-1].ge, constraints[-1].le
+            expected = f"above 0 and at most {most}" if least is None else f"{least} to {most}"
+            raise _bad_setting(setting, expected, value) from None
+    return value
+
+
 def _parse_size(setting: str, text: str) -> int:
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None:
@@ -443,39 +436,13 @@ def _parse_size(setting: str, text: str) -> int:
     return int(match[1]) * int(_KIB ** _SUFFIXES.index(match[2]))
 
 
-def _parse_enum(setting: str, text: str, kind: type[enum.Enum]) -> enum.Enum:
+def _parse_enum(setting: str, text: str, kind: enum.EnumMeta) -> enum.Enum:
     try:
-        return kind[text.strip().upper()]
+        found: enum.Enum = kind[text.strip().upper()]
     except KeyError:
         raise _bad_setting(setting, " or ".join(kind.__members__), repr(text[:40])) from None
+    return found
 
-
-# Settings whose range is not 0 to 2**31 - 1.
-_RANGES = {
-    "mapped_file_size_commit_log": (4 * _KIB, _LARGEST_FILE),
-    "mapped_file_size_consume_queue": (1, _LARGEST_FILE // _UNIT_SIZE * _UNIT_SIZE),
-    "max_hash_slot_num": (1, _MAX_INT),
-    "max_index_num": (2, _MAX_INT),
-    "sync_flush_timeout": (1, _MAX_INT),
-    "flush_interval_commit_log": (1, _MAX_INT),
-    "commit_interval_commit_log": (1, _MAX_INT),
-    "flush_interval_consume_queue": (1, _MAX_INT),
-    "flush_consumer_offset_interval": (1, _MAX_INT),
-    "transaction_check_interval": (1, _MAX_INT),
-    "max_message_size": (1, LARGEST_BODY),
-    "put_message_timeout": (1, _MAX_INT),
-    "default_topic_queue_nums": (1, MOST_QUEUES),
-    "listen_port": (0, _LARGEST_PORT),
-    "retention_bytes": (0, 2**63 - 1),
-    "disk_max_used_space_ratio": (1, 100),
-    "clean_resource_interval": (1, _MAX_INT),
-    "delete_file_batch_max": (1, _MAX_INT),
-    "in_sync_replicas": (1, 10),
-    "slave_timeout_ms": (1, _MAX_INT),
-    "ha_send_heartbeat_interval": (1, _MAX_INT),
-    "ha_housekeeping_interval": (1, _MAX_INT),
-    "ha_transfer_batch_size": (_KIB, 16 * _MIB),
-}
 
 # More digits than any delay needs, and fewer than Python refuses to read.
 _MOST_DIGITS = 18
@@ -556,3 +523,209 @@ def _no_level(expected: str, found: str) -> InvalidValue:
         settings=("message_delay_level",),
         expected=f"levels of {expected}",
     )
+
+
+# Bytes of a file that is still read; brokers' files have a few thousand.
+_LARGEST_PROPERTIES = 16 << 20
+_STORE_PATH = "storePathRootDir"
+_OTHER_NAMES = {
+    "osPageCacheBusyTimeOutMills": "os_page_cache_busy_time_out",
+    "brokerIP1": "broker_ip",
+    "warmMapedFileEnable": "warm_mapped_file_enable",
+    "slaveTimeout": "slave_timeout_ms",
+    "haMaxGapNotInSync": "ha_slave_fallbehind_max",
+}
+# Percentages: the lowest and the highest that a broker obeys.
+_PERCENT = {
+    "disk_space_warning_level_ratio": (35, 90),
+    "disk_space_clean_forcibly_ratio": (30, 85),
+    "disk_max_used_space_ratio": (10, 95),
+}
+_HA_SETTING, _HA_PORT = "ha_listen_address", "haListenPort"
+_LOOPBACK = "127.0.0.1"
+_ALIKE = 0.9
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_PORT = re.compile(r"[0-9]{1,5}")
+_ADDRESS_PORT = re.compile(r":[0-9]*$")
+
+
+class _Property(NamedTuple):
+    key: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True)
+class BrokerProperties:
+    """A broker's configuration file, such as ``broker.conf``, as settings of a store.
+
+    It is a file of Java properties, whose keys are RocketMQ's names in camel case: a line has key and value, with
+    ``=``, ``:`` or a blank between; it is a comment after ``#`` or ``!``; and a backslash at its end continues it.
+    What a broker alone uses is kept by its key and changes nothing.
+
+    Some settings have another name or unit here:
+
+    ===============================  ====================================  =============================================
+    in the file                      here                                  value
+    ===============================  ====================================  =============================================
+    ``osPageCacheBusyTimeOutMills``  ``os_page_cache_busy_time_out``       the same
+    ``slaveTimeout``                 ``slave_timeout_ms``                  the same
+    ``haListenPort``                 ``ha_listen_address``                 the port of 127.0.0.1, or of the address that
+                                                                           ``haListenAddress`` names (with ``haAllow``)
+    ``haMaxGapNotInSync``            ``ha_slave_fallbehind_max``           the same; so is ``haSlaveFallbehindMax``
+    ``warmMapedFileEnable``          ``warm_mapped_file_enable``           the same
+    ``brokerIP1``                    ``broker_ip``                         the same
+    ``diskSpaceWarningLevelRatio``   ``disk_space_warning_level_ratio``    percent, here a share: 90 is 0.90; 35 to 90
+    ``diskSpaceCleanForciblyRatio``  ``disk_space_clean_forcibly_ratio``   percent, here a share: 85 is 0.85; 30 to 85
+    ``diskMaxUsedSpaceRatio``        ``disk_max_used_space_ratio``         percent, here too; 10 to 95
+    ===============================  ====================================  =============================================
+
+    ``mapedFileSizeCommitLog`` and other names that early versions of RocketMQ spelled with ``maped`` are not settings
+    of a broker any more, nor here: a warning says so.
+
+    A percentage beyond its range counts as the end of the range, as in a broker. All other numbers must be in theirs.
+
+    ::
+
+        found = BrokerProperties.parse("storePathRootDir=/data/store\\nbrokerName=broker-a")
+        with MessageStore.open(found.store_path_root_dir, found.config):
+            assert found.unused == {"brokerName": "broker-a"}
+    """
+
+    config: MessageStoreConfig = MessageStoreConfig()
+    """The settings; those that are not in the file have this package's defaults."""
+    store_path_root_dir: str | None = None
+    """The store's directory, as the file names it (``storePathRootDir``)."""
+    unused: Mapping[str, str] = field(default_factory=dict)
+    """The keys that are not settings here, with their values."""
+    given: frozenset[str] = frozenset()
+    """The names of the settings that are in the file."""
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> BrokerProperties:
+        """The content of a file. ``InvalidValue`` names file, line, key, value and what is expected; ``ReadFailed``."""
+        from commitlog_store.files import disk  # files/ itself imports the leaves
+
+        place = str(path)
+        try:
+            data = disk.read_file(place, _LARGEST_PROPERTIES)
+        except OSError as error:
+            raise ReadFailed("read", path=place, cause=error) from error
+        return cls.parse(data.decode("latin-1"), place)  # the encoding of Java properties
+
+    @classmethod
+    def parse(cls, text: str, place: str = "the properties") -> BrokerProperties:
+        """The content of a text; ``place`` names it in errors."""
+        settings = {setting.name: setting for setting in fields(MessageStoreConfig)}
+        found: dict[str, _Property] = {}
+        unused: dict[str, str] = {}
+        for one in _properties(text, place):
+            name = _setting_name(one.key)
+            if one.key == _HA_PORT or name in settings:
+                found[name] = one
+            else:
+                unused[one.key] = one.value
+        port = found.pop(_setting_name(_HA_PORT), None)
+        values = {name: _value(settings[name], one, place) for name, one in found.items()}
+        if port is not None:
+            values[_HA_SETTING] = _with_port(found.get(_HA_SETTING), port, place)
+            found.setdefault(_HA_SETTING, port)
+        try:
+            config = MessageStoreConfig.from_mapping(values)
+        except InvalidValue as error:
+            at_fault = [found[name] for name in error.settings if name in found]
+            if not at_fault:
+                raise
+            raise _bad_value(at_fault, place, error.settings, error.expected) from error
+        _note_unused(unused, settings, place)
+        return cls(config, unused.pop(_STORE_PATH, None), unused, frozenset(found))
+
+
+def _properties(text: str, place: str) -> Iterator[_Property]:
+    """The properties of the text, as Java reads them; of a key that comes twice, the last one counts."""
+    import javaproperties  # here, since few programs read such a file
+
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                yield _Property(element.key, element.value.strip(), line)
+            line += len(_LINE_END.findall(element.source))
+    except javaproperties.InvalidUEscapeError as error:
+        expected = "4 hexadecimal digits after \\u"
+        message = f"{place}, line {line}: expected {expected}, found {error.escape!r}."
+        raise InvalidValue(message, expected=expected) from error
+
+
+def _setting_name(key: str) -> str:
+    """``flushDiskType`` is ``flush_disk_type``."""
+    return _OTHER_NAMES.get(key) or re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
+
+
+def _key(setting: str) -> str:
+    """``flush_disk_type`` is ``flushDiskType``."""
+    for key, name in _OTHER_NAMES.items():
+        if name == setting:
+            return key
+    first, *others = setting.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def _value(setting: Field[Any], found: _Property, place: str) -> object:
+    """The value of the setting's own type. ``InvalidValue``."""
+    kind: type = type(setting.default)
+    text = found.value
+    if setting.name in _PERCENT:
+        low, high = _PERCENT[setting.name]
+        if not _INTEGER.fullmatch(text):
+            raise _bad_value([found], place, (setting.name,), "a percentage, a whole number")
+        percent = min(max(int(text), low), high)
+        return percent / 100 if kind is float else percent
+    if setting.name == "store_path_commit_log":
+        return text or None  # an empty one counts as none given
+    if kind is bool or setting.default is None:
+        if text.lower() not in ("true", "false"):
+            raise _bad_value([found], place, (setting.name,), "true or false")
+        return text.lower() == "true"
+    if kind is int:
+        if not _INTEGER.fullmatch(text):
+            raise _bad_value([found], place, (setting.name,), "a whole number")
+        return int(text)
+    if issubclass(kind, enum.Enum):
+        names = [one.name for one in kind]
+        if text not in names:
+            raise _bad_value([found], place, (setting.name,), " or ".join(names))
+        return kind[text]
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise _bad_value([found], place, (setting.name,), "a number") from None
+    return text
+
+
+def _with_port(address: _Property | None, port: _Property, place: str) -> str:
+    """HOST:PORT of the host that ``address`` names, if it is there, and the port. ``InvalidValue``."""
+    if not _PORT.fullmatch(port.value) or int(port.value) > _LARGEST_PORT:
+        raise _bad_value([port], place, (_HA_SETTING,), f"0 to {_LARGEST_PORT}")
+    if address is None:
+        return f"{_LOOPBACK}:{port.value}"
+    return f"{_ADDRESS_PORT.sub('', address.value)}:{port.value}"
+
+
+def _bad_value(found: list[_Property], place: str, settings: tuple[str, ...], expected: str) -> InvalidValue:
+    lines = " and ".join(f"line {one.line}: {one.key}={one.value}" for one in sorted(found, key=lambda one: one.line))
+    return InvalidValue(f"{place}, {lines}; expected {expected}.", settings=settings, expected=expected)
+
+
+def _note_unused(unused: Mapping[str, str], settings: Mapping[str, object], place: str) -> None:
+    """Log the keys that are not used here; one that is nearly a setting's may be a slip."""
+    keys = {_key(name): name for name in settings}
+    for key in unused:
+        if near := get_close_matches(key, keys, n=1, cutoff=_ALIKE):
+            _LOG.warning("%s: %r is not a setting of a store. Did you mean %r?", place, key, near[0])
+    others = [key for key in unused if key != _STORE_PATH]
+    if others:
+        _LOG.info("%s: not used by a store: %s.", place, ", ".join(others))

@@ -14,7 +14,7 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig
 
 __all__: list[str] = []
 
-PUBLIC = {name: getattr(commitlog_store, name) for name in commitlog_store.__all__}
+PUBLIC = {name: getattr(commitlog_store, name) for name in vars(commitlog_store)["__all__"]}
 # Records that calls return, and enumerations: the examples of the calls show them.
 WITHOUT_EXAMPLE = {
     "BodyCompression", "Checkpoint", "CommittedBatch", "CompressionType", "ExportReport", "Fence", "Finding",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,7 @@ __all__: list[str] = []
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
 LEAVES = frozenset(
-    {"batch_id", "broker_properties", "config", "errors", "half_message", "message", "paths", "put_status"}
-    | {"slow_steps", "timestamps"}
+    {"batch_id", "config", "errors", "half_message", "message", "paths", "put_status"} | {"slow_steps", "timestamps"}
 )
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
@@ -71,7 +71,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
 
 # Imports within a function, against the direction: what is imported does not import the module in return.
 LATE_IMPORTS = {
-    ("commitlog_store.broker_properties", "commitlog_store.files.disk"),
+    ("commitlog_store.config", "commitlog_store.files.disk"),
     ("commitlog_store.config", "commitlog_store.files.local_address"),
 }
 
@@ -83,8 +83,10 @@ PUBLIC_MODULES = (
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
+    "leaves": frozenset({"javaproperties", "msgspec", "numpy", "pyarrow"}),
     "format": frozenset({"msgspec", "numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
+    "files": frozenset({"inotify_simple", "numpy", "pyarrow"}),
     "config_files": frozenset({"msgspec"}),
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),
     "groups": frozenset({"msgspec", "numpy", "pyarrow"}),
@@ -162,6 +164,48 @@ def test_no_two_rooms_import_each_other() -> None:
         following = {room for room, imports in ROOM_IMPORTS.items() if imports <= placed} - placed
         assert following, f"these rooms import each other in a circle: {sorted(ROOM_IMPORTS.keys() - placed)}"
         placed |= following
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """No circle of files, at the first import or later, within a room or across rooms, in store and connector."""
+    found = circles(modules("commitlog_store") + modules("pyspark_commitlog"))
+    assert not found, "\n".join(" and ".join(circle) for circle in found)
+
+
+def circles(tree: Iterable[Module]) -> list[tuple[str, ...]]:
+    """The groups of modules that import each other, directly or through others; types count, too."""
+    by_name = {module.name: module for module in tree}
+    imports: dict[str, set[str]] = {}
+    for name, module in by_name.items():
+        used = {one if one in by_name else one.rpartition(".")[0] for one, _ in imported_names(module)}
+        imports[name] = used & by_name.keys() - {name}
+    reached: dict[str, set[str]] = {}
+    for name in imports:
+        reached[name], following = set(), [name]
+        while following:
+            new = imports[following.pop()] - reached[name]
+            reached[name] |= new
+            following += new
+    groups = {tuple(sorted(one for one in seen if name in reached[one])) for name, seen in reached.items()}
+    return sorted(groups - {()})
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ({"a": "import b", "b": "import c", "c": ""}, []),
+        ({"a": "import b", "b": "import a"}, [("a", "b")]),
+        ({"a": "from b import x", "b": "def f():\n    from a import y"}, [("a", "b")]),
+        (
+            {"a": "import b", "b": "import c", "c": "if TYPE_CHECKING:\n    import a", "d": "import a"},
+            [("a", "b", "c")],
+        ),
+        ({"r": "", "r.a": "from r import b", "r.b": "from r.a import x"}, [("r.a", "r.b")]),
+    ],
+)
+def test_the_finder_of_circles_sees_each_kind(sources: dict[str, str], found: list[tuple[str, ...]]) -> None:
+    tree = [Module(name=name, path=Path(f"{name}.py"), tree=ast.parse(text)) for name, text in sources.items()]
+    assert circles(tree) == found
 
 
 def test_the_store_imports_only_the_packages_that_its_rooms_allow() -> None:

@@ -6,21 +6,24 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from commitlog_store import MessageFilter, OnDamage, StoreReader
 from commitlog_store.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
-from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
-from pyspark_commitlog.options.stores import parse_by_store, parse_commit_logs, parse_stores
+from pyspark_commitlog.options.kafka_options import READ_HINTS
+from pyspark_commitlog.options.stores import parse_by_store, parse_commit_logs, parse_one_store, parse_stores
 from pyspark_commitlog.options.subscription import Subscription
-from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
+from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
 
 __all__ = [
     "OPTION_NAMES",
+    "MetadataOptions",
     "SourceOptions",
     "parse_batch_options",
+    "parse_metadata_options",
     "parse_options",
     "parse_options_of_any_read",
     "parse_stream_options",
@@ -147,8 +150,8 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "maxRecordsPerPartition": ("max_records_per_partition", values.parse_positive),
     "maxBytesPerPartition": ("max_bytes_per_partition", values.parse_bytes),
     "minPartitions": ("min_partitions", values.parse_positive),
-    "startingOffsetsByTimestampStrategy": ("fails_without_match", values.parse_no_match_strategy),
-    "startingGroupStrategy": ("start_without_position", values.parse_group_strategy),
+    "startingOffsetsByTimestampStrategy": ("fails_without_match", values.choice({"error": True, "latest": False})),
+    "startingGroupStrategy": ("start_without_position", values.choice({"earliest": EARLIEST, "latest": LATEST})),
     "commitGroup": ("commit_group", values.parse_group),
     "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
     "failOnMissingTopic": ("fail_on_missing_topic", values.parse_boolean),
@@ -157,9 +160,9 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "includeProperties": ("include_properties", values.parse_boolean),
     "includeMetadata": ("include_metadata", values.parse_boolean),
     "verifyCrc": ("verify_crc", values.parse_boolean),
-    "corruptRecordMode": ("skips_corrupt", values.parse_corrupt_record_mode),
+    "corruptRecordMode": ("skips_corrupt", values.parse_fail_or_skip),
     "fromLog": ("from_log", values.parse_boolean),
-    "onMissingStore": ("skips_missing_stores", values.parse_missing_store),
+    "onMissingStore": ("skips_missing_stores", values.parse_fail_or_skip),
     "tags": ("tags", values.parse_filter),
     "filter": ("filter", values.parse_filter),
     "keys": ("keys", values.parse_filter),
@@ -178,7 +181,8 @@ _COMMIT_LOG = "storePathCommitLog"
 OPTION_NAMES: tuple[str, ...] = ("path", _COMMIT_LOG, *_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
-_SPARKS = frozenset({"checkpointlocation", "__paths__"})
+_SPARKS_OF_METADATA = frozenset({"__paths__"})
+_SPARKS = _SPARKS_OF_METADATA | {"checkpointlocation"}
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 
 
@@ -247,10 +251,7 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     if "maxTriggerDelay" in given and parsed.min_offsets_per_trigger is None:
         _logger.warning("Option maxTriggerDelay has no effect without minOffsetsPerTrigger.")
     _warn_of_strategy(given)
-    if parsed.starting is not None:
-        return parsed
-    fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
-    return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
+    return parsed if parsed.starting is not None else replace(parsed, starting=OffsetRule(default=LATEST))
 
 
 def _refuse_metadata(options: Mapping[str, str]) -> None:
@@ -323,7 +324,6 @@ def _check_stream(parsed: SourceOptions, given: Mapping[str, str]) -> None:
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     """The options under their documented names. Spark gives the keys in lower case; unknown ones are refused."""
-    given: dict[str, str] = {}
     if {key.lower() for key in options} >= values.OF_A_CATALOG:
         raise OptionError(
             "A table of a catalog needs its columns, as in CREATE TABLE name (body BINARY, ...) USING commitlog. "
@@ -331,23 +331,14 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             option="location",
         )
     for key, value in options.items():
-        lower = key.lower()
-        if lower in _CANONICAL:
-            name = _CANONICAL[lower]
-            given[name] = values.option_text(name, value)
-        elif lower == "paths":
+        if key.lower() == "paths":
             raise OptionError(
                 f"Several paths were given, {value}; expected one store directory, or stores with names in one "
                 f'text: .load("broker-a=/data/a,broker-b=/data/b").',
                 option="path",
                 value=str(value),
             )
-        elif lower not in _SPARKS:
-            hint = hint_for(key, READ_HINTS)
-            if hint is None:
-                hint = f"{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.".lstrip()
-            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
-    return given
+    return values.canonical(options, _CANONICAL, _SPARKS, READ_HINTS, "The options are")
 
 
 def _strategy(given: Mapping[str, str]) -> Subscription:
@@ -462,3 +453,43 @@ def rule_option(which: str, rule: OffsetRule) -> str:
     if rule.times:
         return f"{which}OffsetsByTimestamp"
     return f"{which}Timestamp" if rule.timestamp_ms is not None else f"{which}Offsets"
+
+
+class MetadataOptions(NamedTuple):
+    """A read of a table about the stores, whose directories are given by name; a plain path has the name None."""
+
+    stores: Mapping[str | None, str]
+    table: str
+    skips_missing_stores: bool = False
+    commit_logs: Mapping[str | None, str] = MappingProxyType({})
+
+
+def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
+    """The options of a read with ``metadata``; None without it. ``OptionError``."""
+    given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS_OF_METADATA}
+    if "metadata" not in given or given.keys() >= values.OF_A_CATALOG:  # which ``parse_options`` refuses
+        return None
+    from commitlog_store import METADATA_SCHEMAS  # here, so that reads of messages do not wait for its import
+
+    table = values.option_text("metadata", given.pop("metadata")).strip().lower()
+    if table not in METADATA_SCHEMAS:
+        values.refuse("metadata", table, f"one of {', '.join(METADATA_SCHEMAS)}")
+    path = given.pop("path", None)
+    if path is None:
+        raise OptionError(
+            'Option path is missing: name the store directory, as in .load("/data/store").', option="path"
+        )
+    stores: dict[str | None, str] = dict(parse_stores("path", values.option_text("path", path)).items())
+    log = given.pop("storepathcommitlog", None)
+    named = {name: directory for name, directory in stores.items() if name is not None}
+    logs = {} if log is None else parse_commit_logs("storePathCommitLog", values.option_text("path", log), named)
+    skips = bool(stores) and values.parse_fail_or_skip("onMissingStore", given.pop("onmissingstore", "fail"))
+    if given:
+        name = next(iter(given))
+        raise OptionError(
+            f"Option {name} is given with metadata={table}, which reads a table about the store and takes no other "
+            f"option than path, storePathCommitLog and onMissingStore: leave one out.",
+            option=name,
+            value=str(given[name]),
+        )
+    return MetadataOptions(stores or {None: parse_one_store("path", path)}, table, skips, logs)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
 from commitlog_store import MessageFilter
@@ -17,6 +17,7 @@ from commitlog_store.errors import FilterError, InvalidValue
 from commitlog_store.paths import path_fault, validate_group, validate_topic
 from commitlog_store.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options.kafka_options import hint_for
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 
 __all__ = [
@@ -25,16 +26,17 @@ __all__ = [
     "LATEST",
     "OF_A_CATALOG",
     "OffsetRule",
+    "canonical",
+    "choice",
     "did_you_mean",
     "option_text",
     "parse_assign",
     "parse_boolean",
     "parse_bytes",
-    "parse_corrupt_record_mode",
     "parse_duration",
+    "parse_fail_or_skip",
     "parse_filter",
-    "parse_missing_store",
-    "parse_no_match_strategy",
+    "parse_group",
     "parse_offsets",
     "parse_path",
     "parse_pattern",
@@ -46,8 +48,11 @@ __all__ = [
     "refuse",
 ]
 
+T = TypeVar("T")
+
 LATEST = -1
 EARLIEST = -2
+
 
 # Options that CREATE TABLE adds when it asks for the columns.
 OF_A_CATALOG = frozenset({"location", "provider"})
@@ -64,7 +69,7 @@ _BYTE_UNITS = {"": 1, "b": 1} | {
 }
 
 _SECONDS_OF_UNIT = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-# A day and a time. Without a zone it is no moment: the process that parses options does not know Spark's.
+# A day and a time, with a zone: the process that parses options does not know Spark's.
 _ISO_TIME = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
     r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?(?P<zone>[Zz]|[+-][0-9]{2}:?[0-9]{2})?"
@@ -126,6 +131,51 @@ def refuse(option: str, value: str, expected: str) -> NoReturn:
     raise OptionError(f"Option {option} is {value!r}; expected {expected}.", option=option, value=value)
 
 
+def canonical(
+    options: Mapping[str, str],
+    spelling: Mapping[str, str],
+    sparks: frozenset[str],
+    hints: Mapping[str, str],
+    names_are: str,
+) -> dict[str, str]:
+    """The options by their documented names, which ``spelling`` has by those in lower case, as Spark gives them.
+
+    ``sparks`` are Spark's own options, which it gives along with the user's. ``OptionError`` for all others, with the
+    advice in ``hints`` or with all names, which ``names_are`` begins.
+    """
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        lower = key.lower()
+        if lower in spelling:
+            given[spelling[lower]] = option_text(spelling[lower], value)
+        elif lower not in sparks:
+            hint = hint_for(key, hints)
+            if hint is None:
+                hint = f"{did_you_mean(key, spelling)} {names_are}: {', '.join(spelling.values())}.".lstrip()
+            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
+    return given
+
+
+def choice(words: Mapping[str, T]) -> Callable[[str, str], T]:
+    """The parser of an option that is one of some words; each stands for a value."""
+    expected = f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(words)
+
+    def parse(option: str, value: str) -> T:
+        word = value.strip().lower()
+        if word not in words:
+            refuse(option, value, expected)
+        return words[word]
+
+    return parse
+
+
+parse_boolean = choice({"true": True, "false": False})
+# Whether rows have Kafka's columns.
+parse_row_format = choice({"rocketmq": False, "kafka": True})
+# Whether what cannot be read is left out.
+parse_fail_or_skip = choice({"fail": False, "skip": True})
+
+
 def parse_path(option: str, value: str) -> str:
     """A local path, perhaps as a ``file:`` URI (percent-decoded then; of hosts only ``localhost``), or after ``~/``.
 
@@ -151,38 +201,6 @@ def parse_path(option: str, value: str) -> str:
     return path
 
 
-def parse_corrupt_record_mode(option: str, value: str) -> bool:
-    """Whether damaged records are skipped."""
-    text = value.strip().lower()
-    if text not in ("fail", "skip"):
-        refuse(option, value, "fail or skip")
-    return text == "skip"
-
-
-def parse_missing_store(option: str, value: str) -> bool:
-    """Whether a store that is away is left out."""
-    text = value.strip().lower()
-    if text not in ("fail", "skip"):
-        refuse(option, value, "fail or skip")
-    return text == "skip"
-
-
-def parse_row_format(option: str, value: str) -> bool:
-    """Whether rows have Kafka's columns."""
-    text = value.strip().lower()
-    if text not in ("rocketmq", "kafka"):
-        refuse(option, value, "rocketmq or kafka")
-    return text == "kafka"
-
-
-def parse_no_match_strategy(option: str, value: str) -> bool:
-    """Whether a queue without a message at or after its starting time fails the query."""
-    text = value.strip().lower()
-    if text not in ("error", "latest"):
-        refuse(option, value, "error or latest")
-    return text == "error"
-
-
 def parse_group(option: str, value: str) -> str:
     """The name of a consumer group."""
     try:
@@ -192,27 +210,12 @@ def parse_group(option: str, value: str) -> str:
     return value.strip()
 
 
-def parse_group_strategy(option: str, value: str) -> int:
-    """Where a queue starts in which the group of startingGroup has no position."""
-    text = value.strip().lower()
-    if text not in ("earliest", "latest"):
-        refuse(option, value, "earliest or latest")
-    return EARLIEST if text == "earliest" else LATEST
-
-
 def parse_filter(option: str, value: str) -> MessageFilter:
     """The filter of one of the options ``tags``, ``filter`` and ``keys``. Planning warns of its doubts, once."""
     try:
         return MessageFilter.parse_quietly(**{option: value})
     except FilterError as error:
         raise OptionError(f"Option {error}", option=option, value=value) from error
-
-
-def parse_boolean(option: str, value: str) -> bool:
-    text = value.strip().lower()
-    if text not in ("true", "false"):
-        refuse(option, value, "true or false")
-    return text == "true"
 
 
 def parse_positive(option: str, value: str) -> int:

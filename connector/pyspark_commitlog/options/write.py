@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, NoReturn
 
 from commitlog_store import BatchId, BodyCompression, BrokerRole, CompressionType, FlushDiskType, MessageStoreConfig
@@ -14,7 +14,7 @@ from commitlog_store.paths import MOST_QUEUES, validate_new_topic
 from commitlog_store.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
-from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for
+from pyspark_commitlog.options.kafka_options import WRITE_HINTS
 from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
 
 __all__ = [
@@ -128,34 +128,26 @@ def _parse_queues(option: str, value: str) -> int:
     return number
 
 
-def _parse_choice(choices: Mapping[str, Any]) -> Callable[[str, str], Any]:
-    def parse(option: str, value: str) -> Any:
-        word = value.strip().lower()
-        if word not in choices:
-            values.refuse(option, value, f"one of {', '.join(choices)}")
-        return choices[word]
+def _number(is_right: Callable[[float], bool], expected: str) -> Callable[[str, str], float]:
+    """The parser of a number with a fraction."""
+
+    def parse(option: str, value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not is_right(number):
+            values.refuse(option, value, expected)
+        return number
 
     return parse
 
 
-def _parse_seconds(option: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= _LONGEST_LOCK_TIMEOUT_S:
-        values.refuse(option, value, f"a number of seconds from 0 to {_LONGEST_LOCK_TIMEOUT_S:.0f}, such as 30 or 0.5")
-    return seconds
-
-
-def _parse_ratio(option: str, value: str) -> float:
-    try:
-        ratio = float(value)
-    except ValueError:
-        ratio = math.nan
-    if not 0 < ratio <= 1:
-        values.refuse(option, value, "a part of the disk, above 0 and at most 1, such as 0.95")
-    return ratio
+_parse_seconds = _number(
+    lambda seconds: 0 <= seconds <= _LONGEST_LOCK_TIMEOUT_S,
+    f"a number of seconds from 0 to {_LONGEST_LOCK_TIMEOUT_S:.0f}, such as 30 or 0.5",
+)
+_parse_ratio = _number(lambda ratio: 0 < ratio <= 1, "a part of the disk, above 0 and at most 1, such as 0.95")
 
 
 def _parse_app_id(option: str, value: str) -> str:
@@ -218,7 +210,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption(
         "flush",
         "flush",
-        _parse_choice({one.value: one for one in Flush}),
+        values.choice({one.value: one for one in Flush}),
         "sync",
         "",
         "sync: committed means on the device; replicated: on a second one, too; async",
@@ -274,7 +266,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("txnVersion", "txn_version", _parse_version, None, "", "batch writes: written at most once"),
     _store_setting("maxMessageSize", "max_message_size", values.parse_bytes, "bytes", "the largest body"),
     WriteOption(
-        "bodyCompression", "body_compression", _parse_choice(_COMPRESSIONS), "none", "", ", ".join(_COMPRESSIONS)
+        "bodyCompression", "body_compression", values.choice(_COMPRESSIONS), "none", "", ", ".join(_COMPRESSIONS)
     ),
     WriteOption("compressOver", "compress_over", _parse_over, "4096", "bytes", "larger bodies are compressed"),
     _store_setting(
@@ -297,26 +289,17 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     _store_setting("maxHashSlotNum", "max_hash_slot_num", values.parse_positive, "slots", "of a new index file"),
     _store_setting("maxIndexNum", "max_index_num", values.parse_positive, "entries", "room in a new index file"),
 )
-_STORE_SETTINGS = (
-    "store_path_commit_log",
-    "disk_space_warning_level_ratio",
-    "disk_max_used_space_ratio",
-    "disk_space_clean_forcibly_ratio",
-    "max_message_size",
-    "mapped_file_size_commit_log",
-    "mapped_file_size_consume_queue",
-    "message_index_enable",
-    "max_hash_slot_num",
-    "max_index_num",
-)
 # The store's name of a setting, where the field has another.
 _SETTING_OF = {"retention_hours": "file_reserved_time"}
 _REPLICATION_SETTINGS = ("ha_listen_address", "ha_allow", "ha_token_file", "ha_tls_certificate", "ha_tls_key")
+# Those that the store takes as they are.
+_STORE_SETTINGS = {option.field for option in WRITE_OPTIONS} & {setting.name for setting in fields(MessageStoreConfig)}
+_STORE_SETTINGS -= {"retention_bytes", *_REPLICATION_SETTINGS}
 
 _BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
-_SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}
 # Spark's own options, which it gives along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "__paths__"})
+_SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}
 
 
 def parse_batch_write_options(options: Mapping[str, str]) -> SinkOptions:
@@ -347,13 +330,13 @@ def parse_stream_write_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _parse(options: Mapping[str, str]) -> SinkOptions:
-    given = _canonical(options)
-    fields: dict[str, Any] = {
+    given = values.canonical(options, _SPELLING, _SPARKS, WRITE_HINTS, "The options of a write are")
+    parsed_values: dict[str, Any] = {
         option.field: None if text is None else option.parse(option.name, text)
         for option in WRITE_OPTIONS
         for text in (given.get(option.name, option.default),)
     }
-    if fields["path"] is None:
+    if parsed_values["path"] is None:
         raise OptionError(
             'Option path is missing: name the store directory, as in .option("path", "/data/rocketmq/store").'
             f"{'' if given else ' ' + values.CATALOG_TABLES}",
@@ -361,7 +344,7 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
         )
     sparks = {name.lower(): str(value) for name, value in options.items() if name.lower() in _SPARKS}
     parsed = SinkOptions(
-        **fields, checkpoint_location=sparks.get("checkpointlocation"), query_name=sparks.get("queryname")
+        **parsed_values, checkpoint_location=sparks.get("checkpointlocation"), query_name=sparks.get("queryname")
     )
     try:
         _ = parsed.store_config
@@ -388,20 +371,3 @@ def _refuse_settings(error: InvalidValue, given: Mapping[str, str]) -> NoReturn:
         option=option,
         value=texts[option],
     ) from error
-
-
-def _canonical(options: Mapping[str, str]) -> dict[str, str]:
-    """The options under their documented names. Spark hands the keys over in lower case; unknown ones are refused."""
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        lower = key.lower()
-        if lower in _SPELLING:
-            name = _SPELLING[lower]
-            given[name] = values.option_text(name, value)
-        elif lower not in _SPARKS:
-            hint = hint_for(key, WRITE_HINTS)
-            if hint is None:
-                listed = ", ".join(_SPELLING.values())
-                hint = f"{values.did_you_mean(key, _SPELLING)} The options of a write are: {listed}.".lstrip()
-            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
-    return given

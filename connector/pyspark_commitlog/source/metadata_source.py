@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata
 from commitlog_store.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.errors import SchemaError
-from pyspark_commitlog.options.metadata import MetadataOptions
+from pyspark_commitlog.options.read import MetadataOptions
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import STORE_COLUMN, known_column
 

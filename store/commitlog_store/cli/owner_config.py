@@ -7,9 +7,8 @@ import os
 
 import typer
 
-from commitlog_store.broker_properties import BrokerProperties
 from commitlog_store.cli.render import say
-from commitlog_store.config import MessageStoreConfig
+from commitlog_store.config import BrokerProperties, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, ReadFailed, StoreOpenError
 from commitlog_store.index.service import has_index_files
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
@@ -49,7 +48,7 @@ def broker_settings(config_file: str | None, commit_log: str | None = None) -> B
 
 def _read(config_file: str | None) -> BrokerProperties:
     if config_file is None:
-        return BrokerProperties.parse("")
+        return BrokerProperties()
     try:
         found = BrokerProperties.read(config_file)
     except (InvalidValue, ReadFailed, StoreOpenError) as error:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from commitlog_store.broker_properties import BrokerProperties
 from commitlog_store.cli.completion import complete_queue, complete_topic
 from commitlog_store.cli.options import (
     WRITE,
@@ -24,7 +23,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import broker_settings
 from commitlog_store.cli.progress import count_bar
 from commitlog_store.cli.render import say
-from commitlog_store.config import FlushDiskType, MessageStoreConfig
+from commitlog_store.config import BrokerProperties, FlushDiskType, MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.paths import MOST_QUEUES, validate_new_topic

@@ -113,7 +113,7 @@ class DispatchRequests:
 class QueueUnits(NamedTuple):
     """Units of one queue, in log order: the offset of each, and the units as they stand in its file.
 
-    ``light``: they are units of a light queue, whose offsets need not be contiguous (``log/light_queues.py``).
+    ``light``: they are units of a light queue, whose offsets need not be contiguous (``queue/light_queues.py``).
     """
 
     topic: str

@@ -7,28 +7,20 @@ inotify. So every wait ends after ``LOOK_AGAIN_SECONDS``, and the caller looks a
 
 from __future__ import annotations
 
-import ctypes
 import os
-import select
-import struct
-import sys
 import time
 from collections.abc import Iterable
-from functools import cache
+
+try:
+    from inotify_simple import INotify, flags
+except ImportError:  # it is a dependency on Linux only
+    INotify = None
 
 __all__ = ["LOOK_AGAIN_SECONDS", "FileWatch"]
 
 LOOK_AGAIN_SECONDS = 0.1
 # Each watch takes memory of the kernel, and their number is limited for each user.
 _MOST_WATCHES = 1000
-
-# <sys/inotify.h>
-_IN_MODIFY = 0x2
-_IN_MOVED_TO = 0x80
-_IN_CREATE = 0x100
-_IN_IGNORED = 0x8000
-_EVENT = struct.Struct("iIII")
-_READ_SIZE = 64 << 10
 
 
 class FileWatch:
@@ -40,94 +32,58 @@ class FileWatch:
     def __init__(self, root: str) -> None:
         """``root`` bounds the search for a parent of a directory that does not exist."""
         self._root = root
-        self._descriptor = -1
+        self._inotify: INotify | None = None
         self._is_open = False
         self._watched: dict[str, int] = {}
 
     @property
     def reports(self) -> bool:
         """Whether the kernel reports changes; otherwise every wait is a pause."""
-        return self._descriptor >= 0
+        return self._inotify is not None
 
     def follow(self, directories: Iterable[str]) -> None:
         """Watch these directories too; in place of one that does not exist, its nearest parent."""
         if not self._is_open:
-            self._is_open = True
-            self._descriptor = _inotify_init()
-        if self._descriptor < 0:
+            self._is_open, self._inotify = True, _open_inotify()
+        if self._inotify is None:
             return
         for directory in directories:
             path = directory
             while path not in self._watched and len(self._watched) < _MOST_WATCHES:
-                number = _inotify_add_watch(self._descriptor, path)
-                if number >= 0:
-                    self._watched[path] = number
-                elif path != self._root and path.startswith(self._root):
+                try:
+                    changes = flags.MODIFY | flags.MOVED_TO | flags.CREATE
+                    self._watched[path] = self._inotify.add_watch(path, changes)
+                except OSError:  # it does not exist, or cannot be watched
+                    if path == self._root or not path.startswith(self._root):
+                        break
                     path = os.path.dirname(path)
-                else:
-                    break
 
     def wait(self, seconds: float) -> None:
         """Return after a change, after ``seconds``, or when it is time to look again."""
         seconds = min(max(seconds, 0.0), LOOK_AGAIN_SECONDS)
-        if self._descriptor < 0:
+        if self._inotify is None:
             time.sleep(seconds)
             return
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        if poll.poll(seconds * 1000):
-            self._take_events()
-
-    def _take_events(self) -> None:
-        """Read what was reported, so that the next wait does not end for it. Forget directories that are gone."""
-        gone = set()
-        while True:
-            try:
-                data = os.read(self._descriptor, _READ_SIZE)
-            except BlockingIOError:
-                break
-            at = 0
-            while at < len(data):
-                number, mask, _, name_size = _EVENT.unpack_from(data, at)
-                if mask & _IN_IGNORED:
-                    gone.add(number)
-                at += _EVENT.size + name_size
+        events = self._inotify.read(timeout=seconds * 1000)
+        gone = {event.wd for event in events if event.mask & flags.IGNORED}  # directories that were removed
         if gone:
             self._watched = {path: number for path, number in self._watched.items() if number not in gone}
 
     def close(self) -> None:
         """End all watches. The next ``follow`` begins again."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor, self._is_open, self._watched = -1, False, {}
+        if self._inotify is not None:
+            os.close(self._inotify.fileno())
+        self._inotify, self._is_open, self._watched = None, False, {}
 
     def __del__(self) -> None:
         # Of a reader that was dropped: a user has few descriptors of inotify.
         self.close()
 
 
-@cache
-def _library() -> ctypes.CDLL | None:
-    """The C library; None where it has no inotify."""
-    if not sys.platform.startswith("linux"):
-        return None
-    library = ctypes.CDLL(None)
+def _open_inotify() -> INotify | None:
+    """None where inotify does not exist, or this user has no descriptor of it left."""
     try:
-        library.inotify_init1.argtypes = [ctypes.c_int]
-        library.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32]
-    except AttributeError:
+        # The watch closes it: a descriptor that is collected before the watch would warn that nobody has.
+        return INotify and INotify(nonblocking=True, closefd=False)
+    except OSError:
         return None
-    return library
-
-
-def _inotify_init() -> int:
-    """A descriptor; -1 where inotify does not exist, or this user has no descriptor of it left."""
-    library = _library()
-    return -1 if library is None else int(library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-
-
-def _inotify_add_watch(descriptor: int, path: str) -> int:
-    """The number of the watch; -1 if the directory does not exist or cannot be watched."""
-    library = _library()
-    assert library is not None
-    return int(library.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE))

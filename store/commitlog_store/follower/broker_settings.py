@@ -23,8 +23,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from commitlog_store.broker_properties import BrokerProperties
-from commitlog_store.config import MessageStoreConfig
+from commitlog_store.config import BrokerProperties, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, PeerRefused, RemotingFailed
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.follower.access_keys import AccessKeys

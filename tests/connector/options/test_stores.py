@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.options.metadata import parse_metadata_options
-from pyspark_commitlog.options.read import SourceOptions, parse_batch_options, parse_options, parse_stream_options
+from pyspark_commitlog.options.read import (
+    SourceOptions,
+    parse_batch_options,
+    parse_metadata_options,
+    parse_options,
+    parse_stream_options,
+)
 from pyspark_commitlog.options.stores import parse_one_store
 from pyspark_commitlog.options.values import EARLIEST, LATEST
 from pyspark_commitlog.options.write import parse_batch_write_options

@@ -10,8 +10,7 @@ import pytest
 
 from commitlog_store import METADATA_SCHEMAS, store_metadata
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.options.metadata import parse_metadata_options
-from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.options.read import parse_metadata_options, parse_stream_options
 from pyspark_commitlog.source.metadata_source import metadata_schema
 from tests.connector.sink.test_batch import error_of
 from tests.connector.source.spark_helpers import read, stream

@@ -97,7 +97,8 @@ def test_without_inotify_a_wait_is_a_pause(tmp_path: Path) -> None:
 def test_a_watch_that_is_dropped_gives_its_descriptor_back(tmp_path: Path) -> None:
     watch = FileWatch(str(tmp_path))
     watch.follow([str(tmp_path)])
-    descriptor = watch._descriptor
+    assert watch._inotify is not None
+    descriptor = watch._inotify.fileno()
     os.fstat(descriptor)
     del watch
     gc.collect()
