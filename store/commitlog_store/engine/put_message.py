@@ -174,11 +174,10 @@ class PutMessageService:
         self._largest_body = config.max_message_size
         self._waits = durability.waits
         self._busy = config.os_page_cache_busy_time_out / _MS
-        self._turns = QueueTurns(topics.queue_count)
+        self._turns = QueueTurns(self._queue_count)
         self._known_topics: dict[str, bytes] = {}
         self._plain = PlainRecords(
             self._store_host,
-            self._turns.in_turn,
             largest_body=config.max_message_size,
             trailing_separator=config.properties_trailing_separator,
         )
@@ -333,14 +332,15 @@ class PutMessageService:
         """
         if type(message) is Message and queue_id is None:
             try:
-                plain = self._plain.encode(message, int(time.time() * _MS))
+                properties = self._plain.properties(message)
             except (TypeError, ValueError):
-                plain = None
-            except (CommitLogError, OSError) as error:  # the list of topics cannot be read
-                raise put_error(*self.status_of(error)) from error
-            if plain is not None:
-                record, queue_id = plain
-                return EncodedMessage(record, message.topic, queue_id, 0, self._store_host, True)
+                properties = None
+            if properties is not None:
+                chosen = message.queue_id
+                if chosen is None:
+                    chosen = self._turns.in_turn(message.topic)
+                record = self._plain.encode(message, properties, chosen, int(time.time() * _MS))
+                return EncodedMessage(record, message.topic, chosen, 0, self._store_host, True)
         try:
             return self._encode(self._checked(plain_message(message)), queue_id)
         except PropertiesTooLarge as error:
@@ -402,10 +402,13 @@ class PutMessageService:
         """The queue that the message names; else that of its sharding key; else ``default``, or the next in turn."""
         if message.queue_id is not None:
             return message.queue_id
+        if sharding_key is not None:
+            return self._turns.of_sharding_key(message.topic, sharding_key)
+        return self._turns.in_turn(message.topic) if default is None else default
+
+    def _queue_count(self, topic: str) -> int:
         try:
-            if sharding_key is not None:
-                return self._turns.of_sharding_key(message.topic, sharding_key)
-            return self._turns.in_turn(message.topic) if default is None else default
+            return self._topics.queue_count(topic)
         except InvalidValue:
             raise
         except (CommitLogError, OSError) as error:  # the list of topics cannot be read

@@ -50,6 +50,7 @@ __all__ = [
     "FILLER_SIZE",
     "HEADER_DTYPES",
     "HEADER_SIZE",
+    "HEADER_STRUCTS",
     "HOST_FLAGS",
     "MAGIC_V1",
     "MAGIC_V2",
@@ -126,7 +127,7 @@ def _header_struct(flags: int) -> struct.Struct:
 
 _ALL_HOST_FLAGS = (0, sys_flag.BORNHOST_V6_FLAG, sys_flag.STOREHOSTADDRESS_V6_FLAG, HOST_FLAGS)
 HEADER_DTYPES: dict[int, np.dtype[np.void]] = {flags: _header_dtype(flags) for flags in _ALL_HOST_FLAGS}
-_HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
+HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
 
 HEADER_SIZE = HEADER_DTYPES[0].itemsize
 # Topic length and properties length, both of empty values, end the shortest record.
@@ -137,7 +138,7 @@ _SYS_FLAG = struct.Struct(">i")
 
 assert HEADER_SIZE == 88
 assert MIN_RECORD_SIZE == 91
-assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in _HEADER_STRUCTS.items())
+assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in HEADER_STRUCTS.items())
 
 
 def field_offset(name: str, flags: int = 0) -> int:
@@ -272,7 +273,7 @@ def _decode_whole(
     room = total_size - head - topic_prefix - 2
     if room < 0:
         return Corrupt("TOTALSIZE", 0, f"at least {head + topic_prefix + 2} with these hosts", str(total_size))
-    values = _HEADER_STRUCTS[flags].unpack_from(data)
+    values = HEADER_STRUCTS[flags].unpack_from(data)
     fields = dict(zip((name for name, _ in _HEADER_FIELDS), values, strict=True))
     body_length = fields.pop("body_length")
     if not 0 <= body_length <= room:

@@ -7,7 +7,7 @@ lock. The layout is that of ``record.py``: offsets are taken from its table.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import index
 from typing import NamedTuple, SupportsIndex
@@ -41,6 +41,7 @@ from commitlog_store.format.properties import (
 from commitlog_store.format.record import (
     CRC_MASK,
     HEADER_DTYPES,
+    HEADER_STRUCTS,
     HOST_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
@@ -64,28 +65,17 @@ __all__ = [
     "stored_place",
 ]
 
-_CODES = {">i4": "i", ">u4": "I", ">i8": "q"}
-
-
-def _header_struct(flags: int) -> struct.Struct:
-    layout = HEADER_DTYPES[flags]
-    kinds = (layout[name] for name in layout.names or ())
-    return struct.Struct(">" + "".join(_CODES.get(kind.str, f"{kind.itemsize}s") for kind in kinds))
-
-
-_HEADERS = {flags: _header_struct(flags) for flags in HEADER_DTYPES}
 # The order in which encode_message gives the values.
 assert HEADER_DTYPES[0].names == (
     *("total_size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
     *("born_timestamp", "born_ip", "born_port", "store_timestamp", "store_ip", "store_port", "reconsume_times"),
     *("prepared_transaction_offset", "body_length"),
 )
-assert all(header.size == HEADER_DTYPES[flags].itemsize for flags, header in _HEADERS.items())
 
 # The same for a message that has not passed a broker: fields that are zero, the late ones included, are left out.
 # The hosts are an ip of 4 bytes and the port.
 _PLAIN_HEADER = struct.Struct(">iIiii20xq8s8x8s12xi")
-assert _PLAIN_HEADER.size == _HEADERS[0].size
+assert _PLAIN_HEADER.size == HEADER_STRUCTS[0].size
 assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip", "body_length")] == [40, 48, 64, 84]
 # The bytes of such a record beside the body, the properties, and the topic with its length.
 _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
@@ -135,7 +125,7 @@ def encode_message(
     """
     (born_ip, born_port), (store_ip, store_port) = born_host, store_host
     sys_flag = sys_flag & ~HOST_FLAGS | _host_flags(born_ip, store_ip)
-    header = _HEADERS[sys_flag & HOST_FLAGS]
+    header = HEADER_STRUCTS[sys_flag & HOST_FLAGS]
     topic_size, body_size, properties_size = len(topic), len(body), len(properties)
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
         raise _impossible_lengths(topic_size, properties_size)
@@ -213,17 +203,8 @@ class PlainRecords:
     the kind of the message is checked here.
     """
 
-    def __init__(
-        self,
-        store_host: tuple[bytes, int],
-        in_turn: Callable[[str], int],
-        *,
-        largest_body: int,
-        trailing_separator: bool,
-    ) -> None:
-        """``in_turn`` gives the next queue of a topic, for messages that name none."""
+    def __init__(self, store_host: tuple[bytes, int], *, largest_body: int, trailing_separator: bool) -> None:
         ip, port = store_host
-        self._in_turn = in_turn
         self._host = ip + _PORT.pack(port) if len(ip) == _V4_SIZE else b""
         self._largest_body = largest_body
         self._trailing_separator = trailing_separator
@@ -236,47 +217,23 @@ class PlainRecords:
         if self._host and len(name) <= _SHORT_TOPIC:
             self._topics[topic] = _BYTE[len(name)] + name
 
-    def encode(self, message: Message, born_timestamp: int) -> tuple[bytearray, int] | None:
-        """The record, its three late fields zero, and its queue.
+    def properties(self, message: Message) -> bytes | None:
+        """The properties to store of a message that ``encode`` takes.
 
         None for a message that ``encode_message`` has to encode or refuse; ``TypeError`` and ``ValueError`` mean the
         same.
         """
-        body, queue_id, flag, host = message.body, message.queue_id, message.flag, self._host
-        topic = self._topics.get(message.topic)
-        if (
-            topic is None
-            or type(body) is not bytes
-            or type(flag) is not int
-            or not -_MAX_FLAG <= flag <= _MAX_FLAG
-            or (size := len(body)) > self._largest_body
-            or len(message.__dict__) != _USUAL_FIELDS
-            or (properties := self._properties(message)) is None
-        ):
-            return None
-        if queue_id is None:
-            queue_id = self._in_turn(message.topic)
-        elif type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID:
-            return None
-        properties_size = len(properties)
-        header = _PLAIN_HEADER.pack(
-            _PLAIN_FIXED + size + len(topic) + properties_size,
-            MAGIC_V1,
-            crc32(body) & CRC_MASK,
-            queue_id,
-            flag,
-            born_timestamp,
-            host,
-            host,
-            size,
-        )
-        return bytearray().join((header, body, topic, _SHORT.pack(properties_size), properties)), queue_id
-
-    def _properties(self, message: Message) -> bytes | None:
-        """The bytes of ``encode_properties(message_properties(message))``; None for anything unusual."""
+        body, queue_id, flag = message.body, message.queue_id, message.flag
         given, keys, tags = message.properties, message.keys, message.tags
         if (
-            type(given) is not dict
+            message.topic not in self._topics
+            or type(body) is not bytes
+            or len(body) > self._largest_body
+            or type(flag) is not int
+            or not -_MAX_FLAG <= flag <= _MAX_FLAG
+            or (queue_id is not None and (type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID))
+            or len(message.__dict__) != _USUAL_FIELDS
+            or type(given) is not dict
             or (type(keys) is not list and type(keys) is not tuple)
             or (type(tags) is not str and tags is not None)
         ):
@@ -303,6 +260,22 @@ class PlainRecords:
             return None
         data = text.encode() if self._trailing_separator else text[:-1].encode()
         return data if len(data) <= MAX_PROPERTIES_SIZE else None
+
+    def encode(self, message: Message, properties: bytes, queue_id: int, born_timestamp: int) -> bytearray:
+        """The record of a message with these ``properties``, for this queue; its three late fields are zero."""
+        body, topic, host, size = message.body, self._topics[message.topic], self._host, len(properties)
+        header = _PLAIN_HEADER.pack(
+            _PLAIN_FIXED + len(body) + len(topic) + size,
+            MAGIC_V1,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            message.flag,
+            born_timestamp,
+            host,
+            host,
+            len(body),
+        )
+        return bytearray().join((header, body, topic, _SHORT.pack(size), properties))
 
 
 def plain_message(message: Message) -> Message:
