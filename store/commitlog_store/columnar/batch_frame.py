@@ -18,7 +18,7 @@ its frame record before this one.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -28,10 +28,13 @@ from commitlog_store.columnar.records import EncodedRecords, patch_late_fields
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.checksum import crc32
-from commitlog_store.format.record import HOST_FLAGS
+from commitlog_store.format.record import HOST_FLAGS, field_offset
+from commitlog_store.format.single_record import encode_message
+from commitlog_store.paths import BATCH_TOPIC
 
 __all__ = [
     "BatchFrame",
+    "FrameRecord",
     "decode_frame",
     "encode_frame",
     "join_checksums",
@@ -41,6 +44,7 @@ __all__ = [
 _MAGIC = b"PYCB"
 _FORMAT = 1
 _FIELDS = struct.Struct(">4siqqIqqH")
+_SYS_FLAG_AT = field_offset("sys_flag")
 # The reflected polynomial of CRC-32, and the value that stands for x to the power of zero.
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
@@ -81,6 +85,41 @@ def decode_frame(body: bytes) -> BatchFrame:
     except UnicodeDecodeError as error:
         raise InvalidValue("an application id or a fingerprint that is not UTF-8") from error
     return BatchFrame(batch, length, rows, checksum, previous)
+
+
+class FrameRecord:
+    """The frame record of one batch, encoded when the records after it are written. ``size`` is in bytes.
+
+    ``previous`` is a physical offset, ``host`` an ip and a port; the born time is in milliseconds.
+    """
+
+    def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int], born_timestamp: int) -> None:
+        self._frame = BatchFrame(batch, 0, 0, 0, previous)
+        self._host = host
+        self._born_timestamp = born_timestamp
+        # Whether all rows are written: from then on the frame may be in the log.
+        self.made = False
+        record = self._record(self._frame)
+        self.size = len(record)
+        self.host_flags = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
+
+    def encoded(self, length: int, rows: int, checksum: int) -> bytearray:
+        """The record, its late fields zero, for a frame of ``length`` bytes and ``rows`` rows after it."""
+        self.made = True
+        return self._record(replace(self._frame, length=length, rows=rows, checksum=checksum))
+
+    def _record(self, frame: BatchFrame) -> bytearray:
+        return encode_message(
+            BATCH_TOPIC.encode(),
+            encode_frame(frame),
+            b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=self._born_timestamp,
+            born_host=self._host,
+            store_host=self._host,
+        )
 
 
 def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int | None = None) -> int:

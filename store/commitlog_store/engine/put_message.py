@@ -70,8 +70,7 @@ from commitlog_store.format.sys_flag import (
     has_queue_unit,
 )
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
-from commitlog_store.log.append_results import Appended
-from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.log.commit_log_writer import Appended, CommitLogWriter
 from commitlog_store.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.paths import (
     MAX_QUEUE_ID,
@@ -196,7 +195,7 @@ class PutMessageService:
             return PutMessageResult(refusal.status, reason=refusal.reason)
         status, reason = self._await(appended, encoded.wait) if self._waits else _OK_STATUS
         self._on_appended()
-        offset, queue_offset, now, _ = appended
+        offset, queue_offset, now, _, _ = appended
         # The same as PutMessageResult(...), in less than half the time.
         result = tuple.__new__(
             PutMessageResult,
@@ -229,7 +228,7 @@ class PutMessageService:
             except CommitLogError as error:
                 outcomes.append(error)
                 continue
-            offset, queue_offset, now, end = appended
+            offset, queue_offset, now, end, _ = appended
             outcomes.append(
                 PutMessageResult(
                     *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),

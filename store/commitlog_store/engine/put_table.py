@@ -25,8 +25,7 @@ from commitlog_store.engine.put_message import PutMessageService
 from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.errors import CommitLogError, PutRefused, put_error
 from commitlog_store.format.message_rules import no_producers_fault
-from commitlog_store.log.append_results import AppendedRows
-from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.log.commit_log_writer import AppendedRows, CommitLogWriter
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.queue.topic_config import TopicConfig
 
