@@ -1,7 +1,7 @@
 """Encodes columns of messages into whole records, for bulk puts and staging.
 
-The last of three steps: ``input.parse_messages``, ``queue_choice.choose_queues``, ``encode_messages``. They need no
-store. Its owner patches in the three late fields later (``records.patch_late_fields``).
+The last of the three steps of ``message_table.py``. The store's owner patches in the three late fields later
+(``records.patch_late_fields``).
 """
 
 from __future__ import annotations

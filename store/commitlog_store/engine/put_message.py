@@ -36,7 +36,6 @@ from commitlog_store.errors import (
 from commitlog_store.format.message_id import encode_message_id, parse_host
 from commitlog_store.format.message_rules import (
     SCHEDULE_TOPIC,
-    no_producers_fault,
     number_fault,
     shown,
     timer_fault,
@@ -467,7 +466,7 @@ class PutMessageService:
         known = self._known_topics.get(topic)
         if known is None:
             validate_new_topic(topic)
-            if fault := no_producers_fault(topic) or self._topics.put_fault(topic):
+            if fault := self._topics.producers_fault(topic):
                 raise InvalidValue(f"{fault}.")
             known = self._known_topics[topic] = topic.encode()
             self._plain.learn_topic(topic)

@@ -13,7 +13,7 @@ import pytest
 
 from commitlog_store import Message, MessageStore, PutMessageStatus
 from commitlog_store.columnar.encode import encode_messages
-from commitlog_store.columnar.input_chunks import CHUNK_ROWS
+from commitlog_store.columnar.message_table import CHUNK_ROWS
 from commitlog_store.engine import put_table as bulk
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.errors import FileChanged, StoreIOError

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Message, MessageStore
-from commitlog_store.columnar.input_chunks import CHUNK_ROWS
+from commitlog_store.columnar.message_table import CHUNK_ROWS
 from commitlog_store.engine import put_table as bulk
 from commitlog_store.engine.flush import GroupCommitService
 from commitlog_store.engine.put_message import PutMessageService
