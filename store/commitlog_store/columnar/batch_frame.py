@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -37,7 +36,6 @@ __all__ = [
     "FrameRecord",
     "decode_frame",
     "encode_frame",
-    "join_checksums",
     "staged_checksum",
 ]
 
@@ -45,9 +43,6 @@ _MAGIC = b"PYCB"
 _FORMAT = 1
 _FIELDS = struct.Struct(">4siqqIqqH")
 _SYS_FLAG_AT = field_offset("sys_flag")
-# The reflected polynomial of CRC-32, and the value that stands for x to the power of zero.
-_POLYNOMIAL = 0xEDB88320
-_ONE = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -142,34 +137,3 @@ def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int |
             store_timestamps=0,
         )
     return crc32(data.data, checksum)
-
-
-def join_checksums(first: int, second: int, second_size: int) -> int:
-    """The CRC-32 of two adjacent pieces, from the CRC-32 of each. ``second_size`` is in bytes.
-
-    The first one is multiplied by x to the power of eight times the size, modulo the polynomial.
-    """
-    return _multiply(_power(second_size), first) ^ second
-
-
-@lru_cache(maxsize=64)  # pieces of one batch are often of one size
-def _power(size: int) -> int:
-    """x to the power of eight times ``size``."""
-    power, factor = _ONE, 1 << 23  # which stands for x to the power of eight
-    while size:
-        if size & 1:
-            power = _multiply(factor, power)
-        factor = _multiply(factor, factor)
-        size >>= 1
-    return power
-
-
-def _multiply(one: int, other: int) -> int:
-    """The product of two polynomials modulo that of CRC-32; the highest bit stands for the lowest power."""
-    product = 0
-    while one:
-        if one & _ONE:
-            product ^= other
-        one = one << 1 & 0xFFFF_FFFF
-        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
-    return product

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from commitlog_store.columnar.batch_frame import FrameRecord, join_checksums
+from commitlog_store.columnar.batch_frame import FrameRecord
 from commitlog_store.columnar.records import EncodedRecords, QueuedRecords, patch_late_fields
 from commitlog_store.columnar.staged_block import StagedBlock
 from commitlog_store.errors import CommitLogError, PutRefused, StoreIOError
@@ -26,6 +26,7 @@ from commitlog_store.files.frame_space import FrameSpace
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import FENCED, MappedFileWriter
 from commitlog_store.format.arrays import ByteArray, Int64Array
+from commitlog_store.format.checksum import crc32_combine
 from commitlog_store.format.record import FILLER_SIZE, encode_filler
 from commitlog_store.format.single_record import patch_late
 from commitlog_store.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
@@ -432,7 +433,7 @@ class CommitLogWriter:
                 if not len(block):
                     continue
                 last_record = self._write_block(space, block, offsets, now)
-                checksum = join_checksums(checksum, block.crc, len(block.records.data))
+                checksum = crc32_combine(checksum, block.crc, len(block.records.data))
                 rows += len(block)
                 self.locked_at = time.monotonic()  # it makes progress, so the disk must not be reported as too busy
             end = space.position
