@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog_store.columnar.byte_parts import binary_parts, large_binary_of
-from commitlog_store.columnar.columns import ALL_COLUMNS, nearest_name
+from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS, is_list, is_text, put_column
 from commitlog_store.columnar.input_properties import (
     PropertyMap,
     blank_to_null,
@@ -56,12 +56,9 @@ from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog_store.paths import validate_new_topic
 
 __all__ = [
-    "ASSIGNED_COLUMNS",
-    "MESSAGE_COLUMNS",
     "MessageColumns",
     "MessageSchema",
     "Rows",
-    "column_name",
     "message_schema",
     "parse_messages",
 ]
@@ -73,69 +70,10 @@ _NO_BODY = (
     "its {0} is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body: leave such rows "
     "out, or give them an empty {0}"
 )
-_ALIASES = {"value": "body", "key": "keys"}
 # The text properties that have a column.
 _COLUMN_OF = {KEYS: "keys", SHARDING_KEY: "shardingKey", TAGS: "tags"}
 # Milliseconds in a unit, or units in a millisecond when that is negative.
 _MS_OF_UNIT = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}
-
-
-class _Kind(NamedTuple):
-    """A column's types: a test, and their names."""
-
-    takes: Callable[[pa.DataType], bool]
-    names: str
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_body(kind: pa.DataType) -> bool:
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    return _is_text(kind) or bool(binary)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _is_keys(kind: pa.DataType) -> bool:
-    return _is_text(kind) or (_is_list(kind) and (_is_text(kind.value_type) or pa.types.is_null(kind.value_type)))
-
-
-def _is_map(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_map(kind)) and _is_text(kind.key_type) and _is_text(kind.item_type)
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
-
-
-def _is_level(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_signed_integer(kind) or pa.types.is_duration(kind)) or _is_text(kind)
-
-
-_TEXT = _Kind(_is_text, "STRING")
-_INTEGER = _Kind(pa.types.is_signed_integer, "a signed integer")
-_LEVEL = _Kind(_is_level, "a signed integer, STRING or DURATION")
-_KINDS = {
-    "body": _Kind(_is_body, "BINARY or STRING"),
-    "topic": _TEXT,
-    "tags": _TEXT,
-    "keys": _Kind(_is_keys, "STRING or LIST<STRING>"),
-    "queueId": _INTEGER,
-    "shardingKey": _TEXT,
-    "properties": _Kind(_is_map, "MAP<STRING,STRING>"),
-    "flag": _INTEGER,
-    "bornTimestamp": _Kind(_is_time, "TIMESTAMP, or int64 in milliseconds"),
-    "delayLevel": _LEVEL,
-}
-MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
-# Columns of messages that were read whose values only a store gives.
-ASSIGNED_COLUMNS = frozenset(ALL_COLUMNS) - frozenset(MESSAGE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -177,15 +115,17 @@ def message_schema(rows: Rows, *, topic: str | None, shown: Mapping[str, str] | 
     for column in rows.schema:
         if column.name in ASSIGNED_COLUMNS:
             continue
-        name = column_name(column.name)
+        name = put_column(column.name)
         if name in found:
             both = f"both {found[name]!r} and {column.name!r}, which mean the same; keep one"
             raise InvalidValue(f"The column {name!r} is given twice: {both}.")
         found[name] = column.name
         if name != "body" and pa.types.is_null(column.type):
             only_null.add(name)
-        elif not _KINDS[name].takes(column.type):
-            raise InvalidValue(f"The column {column.name!r} has the type {column.type}; it is {_KINDS[name].names}.")
+        elif not PUT_COLUMNS[name].takes(column.type):
+            raise InvalidValue(
+                f"The column {column.name!r} has the type {column.type}; it is {PUT_COLUMNS[name].types}."
+            )
     if "body" not in found:
         raise InvalidValue("The column 'body' (or 'value') is missing: it holds the content of the messages.")
     if "topic" not in found and topic is None:
@@ -193,20 +133,6 @@ def message_schema(rows: Rows, *, topic: str | None, shown: Mapping[str, str] | 
     was_read = not ASSIGNED_COLUMNS.isdisjoint(rows.schema.names)
     spelling = {name: column for name, column in found.items() if name not in only_null}
     return MessageSchema(spelling, topic, was_read, shown or {})
-
-
-def column_name(name: str) -> str:
-    """The column of this name or alias. ``InvalidValue`` for another name."""
-    column = _ALIASES.get(name, name)
-    if column not in _KINDS:
-        raise InvalidValue(_unknown(name))
-    return column
-
-
-def _unknown(name: str) -> str:
-    known = (*MESSAGE_COLUMNS, *_ALIASES)
-    hint = f" Did you mean {near!r}?" if (near := nearest_name(name, known)) else ""
-    return f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(known)}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +231,7 @@ def _column(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.Array
     if name not in schema.spelling:
         return None
     column = chunk.column(schema.spelling[name])
-    return large_binary_of(column) if _is_text(column.type) else column
+    return large_binary_of(column) if is_text(column.type) else column
 
 
 def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[list[str], npt.NDArray[np.int32]]:
@@ -493,7 +419,7 @@ def _text(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.LargeBi
 def _keys(column: pa.Array | None, refusals: Refusals) -> pa.LargeBinaryArray | None:
     if column is None:
         return None
-    return join_keys(column, refusals.add) if _is_list(column.type) else blank_to_null(column)
+    return join_keys(column, refusals.add) if is_list(column.type) else blank_to_null(column)
 
 
 def _first_given(column: pa.LargeBinaryArray | None, other: pa.LargeBinaryArray | None) -> pa.LargeBinaryArray | None:
