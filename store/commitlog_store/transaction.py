@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,12 +19,6 @@ from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import POSITIONS_TOPIC
 
 __all__ = ["Transaction"]
-
-
-class HasPath(Protocol):
-    """A store, as far as a transaction knows it."""
-
-    path: str
 
 
 class _Positions(NamedTuple):
@@ -53,13 +47,13 @@ class Transaction:
                 batch.put_messages(pa.table({"topic": ["orders", "audit"], "body": [b"a", b"b"]}))
     """
 
-    def __init__(self, user: HasPath, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
+    def __init__(self, user: object, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
         """Use ``MessageStore.transaction``. ``user`` is the ``MessageStore``: it is not dropped before this."""
         self._user = user
         self.batch = batch
         # The committed batch, from the end of the block on; from the start if it was committed before.
         self.result = committed
-        self._store_path = user.path
+        self._store_path = store.path
         self._store = store
         self._lock = threading.Lock()
         self._writer: StagedWriter | None = None

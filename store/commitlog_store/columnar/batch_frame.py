@@ -27,7 +27,7 @@ from commitlog_store.columnar.records import EncodedRecords, patch_late_fields
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.checksum import crc32
-from commitlog_store.format.record import HOST_FLAGS, field_offset
+from commitlog_store.format.record import HOST_FLAGS, own_sys_flag
 from commitlog_store.format.single_record import encode_message
 from commitlog_store.paths import BATCH_TOPIC
 
@@ -42,7 +42,6 @@ __all__ = [
 _MAGIC = b"PYCB"
 _FORMAT = 1
 _FIELDS = struct.Struct(">4siqqIqqH")
-_SYS_FLAG_AT = field_offset("sys_flag")
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class FrameRecord:
         self.made = False
         record = self._record(self._frame)
         self.size = len(record)
-        self.host_flags = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
+        self.host_flags = own_sys_flag(record)
 
     def encoded(self, length: int, rows: int, checksum: int) -> bytearray:
         """The record, its late fields zero, for a frame of ``length`` bytes and ``rows`` rows after it."""

@@ -71,6 +71,7 @@ __all__ = [
     "header_size",
     "own_position",
     "own_queue_place",
+    "own_sys_flag",
 ]
 
 MAGIC_V1 = 0xDAA320A7
@@ -166,6 +167,11 @@ def own_queue_place(head: bytes) -> tuple[int, int]:
     """QUEUEID and QUEUEOFFSET of a record, from its first bytes."""
     queue_id = int.from_bytes(head[_QUEUE_ID_OFFSET : _QUEUE_ID_OFFSET + 4], "big", signed=True)
     return queue_id, int.from_bytes(head[_QUEUE_OFFSET : _QUEUE_OFFSET + 8], "big", signed=True)
+
+
+def own_sys_flag(head: bytes | bytearray | memoryview) -> int:
+    """SYSFLAG of a record, from its first bytes."""
+    return int(_SYS_FLAG.unpack_from(head, _SYS_FLAG_OFFSET)[0])
 
 
 def header_size(flags: int) -> int:
@@ -267,7 +273,7 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
 def _decode_whole(
     data: memoryview, total_size: int, magic: int, physical_offset: int | None, check_crc: bool
 ) -> Decoded:
-    flags = _SYS_FLAG.unpack_from(data, _SYS_FLAG_OFFSET)[0] & HOST_FLAGS
+    flags = own_sys_flag(data) & HOST_FLAGS
     head = header_size(flags)
     topic_prefix = TOPIC_LENGTH_SIZE[magic]
     room = total_size - head - topic_prefix - 2

@@ -58,6 +58,7 @@ __all__ = [
     "PlainRecords",
     "StoredPlace",
     "encode_message",
+    "host_flags",
     "message_of",
     "message_properties",
     "patch_late",
@@ -124,7 +125,7 @@ def encode_message(
     field, and a buffer of other items than bytes.
     """
     (born_ip, born_port), (store_ip, store_port) = born_host, store_host
-    sys_flag = sys_flag & ~HOST_FLAGS | _host_flags(born_ip, store_ip)
+    sys_flag = sys_flag & ~HOST_FLAGS | host_flags(born_ip, store_ip)
     header = HEADER_STRUCTS[sys_flag & HOST_FLAGS]
     topic_size, body_size, properties_size = len(topic), len(body), len(properties)
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
@@ -171,7 +172,8 @@ def _impossible_lengths(topic_size: int, properties_size: int) -> InvalidValue:
     )
 
 
-def _host_flags(born_ip: bytes, store_ip: bytes) -> int:
+def host_flags(born_ip: bytes, store_ip: bytes) -> int:
+    """The system flag's IPv6 bits for these ips. ``InvalidValue`` unless they have 4 bytes or 16."""
     if len(born_ip) == 4 == len(store_ip):
         return 0
     flags = 0
