@@ -171,7 +171,8 @@ def own_queue_place(head: bytes) -> tuple[int, int]:
 
 def own_sys_flag(head: bytes | bytearray | memoryview) -> int:
     """SYSFLAG of a record, from its first bytes."""
-    return int(_SYS_FLAG.unpack_from(head, _SYS_FLAG_OFFSET)[0])
+    flags: int = _SYS_FLAG.unpack_from(head, _SYS_FLAG_OFFSET)[0]
+    return flags
 
 
 def header_size(flags: int) -> int:

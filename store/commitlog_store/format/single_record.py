@@ -133,32 +133,29 @@ def encode_message(
     magic, tail = (MAGIC_V1, _TAIL_V1) if topic_size <= _SHORT_TOPIC else (MAGIC_V2, _TAIL_V2)
     size = header.size + body_size + topic_size + properties_size + tail
     try:
-        record = bytearray(
-            header.pack(
-                size,
-                magic,
-                crc32(body) & CRC_MASK,
-                queue_id,
-                flag,
-                0,
-                0,
-                sys_flag,
-                born_timestamp,
-                born_ip,
-                born_port,
-                0,
-                store_ip,
-                store_port,
-                reconsume_times,
-                prepared_transaction_offset,
-                body_size,
-            )
+        head = header.pack(
+            size,
+            magic,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            flag,
+            0,
+            0,
+            sys_flag,
+            born_timestamp,
+            born_ip,
+            born_port,
+            0,
+            store_ip,
+            store_port,
+            reconsume_times,
+            prepared_transaction_offset,
+            body_size,
         )
     except struct.error as error:
         raise InvalidValue(f"A number of the message does not fit its field: {error}.") from error
-    record += body  # by itself: it may be large
-    record += (_BYTE[topic_size] if magic == MAGIC_V1 else _SHORT.pack(topic_size)) + topic
-    record += _SHORT.pack(properties_size) + properties
+    topic_length = _BYTE[topic_size] if magic == MAGIC_V1 else _SHORT.pack(topic_size)
+    record = bytearray().join((head, body, topic_length, topic, _SHORT.pack(properties_size), properties))
     # A reader would look for the next record in the wrong place and find none.
     if len(record) != size:
         raise InvalidValue(f"The record's fields take {len(record)} bytes and count as {size}: give bytes, not a view.")
