@@ -16,6 +16,7 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.paths import MOST_QUEUES, checked_commit_log
 
 if TYPE_CHECKING:
@@ -39,15 +40,12 @@ _UNIT_SIZE = 20
 _LARGEST_PORT = 65_535
 # Where slaves are served under SYNC_MASTER: RocketMQ's port, on this machine only.
 _HA_ADDRESS = "127.0.0.1:10912"
-# RocketMQ's settings are Java ints.
-_MAX_INT = 2**31 - 1
-_LARGEST_FILE = _MAX_INT
 # Bytes of an index file's header, of a slot, and of a place for an entry.
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
 # A hundred years: every system can still show such a time of delivery.
 _LONGEST_DELAY_MS = 36_500 * 86_400_000
 # A record without its body fits 128 KiB: header, a topic and properties of at most 32,767 bytes each.
-LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
+LARGEST_BODY = MAX_INT - 128 * _KIB
 
 
 class FlushDiskType(enum.Enum):
@@ -331,7 +329,7 @@ class MessageStoreConfig:
     def _require_ranges(self) -> None:
         for setting in fields(self):
             if type(setting.default) is int:
-                low, high = _RANGES.get(setting.name, (0, _MAX_INT))
+                low, high = _RANGES.get(setting.name, (0, MAX_INT))
                 value = getattr(self, setting.name)
                 if not low <= value <= high:
                     raise _bad_setting(setting.name, f"{low} to {high}", value)
@@ -339,8 +337,8 @@ class MessageStoreConfig:
     def _require_index_fits(self) -> None:
         slots, entries = self.max_hash_slot_num, self.max_index_num
         size = _INDEX_HEADER_SIZE + slots * _INDEX_SLOT_SIZE + entries * _INDEX_ENTRY_SIZE
-        if size > _LARGEST_FILE:
-            expected = f"an index file of at most {_LARGEST_FILE} bytes"
+        if size > MAX_INT:
+            expected = f"an index file of at most {MAX_INT} bytes"
             raise InvalidValue(
                 f"max_hash_slot_num and max_index_num make {expected}, not {size} as {slots} and {entries} do.",
                 settings=("max_hash_slot_num", "max_index_num"),
@@ -452,28 +450,28 @@ def _parse_enum(setting: str, text: str, kind: type[enum.Enum]) -> enum.Enum:
 
 # Settings whose range is not 0 to 2**31 - 1.
 _RANGES = {
-    "mapped_file_size_commit_log": (4 * _KIB, _LARGEST_FILE),
-    "mapped_file_size_consume_queue": (1, _LARGEST_FILE // _UNIT_SIZE * _UNIT_SIZE),
-    "max_hash_slot_num": (1, _MAX_INT),
-    "max_index_num": (2, _MAX_INT),
-    "sync_flush_timeout": (1, _MAX_INT),
-    "flush_interval_commit_log": (1, _MAX_INT),
-    "commit_interval_commit_log": (1, _MAX_INT),
-    "flush_interval_consume_queue": (1, _MAX_INT),
-    "flush_consumer_offset_interval": (1, _MAX_INT),
-    "transaction_check_interval": (1, _MAX_INT),
+    "mapped_file_size_commit_log": (4 * _KIB, MAX_INT),
+    "mapped_file_size_consume_queue": (1, MAX_INT // _UNIT_SIZE * _UNIT_SIZE),
+    "max_hash_slot_num": (1, MAX_INT),
+    "max_index_num": (2, MAX_INT),
+    "sync_flush_timeout": (1, MAX_INT),
+    "flush_interval_commit_log": (1, MAX_INT),
+    "commit_interval_commit_log": (1, MAX_INT),
+    "flush_interval_consume_queue": (1, MAX_INT),
+    "flush_consumer_offset_interval": (1, MAX_INT),
+    "transaction_check_interval": (1, MAX_INT),
     "max_message_size": (1, LARGEST_BODY),
-    "put_message_timeout": (1, _MAX_INT),
+    "put_message_timeout": (1, MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),
     "listen_port": (0, _LARGEST_PORT),
-    "retention_bytes": (0, 2**63 - 1),
+    "retention_bytes": (0, MAX_LONG),
     "disk_max_used_space_ratio": (1, 100),
-    "clean_resource_interval": (1, _MAX_INT),
-    "delete_file_batch_max": (1, _MAX_INT),
+    "clean_resource_interval": (1, MAX_INT),
+    "delete_file_batch_max": (1, MAX_INT),
     "in_sync_replicas": (1, 10),
-    "slave_timeout_ms": (1, _MAX_INT),
-    "ha_send_heartbeat_interval": (1, _MAX_INT),
-    "ha_housekeeping_interval": (1, _MAX_INT),
+    "slave_timeout_ms": (1, MAX_INT),
+    "ha_send_heartbeat_interval": (1, MAX_INT),
+    "ha_housekeeping_interval": (1, MAX_INT),
     "ha_transfer_batch_size": (_KIB, 16 * _MIB),
 }
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import MAX_LONG
 
 __all__ = [
     "ALIASES",
@@ -123,7 +124,7 @@ def _keys(value: Any) -> list[str]:
 
 def _int(value: Any) -> int:
     number = index(value)
-    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
+    if isinstance(value, bool) or not -MAX_LONG - 1 <= number <= MAX_LONG:
         raise TypeError(value)
     return number
 

@@ -52,6 +52,7 @@ from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level
 from commitlog_store.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, WAIT, is_waiting
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.paths import validate_new_topic
 from commitlog_store.put_status import PutMessageStatus
 
@@ -66,7 +67,6 @@ __all__ = [
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
-_MAX_INT = 2**31 - 1
 _NO_BODY = (
     "its {0} is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body: leave such rows "
     "out, or give them an empty {0}"
@@ -253,7 +253,7 @@ def parse_messages(
     _refuse_bodies(bodies, schema.called("body"), limits, refusals)
     _refuse_numbers(given, 0, limits.max_queue_id, refusals)
     flags = _numbers(chunk, schema, "flag", 0)
-    _refuse_numbers(flags, -_MAX_INT - 1, _MAX_INT, refusals)
+    _refuse_numbers(flags, -MAX_INT - 1, MAX_INT, refusals)
     ignored = STORE_PROPERTIES if schema.was_read else frozenset()
     properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored, entry=schema.entry)
     levels = _given_levels(chunk, schema, limits, refusals)
@@ -380,8 +380,8 @@ def _legal_queue_ids(given: _Numbers | None) -> npt.NDArray[np.int32] | None:
     if given is None:
         return None
     values = given.values
-    if len(values) and (int(values.min()) < -1 or int(values.max()) > _MAX_INT):
-        values = np.where((values >= 0) & (values <= _MAX_INT), values, -1)
+    if len(values) and (int(values.min()) < -1 or int(values.max()) > MAX_INT):
+        values = np.where((values >= 0) & (values <= MAX_INT), values, -1)
     return values.astype(np.int32)
 
 
@@ -441,7 +441,7 @@ def _delay_levels(
         of_text = np.array([*(-1 if level is None else level for level in parsed), 0], np.int64)[codes]
         refusals.add(
             used & (of_text < 0),
-            lambda row: f"its property {DELAY} is {words[codes[row]]!r}; it must be 0 to {_MAX_INT}",
+            lambda row: f"its property {DELAY} is {words[codes[row]]!r}; it must be 0 to {MAX_INT}",
         )
         levels = np.where(used, of_text, levels)
     if not (levels > 0).any():

@@ -43,6 +43,7 @@ import numpy as np
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format import sys_flag
 from commitlog_store.format.checksum import crc32
+from commitlog_store.java_numbers import MAX_INT
 
 __all__ = [
     "BLANK_MAGIC",
@@ -308,5 +309,5 @@ def _decode_whole(
 def encode_filler(size: int) -> bytes:
     """The eight bytes that mark ``size`` bytes up to a file's end as holding no record."""
     if not FILLER_SIZE <= size < 2**31:
-        raise InvalidValue(f"A blank filler takes {FILLER_SIZE} to {2**31 - 1} bytes, not {size}.")
+        raise InvalidValue(f"A blank filler takes {FILLER_SIZE} to {MAX_INT} bytes, not {size}.")
     return _PREFIX.pack(size, BLANK_MAGIC)

@@ -51,6 +51,7 @@ from commitlog_store.format.record import (
     Record,
     field_offset,
 )
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExt
 from commitlog_store.paths import MAX_QUEUE_ID
 
@@ -83,7 +84,6 @@ _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
 # A message keeps its sharding key, delay level and born time only when they were given: a look at each takes longer.
 _USUAL_FIELDS = len(Message(topic="", body=b"").__dict__)
 _PORT = struct.Struct(">i")
-_MAX_FLAG = 2**31 - 1
 # Properties that have a place of their own, or that the store acts upon or refuses.
 _ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, TIMER_PROPERTIES, {WAIT})
 
@@ -229,7 +229,7 @@ class PlainRecords:
             or type(body) is not bytes
             or len(body) > self._largest_body
             or type(flag) is not int
-            or not -_MAX_FLAG <= flag <= _MAX_FLAG
+            or not -MAX_INT <= flag <= MAX_INT
             or (queue_id is not None and (type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID))
             or len(message.__dict__) != _USUAL_FIELDS
             or type(given) is not dict
