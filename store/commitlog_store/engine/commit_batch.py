@@ -131,7 +131,7 @@ class CommitBatchService:
         committed = ledger.check(batch)
         if committed is not None:
             return committed
-        # 2. What may refuse it comes before the first byte.
+        # 2. Refusals come before the first byte.
         self._state.refuse_commits(frees_space=frees_space)
         if blocks is None:
             return CommittedBatch(batch, -1, -1, 0, -1)
