@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import MAX_LONG
 
 __all__ = [
     "EPOCH_APPLICATION",
@@ -20,7 +21,6 @@ __all__ = [
 ]
 
 _LONGEST_TEXT_BYTES = 1024
-_MAX_VERSION = 2**63 - 1
 # The store's own application ids: one for each delay level, whose batches are the messages that it delivers.
 _SCHEDULE_PREFIX = "rmq-schedule/"
 # One for each consumer group, whose batches are the dead letters that it is given again.
@@ -59,8 +59,8 @@ class BatchId:
                 raise InvalidValue(f"The {name} has {length} bytes, at most {_LONGEST_TEXT_BYTES} are taken.")
         if isinstance(self.version, bool) or not isinstance(self.version, int):
             raise InvalidValue(f"A batch's version is an integer, not {self.version!r}.")
-        if not 0 <= self.version <= _MAX_VERSION:
-            raise InvalidValue(f"A batch's version is 0 to {_MAX_VERSION}, not {self.version}.")
+        if not 0 <= self.version <= MAX_LONG:
+            raise InvalidValue(f"A batch's version is 0 to {MAX_LONG}, not {self.version}.")
 
     def __str__(self) -> str:
         return f"batch {self.version} of {self.app_id!r}" if self.app_id else "a batch of no application"

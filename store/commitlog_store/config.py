@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from commitlog_store.errors import InvalidValue, ReadFailed
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.paths import MOST_QUEUES, checked_commit_log
 
 if TYPE_CHECKING:
@@ -49,19 +50,16 @@ _UNIT_SIZE = 20
 _LARGEST_PORT = 65_535
 # Where slaves are served under SYNC_MASTER: RocketMQ's port, on this machine only.
 _HA_ADDRESS = "127.0.0.1:10912"
-# RocketMQ's settings are Java ints.
-_MAX_INT = 2**31 - 1
-_LARGEST_FILE = _MAX_INT
 # Bytes of an index file's header, of a slot, and of a place for an entry.
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
 # A hundred years: every system can still show such a time of delivery.
 _LONGEST_DELAY_MS = 36_500 * 86_400_000
 # A record without its body fits 128 KiB: header, a topic and properties of at most 32,767 bytes each.
-LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
+LARGEST_BODY = MAX_INT - 128 * _KIB
 
 # The types of settings with their ranges, for the fields below. A size may be given as a text with a suffix.
-NotNegative = Annotated[int, Meta(ge=0, le=_MAX_INT)]
-Positive = Annotated[int, Meta(ge=1, le=_MAX_INT)]
+NotNegative = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Positive = Annotated[int, Meta(ge=1, le=MAX_INT)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 _BYTES = Meta(extra={"unit": "bytes"})
 Size = Annotated[int, _BYTES]
@@ -110,9 +108,9 @@ class MessageStoreConfig:
 
     store_path_commit_log: str | None = None
     """The directory of the log files, on another disk say. None: ``commitlog`` in the store's directory."""
-    mapped_file_size_commit_log: Annotated[Size, Meta(ge=4 * _KIB, le=_LARGEST_FILE)] = _GIB
+    mapped_file_size_commit_log: Annotated[Size, Meta(ge=4 * _KIB, le=MAX_INT)] = _GIB
     """Size of a CommitLog file."""
-    mapped_file_size_consume_queue: Annotated[Size, Meta(ge=1, le=_LARGEST_FILE // _UNIT_SIZE * _UNIT_SIZE)] = (
+    mapped_file_size_consume_queue: Annotated[Size, Meta(ge=1, le=MAX_INT // _UNIT_SIZE * _UNIT_SIZE)] = (
         300_000 * _UNIT_SIZE
     )
     """Size of a consume-queue file: rounded up to a multiple of 20, as brokers do."""
@@ -120,7 +118,7 @@ class MessageStoreConfig:
     """Whether keys are indexed."""
     max_hash_slot_num: Positive = 5_000_000
     """Slots of a new index file, at least 1. With its entries it has at most 2**31 - 1 bytes."""
-    max_index_num: Annotated[int, Meta(ge=2, le=_MAX_INT)] = 20_000_000
+    max_index_num: Annotated[int, Meta(ge=2, le=MAX_INT)] = 20_000_000
     """Places for entries in a new index file, at least 2."""
 
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
@@ -194,7 +192,7 @@ class MessageStoreConfig:
 
     retention_enable: bool = False
     """Delete CommitLog files by age and by how full the disk is. Without it, nothing is deleted for these reasons."""
-    retention_bytes: Annotated[Size, Meta(ge=0, le=2**63 - 1)] = 0
+    retention_bytes: Annotated[Size, Meta(ge=0, le=MAX_LONG)] = 0
     """The most bytes that the CommitLog keeps, whatever their age; 0 for no such limit. (This package's own.)"""
     file_reserved_time: NotNegative = 72
     """With retention_enable: hours after which a file goes, counted from its newest message."""
@@ -233,7 +231,7 @@ class MessageStoreConfig:
     (RocketMQ 4 always waits for one slave, as 2 does here; 5 has 1 by default, and does not wait.)"""
     slave_timeout_ms: Positive = 3_000
     """With SYNC_MASTER: how long a put waits for slaves before it gets FLUSH_SLAVE_TIMEOUT; at least 1."""
-    ha_slave_fallbehind_max: Annotated[Size, Meta(ge=0, le=_MAX_INT)] = 256 * _MIB
+    ha_slave_fallbehind_max: Annotated[Size, Meta(ge=0, le=MAX_INT)] = 256 * _MIB
     """With SYNC_MASTER: a slave with more bytes missing than this does not count: SLAVE_NOT_AVAILABLE."""
     ha_send_heartbeat_interval: Positive = 5_000
     """After this time without data, a transfer without bytes of the log is sent to a slave; at least 1."""
@@ -317,8 +315,8 @@ class MessageStoreConfig:
     def _require_index_fits(self) -> None:
         slots, entries = self.max_hash_slot_num, self.max_index_num
         size = _INDEX_HEADER_SIZE + slots * _INDEX_SLOT_SIZE + entries * _INDEX_ENTRY_SIZE
-        if size > _LARGEST_FILE:
-            expected = f"an index file of at most {_LARGEST_FILE} bytes"
+        if size > MAX_INT:
+            expected = f"an index file of at most {MAX_INT} bytes"
             raise InvalidValue(
                 f"max_hash_slot_num and max_index_num make {expected}, not {size} as {slots} and {entries} do.",
                 settings=("max_hash_slot_num", "max_index_num"),

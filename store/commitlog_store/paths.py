@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 
 __all__ = [
     "ABORT",
@@ -115,7 +116,7 @@ REPLICA_MARK = "replica.json"
 BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.
-MAX_QUEUE_ID = 2**31 - 1
+MAX_QUEUE_ID = MAX_INT
 # The most queues of a topic. Far more than any topic needs; each is a directory.
 MOST_QUEUES = 65_536
 
@@ -124,7 +125,6 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)", re.DOTALL)
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 _FILE_NAME_DIGITS = 20
-_MAX_OFFSET = 2**63 - 1
 
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DLQ_TOPIC_PREFIX = "%DLQ%"
@@ -220,8 +220,8 @@ def checked_commit_log(name: object) -> str:
 
 def file_name_for_offset(offset: int) -> str:
     """The 20 digits that name the file which starts at ``offset``. ``InvalidValue`` unless it is 0 to 2**63 - 1."""
-    if not 0 <= offset <= _MAX_OFFSET:
-        raise InvalidValue(f"A file's first offset is 0 to {_MAX_OFFSET}, not {offset}.")
+    if not 0 <= offset <= MAX_LONG:
+        raise InvalidValue(f"A file's first offset is 0 to {MAX_LONG}, not {offset}.")
     return f"{offset:0{_FILE_NAME_DIGITS}d}"
 
 
@@ -230,7 +230,7 @@ def parse_file_name(name: str) -> int | None:
     if len(name) != _FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
         return None
     offset = int(name)
-    return offset if offset <= _MAX_OFFSET else None
+    return offset if offset <= MAX_LONG else None
 
 
 def is_queue_id(name: str) -> bool:

@@ -19,11 +19,10 @@ import pyarrow as pa
 from commitlog_store.batch.staging import StagedWriter, remove_batch, remove_files
 from commitlog_store.batch_id import BatchId, StagedFile, TopicUse
 from commitlog_store.columnar.body_compression import BodyCompression
-from commitlog_store.columnar.encode import EncodedMessages, RecordSettings, encode_messages
-from commitlog_store.columnar.input import MessageColumns, MessageSchema, message_schema, parse_messages
-from commitlog_store.columnar.input_chunks import message_chunks
-from commitlog_store.columnar.message_rows import MessageRows, message_rows
-from commitlog_store.columnar.queue_choice import choose_queues
+from commitlog_store.columnar.encode import EncodedMessages, RecordSettings
+from commitlog_store.columnar.input import MessageColumns
+from commitlog_store.columnar.message_rows import MessageRows
+from commitlog_store.columnar.message_table import MessageTable
 from commitlog_store.columnar.unique_key import unique_keys
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import PutRefused
@@ -93,8 +92,8 @@ class BatchStager:
         self._name = name
         self._config = config
         self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
-        self._settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
-        self._limits = replace(self._settings.limits, max_queue_id=MOST_QUEUES - 1)
+        settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
+        self._settings = replace(settings, limits=replace(settings.limits, max_queue_id=MOST_QUEUES - 1))
         self._topics = TopicConfig(self._store_path, config.default_topic_queue_nums, lambda _: -1)
         self._rows = 0
         self._writer: StagedWriter | None = None
@@ -106,10 +105,9 @@ class BatchStager:
         ``PutRefused`` for the first row that this store does not accept, and for a queue from ``MOST_QUEUES`` on: no
         topic has so many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
         """
-        table = message_rows(rows)
-        schema = message_schema(table, topic=self._topic, shown=self._shown)
-        for _, chunk in message_chunks(table):
-            encoded = self._encoded(schema, chunk)
+        table = MessageTable(rows, topic=self._topic, shown=self._shown)
+        for _, chunk in table.chunks():
+            encoded = self._encoded(table, chunk)
             if self._writer is None:
                 self._writer = self._stack.enter_context(StagedWriter(self._store_path, self._batch, self._name))
             self._writer.append(encoded)
@@ -128,29 +126,25 @@ class BatchStager:
     ) -> None:
         self._stack.close()
 
-    def _encoded(self, schema: MessageSchema, chunk: pa.RecordBatch) -> EncodedMessages:
-        columns = parse_messages(
+    def _encoded(self, table: MessageTable, chunk: pa.RecordBatch) -> EncodedMessages:
+        columns, _, encoded = table.encoded(
             chunk,
-            schema,
-            born_timestamp_ms=int(time.time() * 1000),
-            limits=self._limits,
+            self._settings,
+            self._queue_count,
+            self._topics.producers_fault,
             first_row=self._rows,
+            # By the row's number, so that the chunks of the rows do not matter.
+            first_turn=self._partition + self._rows,
+            born_timestamp_ms=int(time.time() * 1000),
             row_name=self._row_name,
-            topic_fault=self._topic_fault,
+            unique_keys=unique_keys(self._key_prefix, self._partition, self._rows, chunk.num_rows),
         )
-        # By the row's number, so that the chunks of the rows do not matter.
-        queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._partition + self._rows)
-        keys = unique_keys(self._key_prefix, self._partition, self._rows, columns.count)
-        encoded = encode_messages(columns, queue_ids, self._settings, unique_keys=keys)
         if encoded.refusals:
             first = encoded.refusals[0]
             raise PutRefused(first.status, f"{first.reason} Nothing of this batch is in the store.", row=first.row)
         self._note_uses(columns)
         self._rows += columns.count
         return encoded
-
-    def _topic_fault(self, topic: str) -> str | None:
-        return no_producers_fault(topic) or self._topics.put_fault(topic)
 
     def _row_name(self, row: int) -> str:
         return f"row {row} of partition {self._partition}"

@@ -242,9 +242,11 @@ class MessageStore:
         slaves in time.
         ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
         """
-        message = self._message(
-            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
-        )
+        message = Message(
+            topic=topic, body=body, tags=tags, keys=(keys,) if isinstance(keys, str) else keys, queue_id=queue_id,
+            flag=flag, properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
+            delay_level=delay_level(delay, self.config.message_delay_level),
+        )  # fmt: skip
         return self.put_message(message).raise_for_status()
 
     async def aput(
@@ -273,39 +275,15 @@ class MessageStore:
         """
         import asyncio  # programs without it do not import it
 
-        message = self._message(
-            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
-        )
+        message = Message(
+            topic=topic, body=body, tags=tags, keys=(keys,) if isinstance(keys, str) else keys, queue_id=queue_id,
+            flag=flag, properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
+            delay_level=delay_level(delay, self.config.message_delay_level),
+        )  # fmt: skip
         with self._enter():
             self._engine.state.refuse_closed()
             future = self._engine.async_puts.put(message, asyncio.get_running_loop())
         return (await future).raise_for_status()
-
-    def _message(
-        self,
-        topic: str,
-        body: bytes,
-        tags: str | None,
-        keys: str | Sequence[str],
-        queue_id: int | None,
-        sharding_key: str | None,
-        delay: int | str | timedelta | None,
-        properties: Mapping[str, str] | None,
-        born_timestamp: int | None,
-        flag: int,
-    ) -> Message:
-        return Message(
-            topic=topic,
-            body=body,
-            tags=tags,
-            keys=(keys,) if isinstance(keys, str) else keys,
-            queue_id=queue_id,
-            sharding_key=sharding_key,
-            delay_level=delay_level(delay, self.config.message_delay_level),
-            properties=properties or {},
-            born_timestamp=born_timestamp,
-            flag=flag,
-        )
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.

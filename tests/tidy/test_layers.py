@@ -18,7 +18,8 @@ __all__: list[str] = []
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
 LEAVES = frozenset(
-    {"batch_id", "config", "errors", "half_message", "message", "paths", "put_status"} | {"slow_steps", "timestamps"}
+    {"batch_id", "config", "errors", "half_message", "java_numbers", "message", "paths", "put_status"}
+    | {"slow_steps", "timestamps"}
 )
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from commitlog_store import ALL_COLUMNS
+from commitlog_store.columnar.columns import ALIASES, ALL_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.values import did_you_mean
 
@@ -83,8 +83,7 @@ _KINDS: Mapping[str, _Kind] = {
 }
 SINK_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 
-_ALIASES = {"value": "body", "key": "keys"}
-_SPELLING = {name.lower(): name for name in (*SINK_COLUMNS, *_ALIASES)}
+_SPELLING = {name.lower(): name for name in (*SINK_COLUMNS, *ALIASES)}
 # Columns of Kafka's sink and source that a message has under another name.
 _KAFKAS = {"headers": "properties", "partition": "queueId", "timestamp": "bornTimestamp"}
 # Columns that the source gives and the sink cannot write: the store or its host decides these.
@@ -186,7 +185,7 @@ def _known_column(name: str) -> str:
             f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(_SPELLING.values())}.",
             column=name,
         )
-    return _ALIASES.get(known, known)
+    return ALIASES.get(known, known)
 
 
 def _refuse_read_only(schema: StructType) -> None:

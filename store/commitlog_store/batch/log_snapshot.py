@@ -16,6 +16,7 @@ from commitlog_store.columnar.dispatch import dispatch_requests
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.files import disk
 from commitlog_store.format.record import Corrupt
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, is_unwritten, lacks_sectors, walk_past_damage
 from commitlog_store.log.store_checkpoint import read_mark
@@ -26,7 +27,6 @@ __all__ = ["LogSnapshot", "take_snapshot"]
 
 _logger = logging.getLogger(__name__)
 
-_UNKNOWN = 2**63 - 1
 # Large enough that each of a thousand queues has several units in a block.
 _BLOCK_SIZE = 32 << 20
 
@@ -124,6 +124,6 @@ def _flushed_offset(store_path: str) -> int:
     if not disk.exists(checkpoint):
         return 0
     if not disk.exists(os.path.join(store_path, ABORT)):
-        return _UNKNOWN
+        return MAX_LONG
     mark = read_mark(checkpoint)
     return 0 if mark is None else mark.flushed_offset

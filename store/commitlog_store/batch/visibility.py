@@ -29,6 +29,7 @@ from typing import NamedTuple
 from commitlog_store.errors import StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import GATE
 
 __all__ = [
@@ -76,7 +77,7 @@ def hidden_from(before: GateState, after: GateState) -> int | None:
     return after.start if after.turn - before.turn <= _ONE_FRAME else None
 
 
-NOTHING_HIDDEN = 2**63 - 1
+NOTHING_HIDDEN = MAX_LONG
 # Closing and opening.
 _ONE_FRAME = 2
 

@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from commitlog_store.cli.options import LineFormat
-from commitlog_store.columnar.input import ASSIGNED_COLUMNS
+from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.format.message_rules import STORE_PROPERTIES, no_producers_fault
 from commitlog_store.format.properties import KEY_SEPARATOR, ORIGIN_MESSAGE_ID, RETRY_TOPIC
@@ -57,20 +57,8 @@ class Defaults:
     queue_id: int | None = None
 
 
-_SCHEMA = pa.schema(
-    [
-        ("body", pa.binary()),
-        ("topic", pa.string()),
-        ("tags", pa.string()),
-        ("keys", pa.list_(pa.string())),
-        ("queueId", pa.int64()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("flag", pa.int64()),
-        ("bornTimestamp", pa.int64()),
-        ("delayLevel", pa.string()),
-        ("shardingKey", pa.string()),
-    ]
-)
+_TYPES = {name: column.row_type for name, column in PUT_COLUMNS.items()}
+_SCHEMA = pa.schema({**_TYPES, "delayLevel": pa.string()})
 
 
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]

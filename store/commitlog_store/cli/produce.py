@@ -25,7 +25,7 @@ from commitlog_store.cli.progress import progress_bar
 from commitlog_store.cli.render import drop_output
 from commitlog_store.columnar.encode import RecordSettings, encode_messages
 from commitlog_store.columnar.input import message_schema, parse_messages
-from commitlog_store.columnar.input_chunks import message_chunks
+from commitlog_store.columnar.message_table import message_chunks
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import NotAStore, StoreNotFound

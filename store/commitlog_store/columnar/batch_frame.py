@@ -18,8 +18,7 @@ its frame record before this one.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,22 +27,21 @@ from commitlog_store.columnar.records import EncodedRecords, patch_late_fields
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.checksum import crc32
-from commitlog_store.format.record import HOST_FLAGS
+from commitlog_store.format.record import HOST_FLAGS, own_sys_flag
+from commitlog_store.format.single_record import encode_message
+from commitlog_store.paths import BATCH_TOPIC
 
 __all__ = [
     "BatchFrame",
+    "FrameRecord",
     "decode_frame",
     "encode_frame",
-    "join_checksums",
     "staged_checksum",
 ]
 
 _MAGIC = b"PYCB"
 _FORMAT = 1
 _FIELDS = struct.Struct(">4siqqIqqH")
-# The reflected polynomial of CRC-32, and the value that stands for x to the power of zero.
-_POLYNOMIAL = 0xEDB88320
-_ONE = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,41 @@ def decode_frame(body: bytes) -> BatchFrame:
     return BatchFrame(batch, length, rows, checksum, previous)
 
 
+class FrameRecord:
+    """The frame record of one batch, encoded when the records after it are written. ``size`` is in bytes.
+
+    ``previous`` is a physical offset, ``host`` an ip and a port; the born time is in milliseconds.
+    """
+
+    def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int], born_timestamp: int) -> None:
+        self._frame = BatchFrame(batch, 0, 0, 0, previous)
+        self._host = host
+        self._born_timestamp = born_timestamp
+        # Whether all rows are written: from then on the frame may be in the log.
+        self.made = False
+        record = self._record(self._frame)
+        self.size = len(record)
+        self.host_flags = own_sys_flag(record)
+
+    def encoded(self, length: int, rows: int, checksum: int) -> bytearray:
+        """The record, its late fields zero, for a frame of ``length`` bytes and ``rows`` rows after it."""
+        self.made = True
+        return self._record(replace(self._frame, length=length, rows=rows, checksum=checksum))
+
+    def _record(self, frame: BatchFrame) -> bytearray:
+        return encode_message(
+            BATCH_TOPIC.encode(),
+            encode_frame(frame),
+            b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=self._born_timestamp,
+            born_host=self._host,
+            store_host=self._host,
+        )
+
+
 def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int | None = None) -> int:
     """Continue the checksum of a frame over the records ``[first, stop)`` of a scan, as they were staged."""
     stop = len(scan) if stop is None else stop
@@ -103,34 +136,3 @@ def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int |
             store_timestamps=0,
         )
     return crc32(data.data, checksum)
-
-
-def join_checksums(first: int, second: int, second_size: int) -> int:
-    """The CRC-32 of two adjacent pieces, from the CRC-32 of each. ``second_size`` is in bytes.
-
-    The first one is multiplied by x to the power of eight times the size, modulo the polynomial.
-    """
-    return _multiply(_power(second_size), first) ^ second
-
-
-@lru_cache(maxsize=64)  # pieces of one batch are often of one size
-def _power(size: int) -> int:
-    """x to the power of eight times ``size``."""
-    power, factor = _ONE, 1 << 23  # which stands for x to the power of eight
-    while size:
-        if size & 1:
-            power = _multiply(factor, power)
-        factor = _multiply(factor, factor)
-        size >>= 1
-    return power
-
-
-def _multiply(one: int, other: int) -> int:
-    """The product of two polynomials modulo that of CRC-32; the highest bit stands for the lowest power."""
-    product = 0
-    while one:
-        if one & _ONE:
-            product ^= other
-        one = one << 1 & 0xFFFF_FFFF
-        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
-    return product

@@ -53,6 +53,7 @@ from commitlog_store.format.properties import (
     INNER_NUM,
     TAGS,
 )
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX, names_directory
 
 __all__ = [
@@ -70,7 +71,6 @@ _LIGHT_QUEUE_SEPARATOR = ","
 _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")
 
 _OFFSET = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
-_MAX_OFFSET = 2**63 - 1
 
 
 class LightUnits(NamedTuple):
@@ -210,9 +210,9 @@ def _named_queues(queues: str, offsets: str) -> list[tuple[str, int]]:
     places = offsets.rstrip(_LIGHT_QUEUE_SEPARATOR).split(_LIGHT_QUEUE_SEPARATOR)
     if len(names) != len(places):
         return []
-    numbers = [int(place) if _OFFSET.fullmatch(place) else _MAX_OFFSET + 1 for place in places]
+    numbers = [int(place) if _OFFSET.fullmatch(place) else MAX_LONG + 1 for place in places]
     pairs = zip(names, numbers, strict=True)
-    return [(name, number) for name, number in pairs if names_directory(name) and number <= _MAX_OFFSET]
+    return [(name, number) for name, number in pairs if names_directory(name) and number <= MAX_LONG]
 
 
 def inner_batch_topics(scan: RecordScan, requests: DispatchRequests) -> list[str]:

@@ -1,7 +1,7 @@
 """Encodes columns of messages into whole records, for bulk puts and staging.
 
-The last of three steps: ``input.parse_messages``, ``queue_choice.choose_queues``, ``encode_messages``. They need no
-store. Its owner patches in the three late fields later (``records.patch_late_fields``).
+The last of the three steps of ``message_table.py``. The store's owner patches in the three late fields later
+(``records.patch_late_fields``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from commitlog_store.format.properties import (
     UNIQ_KEY,
 )
 from commitlog_store.format.record import FILLER_SIZE, HEADER_DTYPES
-from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog_store.format.single_record import host_flags
 from commitlog_store.put_status import PutMessageStatus
 
 __all__ = ["EncodedMessages", "RecordSettings", "encode_messages"]
@@ -54,7 +54,6 @@ _BINARY = pa.large_binary()
 # Up to this product of topics and queues, the used ones are found by counting.
 _MOST_COUNTED = 1 << 16
 _Number = TypeVar("_Number", bound=np.generic)
-_V6_FLAGS = {"born": BORNHOST_V6_FLAG, "store": STOREHOSTADDRESS_V6_FLAG}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +147,11 @@ def encode_messages(
     bodies, packed_flags = columns.bodies, None
     if settings.compression is not None:
         bodies, packed_flags = compress_bodies(bodies, settings.compression)
-    host_flags = _host_flags(settings)
-    _refuse_sizes(columns, queue_ids, bodies, TopicRows(topics, codes), properties, settings, host_flags)
+    v6_flags = _host_flags(settings)
+    _refuse_sizes(columns, queue_ids, bodies, TopicRows(topics, codes), properties, settings, v6_flags)
     taken = _Taken(columns)
     topics, codes = _used_topics(topics, taken.numbers(codes))
-    headers = _new_headers(taken.count, settings, host_flags)
+    headers = _new_headers(taken.count, settings, v6_flags)
     headers["queue_id"] = queues = taken.numbers(queues)
     for name, values in (("flag", columns.flags), ("born_timestamp", columns.born_timestamps)):
         headers[name] = taken.numbers(values) if isinstance(values, np.ndarray) else values
@@ -166,7 +165,7 @@ def encode_messages(
             headers, taken.values(bodies), TopicRows(topics, codes), [taken.part(part) for part in properties]
         ),
         rows=taken.rows,
-        host_flags=host_flags,
+        host_flags=v6_flags,
         topics=topics,
         topic_codes=codes,
         queue_ids=queues,
@@ -242,14 +241,12 @@ def _destinations(
 
 def _host_flags(settings: RecordSettings) -> int:
     """The bits of the system flag for the kind of the hosts."""
-    flags = 0
     for side, (ip, port) in (("born", settings.born_host), ("store", settings.store_host)):
         if len(ip) not in (4, 16) or not 0 <= port <= _MAX_PORT:
             raise InvalidValue(
                 f"The {side} host is an ip of 4 or 16 bytes and a port of 0 to {_MAX_PORT}, not {ip!r} and {port}."
             )
-        flags |= _V6_FLAGS[side] if len(ip) == 16 else 0
-    return flags
+    return host_flags(settings.born_host[0], settings.store_host[0])
 
 
 def _new_headers(count: int, settings: RecordSettings, host_flags: int) -> npt.NDArray[np.void]:

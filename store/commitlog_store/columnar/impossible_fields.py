@@ -11,6 +11,7 @@ from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.format.record import Corrupt, field_offset
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import names_directory
 
 __all__ = ["IMPOSSIBLE_FIELDS", "first_impossible"]
@@ -19,7 +20,7 @@ __all__ = ["IMPOSSIBLE_FIELDS", "first_impossible"]
 IMPOSSIBLE_FIELDS = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
 
 # A queue's files are named by the offset of their first byte.
-_MAX_QUEUE_OFFSET = (2**63 - 1) // UNIT_SIZE
+_MAX_QUEUE_OFFSET = MAX_LONG // UNIT_SIZE
 
 
 def first_impossible(scan: RecordScan) -> tuple[int, Corrupt] | None:

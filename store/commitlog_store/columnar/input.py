@@ -27,7 +27,7 @@ that has a column of its own counts where that column is null. STRING may be lar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog_store.columnar.byte_parts import binary_parts, large_binary_of
-from commitlog_store.columnar.columns import ALL_COLUMNS, nearest_name
+from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS, is_list, is_text, put_column
 from commitlog_store.columnar.input_properties import (
     PropertyMap,
     blank_to_null,
@@ -46,96 +46,97 @@ from commitlog_store.columnar.input_properties import (
     join_keys,
     separator_rows,
 )
-from commitlog_store.columnar.refusals import Refusals
 from commitlog_store.config import delay_level, parse_delay_levels, shown_delay_levels
-from commitlog_store.errors import InvalidValue
+from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level
 from commitlog_store.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, WAIT, is_waiting
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.paths import validate_new_topic
+from commitlog_store.put_status import PutMessageStatus
 
 __all__ = [
-    "ASSIGNED_COLUMNS",
-    "MESSAGE_COLUMNS",
     "MessageColumns",
     "MessageSchema",
+    "Refusals",
     "Rows",
-    "column_name",
     "message_schema",
     "parse_messages",
 ]
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
-_MAX_INT = 2**31 - 1
 _NO_BODY = (
     "its {0} is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body: leave such rows "
     "out, or give them an empty {0}"
 )
-_ALIASES = {"value": "body", "key": "keys"}
 # The text properties that have a column.
 _COLUMN_OF = {KEYS: "keys", SHARDING_KEY: "shardingKey", TAGS: "tags"}
 # Milliseconds in a unit, or units in a millisecond when that is negative.
 _MS_OF_UNIT = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}
 
 
-class _Kind(NamedTuple):
-    """A column's types: a test, and their names."""
+class Refusals:
+    """Collects the refused rows of one chunk on its way from columns to records; of several faults the first counts.
 
-    takes: Callable[[pa.DataType], bool]
-    names: str
+    ``kept`` says which rows are not refused. ``first_row`` is the number of the chunk's first row in what the caller
+    gave; ``row_name`` makes a text of such a number.
+    """
+
+    def __init__(self, count: int, *, first_row: int = 0, row_name: Callable[[int], str] = "row {}".format) -> None:
+        self.kept: BoolArray = np.ones(count, np.bool_)
+        self.first_row = first_row
+        self._row_name = row_name
+        self._found: dict[int, PutRefused] = {}
+        self._topics: Sequence[str] = ()
+        self._topic_codes: npt.NDArray[np.int32] = np.full(count, -1, np.int32)
+        self._queue_of: Callable[[int], int | None] = _no_queue
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def name_places(
+        self, topics: Sequence[str], topic_codes: npt.NDArray[np.int32], queue_of: Callable[[int], int | None]
+    ) -> None:
+        """Name each row's topic (code -1: none), and the queue that it gives itself, in the texts."""
+        self._topics, self._topic_codes, self._queue_of = topics, topic_codes, queue_of
+
+    def add(
+        self,
+        wrong: BoolArray,
+        fault: Callable[[int], str],
+        status: PutMessageStatus = PutMessageStatus.MESSAGE_ILLEGAL,
+        queue_ids: npt.NDArray[np.int32] | None = None,
+    ) -> None:
+        """Refuse the rows where ``wrong`` is set; ``fault`` gives the end of a sentence for a row.
+
+        ``queue_ids`` are the chosen queues, to be named where the row itself gives none.
+        """
+        if not wrong.any():
+            return
+        for row in np.flatnonzero(wrong & self.kept).tolist():
+            number = self.first_row + row
+            reason = f"Message in {self._row_name(number)} ({self._place(row, queue_ids)}): {fault(row)}."
+            self._found[row] = PutRefused(status, reason, row=number)
+        self.kept &= ~wrong
+
+    def in_order(self) -> list[PutRefused]:
+        """All of them, in the order of their rows."""
+        return [self._found[row] for row in sorted(self._found)]
+
+    def _place(self, row: int, chosen: npt.NDArray[np.int32] | None) -> str:
+        code = self._topic_codes[row]
+        topic = "no topic" if code < 0 else f"topic {self._topics[code]!r}"
+        queue = self._queue_of(row)
+        if queue is None and chosen is not None and chosen[row] >= 0:
+            queue = int(chosen[row])
+        return f"{topic}, no queue given" if queue is None else f"{topic}, queue {queue}"
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_body(kind: pa.DataType) -> bool:
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    return _is_text(kind) or bool(binary)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _is_keys(kind: pa.DataType) -> bool:
-    return _is_text(kind) or (_is_list(kind) and (_is_text(kind.value_type) or pa.types.is_null(kind.value_type)))
-
-
-def _is_map(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_map(kind)) and _is_text(kind.key_type) and _is_text(kind.item_type)
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
-
-
-def _is_level(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_signed_integer(kind) or pa.types.is_duration(kind)) or _is_text(kind)
-
-
-_TEXT = _Kind(_is_text, "STRING")
-_INTEGER = _Kind(pa.types.is_signed_integer, "a signed integer")
-_LEVEL = _Kind(_is_level, "a signed integer, STRING or DURATION")
-_KINDS = {
-    "body": _Kind(_is_body, "BINARY or STRING"),
-    "topic": _TEXT,
-    "tags": _TEXT,
-    "keys": _Kind(_is_keys, "STRING or LIST<STRING>"),
-    "queueId": _INTEGER,
-    "shardingKey": _TEXT,
-    "properties": _Kind(_is_map, "MAP<STRING,STRING>"),
-    "flag": _INTEGER,
-    "bornTimestamp": _Kind(_is_time, "TIMESTAMP, or int64 in milliseconds"),
-    "delayLevel": _LEVEL,
-}
-MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
-# Columns of messages that were read whose values only a store gives.
-ASSIGNED_COLUMNS = frozenset(ALL_COLUMNS) - frozenset(MESSAGE_COLUMNS)
+def _no_queue(row: int) -> int | None:
+    del row
+    return None
 
 
 @dataclass(frozen=True)
@@ -177,15 +178,17 @@ def message_schema(rows: Rows, *, topic: str | None, shown: Mapping[str, str] | 
     for column in rows.schema:
         if column.name in ASSIGNED_COLUMNS:
             continue
-        name = column_name(column.name)
+        name = put_column(column.name)
         if name in found:
             both = f"both {found[name]!r} and {column.name!r}, which mean the same; keep one"
             raise InvalidValue(f"The column {name!r} is given twice: {both}.")
         found[name] = column.name
         if name != "body" and pa.types.is_null(column.type):
             only_null.add(name)
-        elif not _KINDS[name].takes(column.type):
-            raise InvalidValue(f"The column {column.name!r} has the type {column.type}; it is {_KINDS[name].names}.")
+        elif not PUT_COLUMNS[name].takes(column.type):
+            raise InvalidValue(
+                f"The column {column.name!r} has the type {column.type}; it is {PUT_COLUMNS[name].types}."
+            )
     if "body" not in found:
         raise InvalidValue("The column 'body' (or 'value') is missing: it holds the content of the messages.")
     if "topic" not in found and topic is None:
@@ -193,20 +196,6 @@ def message_schema(rows: Rows, *, topic: str | None, shown: Mapping[str, str] | 
     was_read = not ASSIGNED_COLUMNS.isdisjoint(rows.schema.names)
     spelling = {name: column for name, column in found.items() if name not in only_null}
     return MessageSchema(spelling, topic, was_read, shown or {})
-
-
-def column_name(name: str) -> str:
-    """The column of this name or alias. ``InvalidValue`` for another name."""
-    column = _ALIASES.get(name, name)
-    if column not in _KINDS:
-        raise InvalidValue(_unknown(name))
-    return column
-
-
-def _unknown(name: str) -> str:
-    known = (*MESSAGE_COLUMNS, *_ALIASES)
-    hint = f" Did you mean {near!r}?" if (near := nearest_name(name, known)) else ""
-    return f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(known)}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +253,7 @@ def parse_messages(
     _refuse_bodies(bodies, schema.called("body"), limits, refusals)
     _refuse_numbers(given, 0, limits.max_queue_id, refusals)
     flags = _numbers(chunk, schema, "flag", 0)
-    _refuse_numbers(flags, -_MAX_INT - 1, _MAX_INT, refusals)
+    _refuse_numbers(flags, -MAX_INT - 1, MAX_INT, refusals)
     ignored = STORE_PROPERTIES if schema.was_read else frozenset()
     properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored, entry=schema.entry)
     levels = _given_levels(chunk, schema, limits, refusals)
@@ -305,7 +294,7 @@ def _column(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.Array
     if name not in schema.spelling:
         return None
     column = chunk.column(schema.spelling[name])
-    return large_binary_of(column) if _is_text(column.type) else column
+    return large_binary_of(column) if is_text(column.type) else column
 
 
 def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[list[str], npt.NDArray[np.int32]]:
@@ -391,8 +380,8 @@ def _legal_queue_ids(given: _Numbers | None) -> npt.NDArray[np.int32] | None:
     if given is None:
         return None
     values = given.values
-    if len(values) and (int(values.min()) < -1 or int(values.max()) > _MAX_INT):
-        values = np.where((values >= 0) & (values <= _MAX_INT), values, -1)
+    if len(values) and (int(values.min()) < -1 or int(values.max()) > MAX_INT):
+        values = np.where((values >= 0) & (values <= MAX_INT), values, -1)
     return values.astype(np.int32)
 
 
@@ -452,7 +441,7 @@ def _delay_levels(
         of_text = np.array([*(-1 if level is None else level for level in parsed), 0], np.int64)[codes]
         refusals.add(
             used & (of_text < 0),
-            lambda row: f"its property {DELAY} is {words[codes[row]]!r}; it must be 0 to {_MAX_INT}",
+            lambda row: f"its property {DELAY} is {words[codes[row]]!r}; it must be 0 to {MAX_INT}",
         )
         levels = np.where(used, of_text, levels)
     if not (levels > 0).any():
@@ -493,7 +482,7 @@ def _text(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.LargeBi
 def _keys(column: pa.Array | None, refusals: Refusals) -> pa.LargeBinaryArray | None:
     if column is None:
         return None
-    return join_keys(column, refusals.add) if _is_list(column.type) else blank_to_null(column)
+    return join_keys(column, refusals.add) if is_list(column.type) else blank_to_null(column)
 
 
 def _first_given(column: pa.LargeBinaryArray | None, other: pa.LargeBinaryArray | None) -> pa.LargeBinaryArray | None:

@@ -35,6 +35,7 @@ from commitlog_store.format.record import (
     field_offset,
     header_size,
 )
+from commitlog_store.java_numbers import MAX_INT
 
 __all__ = [
     "QueuePlace",
@@ -200,7 +201,7 @@ def locate(
     physical_offsets: Int64Array,
     place: QueuePlace,
     *,
-    body_limit: int = 2**31 - 1,
+    body_limit: int = MAX_INT,
 ) -> RecordBlock:
     """Check the records at ``positions`` of ``data``.
 

@@ -12,16 +12,17 @@ a list of ``Message``                    a row for each, with all of its fields
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
-from operator import index
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog_store.columnar.input import ASSIGNED_COLUMNS, MESSAGE_COLUMNS, Rows, column_name
+from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS, put_column
+from commitlog_store.columnar.input import Rows
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import shown, type_fault
 from commitlog_store.message import Message, MessageExtBrokerInner
@@ -39,19 +40,11 @@ MessageRows: TypeAlias = "Rows | ArrowStream | Sequence[Mapping[str, Any]] | Seq
 
 # The columns that pandas adds for an index that is not the row's number.
 _PANDAS_INDEX = "__index_level_"
-_TYPES: dict[str, pa.DataType] = {
-    "body": pa.large_binary(),
-    "topic": pa.string(),
-    "tags": pa.string(),
-    "keys": pa.list_(pa.string()),
-    "queueId": pa.int64(),
-    "shardingKey": pa.string(),
-    "properties": pa.map_(pa.string(), pa.string()),
-    "flag": pa.int64(),
-    "bornTimestamp": pa.int64(),
-    "delayLevel": pa.int64(),
-}
-assert tuple(_TYPES) == MESSAGE_COLUMNS
+# The fields of ``Message``, in the order of the columns.
+_FIELDS = attrgetter(
+    *("body", "topic", "tags", "keys", "queue_id", "sharding_key", "properties"),
+    *("flag", "born_timestamp", "delay_level"),
+)
 
 
 def message_rows(given: MessageRows) -> Rows:
@@ -154,19 +147,8 @@ def _values(row: int, given: object) -> Mapping[str, Any]:
         # A dict may have texts (and a timedelta) there; a Message may not, in put_message either.
         if any(isinstance(one, str | timedelta) for one in texts) and (fault := type_fault(given)):
             raise InvalidValue(f"Row {row}: {fault}")
-        values = {
-            "body": given.body,
-            "topic": given.topic,
-            "tags": given.tags,
-            "keys": given.keys,
-            "queueId": given.queue_id,
-            "shardingKey": given.sharding_key,
-            "properties": given.properties,
-            "flag": given.flag,
-            "bornTimestamp": given.born_timestamp,
-            "delayLevel": given.delay_level,
-        }
-        return {name: value for name, value in values.items() if value is not None}
+        values = zip(PUT_COLUMNS, _FIELDS(given), strict=True)
+        return {name: value for name, value in values if value is not None}
     if not isinstance(given, Mapping):
         what = "a MessageExtBrokerInner, which put_message takes" if isinstance(given, Message) else shown(given)
         raise InvalidValue(f"A row of a list of messages is a dict or a Message; row {row} is {what}.")
@@ -177,7 +159,7 @@ def _values(row: int, given: object) -> Mapping[str, Any]:
             continue
         if not isinstance(key, str):
             raise InvalidValue(f"The keys of a dict are names of columns; row {row} has {shown(key)}.")
-        name = column_name(key)
+        name = put_column(key)
         if name in found:
             raise InvalidValue(f"Row {row} has {name!r} twice, by two names that mean the same; keep one.")
         found[name] = value
@@ -187,74 +169,13 @@ def _values(row: int, given: object) -> Mapping[str, Any]:
 def _array(name: str, values: list[Any]) -> pa.Array:
     if name in ASSIGNED_COLUMNS:
         return pa.nulls(len(values))
-    convert, what = _CONVERSIONS[name]
+    column = PUT_COLUMNS[name]
     converted = []
     for row, value in enumerate(values):
         try:
-            converted.append(None if value is None else convert(value))
+            converted.append(None if value is None else column.convert(value))
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise InvalidValue(f"The {name!r} of row {row} is {what}, not {shown(value)}.") from error
+            raise InvalidValue(f"The {name!r} of row {row} is {column.given}, not {shown(value)}.") from error
     if name == "delayLevel" and any(isinstance(value, str) for value in converted):
         return pa.array([None if value is None else str(value) for value in converted], pa.string())
-    return pa.array(converted, _TYPES[name])
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else memoryview(value).tobytes()
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    value.encode()  # a lone surrogate is not a text
-    return value
-
-
-def _keys(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return value.split(" ")
-    return [_text(key) for key in value]
-
-
-def _int(value: Any) -> int:
-    number = index(value)
-    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
-        raise TypeError(value)
-    return number
-
-
-def _level(value: Any) -> int | str:
-    """The number of a level, or its time as a text."""
-    if isinstance(value, timedelta):
-        seconds, rest = divmod(value, timedelta(seconds=1))
-        return str(value) if rest else f"{seconds}s"
-    return value if isinstance(value, str) else _int(value)
-
-
-def _pairs(value: Any) -> list[tuple[str, str]]:
-    pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else value
-    # Of a name that is given twice, the last value counts, as in a dict.
-    return list({_text(name): _text(text) for name, text in pairs}.items())
-
-
-def _time(value: Any) -> int:
-    """Milliseconds since the epoch of a number of them, or of a datetime (of UTC if it has no time zone)."""
-    if not isinstance(value, datetime):
-        return _int(value)
-    aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
-    since = aware - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-
-
-_CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "body": (_bytes, "bytes or a text"),
-    "topic": (_text, "a text"),
-    "tags": (_text, "a text"),
-    "keys": (_keys, "a list of texts, or a text"),
-    "queueId": (_int, "an int"),
-    "shardingKey": (_text, "a text"),
-    "properties": (_pairs, "a dict of texts to texts"),
-    "flag": (_int, "an int"),
-    "bornTimestamp": (_time, "an int in milliseconds, or a datetime"),
-    "delayLevel": (_level, "an int, a text such as '10s', or a timedelta"),
-}
+    return pa.array(converted, column.row_type)

@@ -35,6 +35,7 @@ import msgspec
 from commitlog_store.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import replace_failed, replace_file
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import BACKUP_SUFFIX
 
 __all__ = ["LARGEST_CONFIG", "JsonConfigFile", "decode_config", "encode_config", "next_version"]
@@ -43,14 +44,13 @@ _LOG = logging.getLogger(__name__)
 
 # Bytes of a file that is still read; far beyond what a broker ever writes.
 LARGEST_CONFIG = 256 << 20
-_MAX_LONG = 2**63 - 1
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class _Version(msgspec.Struct):
-    counter: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LONG - 1)] = 0
+    counter: Annotated[int, msgspec.Meta(ge=0, le=MAX_LONG - 1)] = 0
 
 
 class JsonConfigFile:
@@ -253,7 +253,7 @@ def next_version(version: Any, file: JsonConfigFile) -> dict[str, Any]:
 
     stateVersion is that of a broker's controller; it has precedence over the rest, and stays.
     """
-    expected = f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion"
+    expected = f"an object with 0 to {MAX_LONG - 1} as counter of dataVersion"
     counter = file.checked(version, _Version, expected).counter
     known = {"counter": 0, "stateVersion": 0, **version}
     return {**known, "counter": counter + 1, "timestamp": int(time.time() * 1000)}

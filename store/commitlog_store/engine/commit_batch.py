@@ -21,7 +21,7 @@ from commitlog_store.batch_id import (
     TopicUse,
     is_store_application,
 )
-from commitlog_store.columnar.batch_frame import BatchFrame, encode_frame
+from commitlog_store.columnar.batch_frame import FrameRecord
 from commitlog_store.columnar.staged_block import StagedBlock
 from commitlog_store.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.running_state import RunningState
@@ -30,9 +30,6 @@ from commitlog_store.errors import CommitLogError, CorruptStaging, DiskFull, Put
 from commitlog_store.files.mapped_file_writer import passes
 from commitlog_store.format.message_id import parse_host
 from commitlog_store.format.record import Record, decode_record
-from commitlog_store.format.single_record import encode_message
-from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
-from commitlog_store.log.append_results import AppendedFrame
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.queue.topic_config import TopicConfig
@@ -43,42 +40,9 @@ from commitlog_store.threads.prefetch import prefetch
 __all__ = ["CommitBatchService", "epoch_of"]
 
 _LOG = logging.getLogger(__name__)
-_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
 # While the store is open, the ledger's file is written once in so many batches.
 _SAVE_EVERY = 256
-
-
-class _FrameHead:
-    """The frame record of one batch, as ``CommitLogWriter.append_frame`` takes it."""
-
-    def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int]) -> None:
-        self._batch = batch
-        self._previous = previous
-        self._host = host
-        self._born = int(time.time() * 1000)
-        self.host_flags = _V6_FLAGS if len(host[0]) == 16 else 0
-        self.size = len(self._encoded(0, 0, 0))
-        # Whether all rows are written: from then on the frame may be in the log.
-        self.made = False
-
-    def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
-        self.made = True
-        return self._encoded(length, rows, checksum)
-
-    def _encoded(self, length: int, rows: int, checksum: int) -> bytearray:
-        body = encode_frame(BatchFrame(self._batch, length, rows, checksum, self._previous))
-        return encode_message(
-            BATCH_TOPIC.encode(),
-            body,
-            b"",
-            queue_id=0,
-            flag=0,
-            sys_flag=0,
-            born_timestamp=self._born,
-            born_host=self._host,
-            store_host=self._host,
-        )
 
 
 class CommitBatchService:
@@ -123,11 +87,18 @@ class CommitBatchService:
         ``TopicConfig.admit`` raises before: nothing was written.
         ``StoreIOError``: outcome unknown; open the store again and repeat the commit to find out.
         """
-        ledger = self._loaded()
-        committed = ledger.check(batch)
-        if committed is None:
-            self._state.refuse_commits()
-            committed = self._write(batch, [one for one in staged if one.rows], ledger)
+        files = [one for one in staged if one.rows]
+
+        def admit() -> None:
+            for one in files:
+                if (found := staged_size(self._store_path, one)) != one.size:
+                    raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
+            # Only for a batch that is to be written, and before it: a crash in between leaves topics without messages,
+            # not messages in a topic that the next writer spreads over other queues.
+            if uses := _topic_uses(files):
+                self._topics.admit(uses, self._queue_nums)
+
+        committed = self._commit(batch, self._blocks(files) if files else None, admit)
         if batch.app_id:
             remove_up_to(self._store_path, batch)
         return committed
@@ -137,74 +108,64 @@ class CommitBatchService:
     ) -> CommittedBatch:
         """Bring records of this process into the log as a batch of the store's own application; errors as ``commit``.
 
-        There is at least one record. ``PutRefused`` also if a topic cannot be listed. ``frees_space``: also on a nearly
-        full disk, since retention can delete files when they are in the log.
+        ``PutRefused`` also if a topic cannot be listed. ``frees_space``: also on a nearly full disk, since retention
+        can delete files when they are in the log.
         """
-        ledger = self._loaded()
-        committed = ledger.check(batch)
-        if committed is None:
-            self._state.refuse_commits(frees_space=frees_space)
+
+        def admit() -> None:
             self._topics.list_queues(queue for block in blocks for queue in block.queues)
-            committed = self._write_frame(batch, (block for block in blocks), ledger, frees_space=frees_space)
-        return committed
 
-    def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
-        if not staged:
-            return CommittedBatch(batch, -1, -1, 0, -1)
-        for one in staged:
-            found = staged_size(self._store_path, one)
-            if found != one.size:
-                raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
-        # Only for a batch that is to be written, and before it: a crash in between leaves topics without messages, not
-        # messages in a topic that the next writer spreads over other queues.
-        uses = _topic_uses(staged)
-        if uses:
-            self._topics.admit(uses, self._queue_nums)
-        return self._write_frame(batch, self._blocks(staged), ledger)
+        return self._commit(batch, (block for block in blocks), admit, frees_space=frees_space)
 
-    def _write_frame(
+    def _commit(
         self,
         batch: BatchId,
-        blocks: Generator[StagedBlock, None, None],
-        ledger: BatchLedger,
+        blocks: Generator[StagedBlock, None, None] | None,
+        admit: Callable[[], None],
         *,
         frees_space: bool = False,
     ) -> CommittedBatch:
+        """The commit of every batch, step by step. ``admit`` checks it and lists its topics; no ``blocks``: no rows."""
+        # 1. The ledger says whether the batch is in the log already.
+        ledger = self._loaded()
+        committed = ledger.check(batch)
+        if committed is not None:
+            return committed
+        # 2. Refusals come before the first byte.
+        self._state.refuse_commits(frees_space=frees_space)
+        if blocks is None:
+            return CommittedBatch(batch, -1, -1, 0, -1)
+        admit()
         try:
             ledger.reserve_space_for(batch)
         except DiskFull:
             if not frees_space:
                 raise
-        began = self._clock()
-        last = ledger.last(batch.app_id)
-        head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
+        # 3. All records come after the log's end, the frame record last: before it, nothing is in the log.
+        began, last = self._clock(), ledger.last(batch.app_id)
+        previous = -1 if last is None else last.physical_offset
+        frame = FrameRecord(batch, previous, self._host, int(time.time() * 1000))
         try:
-            appended = self._append(head, blocks)
-            committed = CommittedBatch(
-                batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
-            )
-            # It is in the log from here on: a failure now leaves it there, and the next owner finds it.
+            with contextlib.closing(blocks):
+                committed = CommittedBatch(batch, *self._log.writer.append_frame(frame, _FRAME_QUEUE, blocks))
+            # 4. It is in the log. A failure from here on leaves it there, and the next owner finds it.
             self._on_appended()
             if self._sync:
                 self._store_flush.flush_log()
+            # 5. It is committed.
             ledger.add(committed)
         except BaseException as error:
-            if head.made:
+            if frame.made:
                 # The ledger lacks the batch, and would let it be written again.
                 self._state.fence(error)
+            elif isinstance(error, TimeoutError):
+                raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
             raise
         self._slow.note(self._clock() - began)
         self._unsaved += 1
         if self._unsaved >= _SAVE_EVERY:
             self._save(ledger, or_later=True)
         return committed
-
-    def _append(self, head: _FrameHead, blocks: Generator[StagedBlock, None, None]) -> AppendedFrame:
-        try:
-            with contextlib.closing(blocks):
-                return self._log.writer.append_frame(head, _FRAME_QUEUE, blocks)
-        except TimeoutError as error:
-            raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
 
     def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
         """The blocks of all files. The next block is read and checked while this one is being written."""
@@ -236,8 +197,7 @@ class CommitBatchService:
     def begin_epoch(self) -> int:
         """Begin the next epoch, on the device too: a batch without messages says so. Errors as ``commit``."""
         epoch = self.epoch() + 1
-        self._state.refuse_commits()
-        self._write_frame(BatchId(EPOCH_APPLICATION, epoch), _no_blocks(), self._loaded())
+        self.commit_blocks(BatchId(EPOCH_APPLICATION, epoch), ())
         self._store_flush.flush_log()
         return epoch
 
@@ -307,10 +267,6 @@ class CommitBatchService:
                 )
                 self._save(self._ledger, or_later=True)
         return self._ledger
-
-
-def _no_blocks() -> Generator[StagedBlock, None, None]:
-    yield from ()
 
 
 def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:

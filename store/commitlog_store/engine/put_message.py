@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
 from typing import NamedTuple
@@ -36,7 +36,6 @@ from commitlog_store.errors import (
 from commitlog_store.format.message_id import encode_message_id, parse_host
 from commitlog_store.format.message_rules import (
     SCHEDULE_TOPIC,
-    no_producers_fault,
     number_fault,
     shown,
     timer_fault,
@@ -56,22 +55,18 @@ from commitlog_store.format.properties import (
     encode_properties,
     is_waiting,
 )
+from commitlog_store.format.record import own_sys_flag
 from commitlog_store.format.single_record import (
     PlainRecords,
+    StoredPlace,
     encode_message,
     message_properties,
     plain_message,
     stored_place,
 )
-from commitlog_store.format.sys_flag import (
-    BORNHOST_V6_FLAG,
-    INNER_BATCH_FLAG,
-    STOREHOSTADDRESS_V6_FLAG,
-    has_queue_unit,
-)
+from commitlog_store.format.sys_flag import INNER_BATCH_FLAG, has_queue_unit
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
-from commitlog_store.log.append_results import Appended
-from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.log.commit_log_writer import Appended, CommitLogWriter
 from commitlog_store.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.paths import (
     MAX_QUEUE_ID,
@@ -174,11 +169,10 @@ class PutMessageService:
         self._largest_body = config.max_message_size
         self._waits = durability.waits
         self._busy = config.os_page_cache_busy_time_out / _MS
-        self._turns = QueueTurns(topics.queue_count)
-        self._known_topics: dict[str, bytes] = {}
+        self._turns = QueueTurns(self._queue_count)
+        self._known_topics: set[str] = set()
         self._plain = PlainRecords(
             self._store_host,
-            self._turns.in_turn,
             largest_body=config.max_message_size,
             trailing_separator=config.properties_trailing_separator,
         )
@@ -197,7 +191,7 @@ class PutMessageService:
             return PutMessageResult(refusal.status, reason=refusal.reason)
         status, reason = self._await(appended, encoded.wait) if self._waits else _OK_STATUS
         self._on_appended()
-        offset, queue_offset, now, _ = appended
+        offset, queue_offset, now, _, _ = appended
         # The same as PutMessageResult(...), in less than half the time.
         result = tuple.__new__(
             PutMessageResult,
@@ -230,7 +224,7 @@ class PutMessageService:
             except CommitLogError as error:
                 outcomes.append(error)
                 continue
-            offset, queue_offset, now, end = appended
+            offset, queue_offset, now, end, _ = appended
             outcomes.append(
                 PutMessageResult(
                     *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),
@@ -333,14 +327,15 @@ class PutMessageService:
         """
         if type(message) is Message and queue_id is None:
             try:
-                plain = self._plain.encode(message, int(time.time() * _MS))
+                properties = self._plain.properties(message)
             except (TypeError, ValueError):
-                plain = None
-            except (CommitLogError, OSError) as error:  # the list of topics cannot be read
-                raise put_error(*self.status_of(error)) from error
-            if plain is not None:
-                record, queue_id = plain
-                return EncodedMessage(record, message.topic, queue_id, 0, self._store_host, True)
+                properties = None
+            if properties is not None:
+                chosen = message.queue_id
+                if chosen is None:
+                    chosen = self._turns.in_turn(message.topic)
+                record = self._plain.encode(message, properties, chosen, int(time.time() * _MS))
+                return EncodedMessage(record, message.topic, chosen, 0, self._store_host, True)
         try:
             return self._encode(self._checked(plain_message(message)), queue_id)
         except PropertiesTooLarge as error:
@@ -376,36 +371,48 @@ class PutMessageService:
     def _encode(self, message: Message, default_queue: int | None) -> EncodedMessage:
         if isinstance(message, MessageExtBrokerInner):
             return self._encode_inner(message)
-        known = self._topic_bytes(message.topic)
+        self._check_topic(message.topic)
         given = message_properties(message)
         chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
-        topic, queue_id, properties = stored_place(message.topic, chosen, given, self._levels)
-        if topic != message.topic:
+        place = stored_place(message.topic, chosen, given, self._levels)
+        if place.topic != message.topic:
             self._topics.list_queues([(message.topic, chosen)])  # a broker may deliver it
-        elif (fault := timer_fault(properties)) is not None:
+        elif (fault := timer_fault(place.properties)) is not None:
             raise InvalidValue(f"The message's {fault}.")
+        return self._encoded(message, place, self._store_host, self._store_host)
+
+    def _encoded(
+        self, message: Message, place: StoredPlace, born_host: tuple[bytes, int], store_host: tuple[bytes, int],
+        *, sys_flag: int = 0, reconsume_times: int = 0, prepared_transaction_offset: int = 0,
+    ) -> EncodedMessage:  # fmt: skip
+        topic, queue_id, properties = place
         record = encode_message(
-            known if topic == message.topic else topic.encode(),
+            topic.encode(),
             message.body,
-            self._property_bytes(properties),
+            encode_properties(properties, self._config.properties_trailing_separator),
             queue_id=queue_id,
             flag=message.flag,
-            sys_flag=0,
+            sys_flag=sys_flag,
             born_timestamp=_born(message),
-            born_host=self._store_host,
-            store_host=self._store_host,
+            born_host=born_host,
+            store_host=store_host,
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
         )
-        flags = 0 if len(self._store_host[0]) == 4 else BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
-        return EncodedMessage(record, topic, queue_id, flags, self._store_host, _waits(properties))
+        waits = is_waiting(properties.get(WAIT))
+        return EncodedMessage(record, topic, queue_id, own_sys_flag(record), store_host, waits)
 
     def _queue_id(self, message: Message, sharding_key: str | None, default: int | None) -> int:
         """The queue that the message names; else that of its sharding key; else ``default``, or the next in turn."""
         if message.queue_id is not None:
             return message.queue_id
+        if sharding_key is not None:
+            return self._turns.of_sharding_key(message.topic, sharding_key)
+        return self._turns.in_turn(message.topic) if default is None else default
+
+    def _queue_count(self, topic: str) -> int:
         try:
-            if sharding_key is not None:
-                return self._turns.of_sharding_key(message.topic, sharding_key)
-            return self._turns.in_turn(message.topic) if default is None else default
+            return self._topics.queue_count(topic)
         except InvalidValue:
             raise
         except (CommitLogError, OSError) as error:  # the list of topics cannot be read
@@ -429,50 +436,35 @@ class PutMessageService:
                 "The message is a batch of several messages (INNER_BATCH of the system flag, or INNER_NUM): these need "
                 "batch consume queues, which this store does not keep. Put the messages one by one."
             )
-        properties: Mapping[str, str] = given
         topic, queue_id = message.topic, message.queue_id
         # Messages of another store may be longer than those that an application may create.
         validate_topic(topic)
         refuse_batch_topic(topic)
         if fault := self._topics.kind_fault(topic):
             raise InvalidValue(f"{fault}.")
+        place = StoredPlace(topic, queue_id, given)
         # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
         if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
-            topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
-            if topic != message.topic:
-                self._topics.list_queues([(message.topic, message.queue_id)])
-        born_host = parse_host(message.born_host) if message.born_host else self._store_host
-        store_host = parse_host(message.store_host) if message.store_host else self._store_host
-        record = encode_message(
-            topic.encode(),
-            message.body,
-            self._property_bytes(properties),
-            queue_id=queue_id,
-            flag=message.flag,
+            place = stored_place(topic, queue_id, given, self._levels)
+            if place.topic != topic:
+                self._topics.list_queues([(topic, queue_id)])
+        return self._encoded(
+            message,
+            place,
+            parse_host(message.born_host) if message.born_host else self._store_host,
+            parse_host(message.store_host) if message.store_host else self._store_host,
             sys_flag=message.sys_flag,
-            born_timestamp=_born(message),
-            born_host=born_host,
-            store_host=store_host,
             reconsume_times=message.reconsume_times,
             prepared_transaction_offset=message.prepared_transaction_offset,
         )
-        flags = message.sys_flag & ~(BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
-        flags |= BORNHOST_V6_FLAG if len(born_host[0]) == 16 else 0
-        flags |= STOREHOSTADDRESS_V6_FLAG if len(store_host[0]) == 16 else 0
-        return EncodedMessage(record, topic, queue_id, flags, store_host, _waits(properties))
 
-    def _topic_bytes(self, topic: str) -> bytes:
-        known = self._known_topics.get(topic)
-        if known is None:
+    def _check_topic(self, topic: str) -> None:
+        if topic not in self._known_topics:
             validate_new_topic(topic)
-            if fault := no_producers_fault(topic) or self._topics.put_fault(topic):
+            if fault := self._topics.producers_fault(topic):
                 raise InvalidValue(f"{fault}.")
-            known = self._known_topics[topic] = topic.encode()
+            self._known_topics.add(topic)
             self._plain.learn_topic(topic)
-        return known
-
-    def _property_bytes(self, properties: Mapping[str, str]) -> bytes:
-        return encode_properties(properties, self._config.properties_trailing_separator)
 
     def _append(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
         """Append records to the queue of the first one. ``PutRefused``, ``PutNotConfirmed``."""
@@ -544,7 +536,3 @@ def _queue_of_all(messages: Sequence[Message]) -> int | None:
     """The queue that the first message with a queue names: that of the others in the batch, too."""
     # What is not a Message is refused when it is encoded.
     return next((queue_id for one in messages if (queue_id := getattr(one, "queue_id", None)) is not None), None)
-
-
-def _waits(properties: Mapping[str, str]) -> bool:
-    return is_waiting(properties.get(WAIT))

@@ -14,19 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog_store.columnar.encode import EncodedMessages, RecordSettings, encode_messages
-from commitlog_store.columnar.input import MessageColumns, MessageSchema, message_schema, parse_messages
-from commitlog_store.columnar.input_chunks import message_chunks
-from commitlog_store.columnar.message_rows import MessageRows, message_rows
-from commitlog_store.columnar.queue_choice import choose_queues, highest_queues
+from commitlog_store.columnar.encode import EncodedMessages, RecordSettings
+from commitlog_store.columnar.input import MessageColumns
+from commitlog_store.columnar.message_rows import MessageRows
+from commitlog_store.columnar.message_table import MessageTable
+from commitlog_store.columnar.queue_choice import highest_queues
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.durability import Durability
 from commitlog_store.engine.put_message import PutMessageService
 from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.errors import CommitLogError, PutRefused, put_error
-from commitlog_store.format.message_rules import no_producers_fault
-from commitlog_store.log.append_results import AppendedRows
-from commitlog_store.log.commit_log_writer import CommitLogWriter
+from commitlog_store.log.commit_log_writer import AppendedRows, CommitLogWriter
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.queue.topic_config import TopicConfig
 
@@ -159,13 +157,12 @@ class PutTableService:
 
     def put_messages(self, rows: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """Append the rows in their order. ``InvalidValue`` for wrong columns, before the first row."""
-        table = message_rows(rows)
-        schema = message_schema(table, topic=topic)
-        results = _Results(table.num_rows)
+        table = MessageTable(rows, topic=topic)
+        results = _Results(len(table))
         try:
-            for first, chunk in message_chunks(table):
+            for first, chunk in table.chunks():
                 self._single.refuse_when_unwritable()
-                self._put_chunk(schema, first, chunk, results)
+                self._put_chunk(table, first, chunk, results)
         except PutRefused as refusal:
             results.refuse_rest(refusal.status, refusal.reason)
         except (CommitLogError, OSError) as error:
@@ -186,18 +183,16 @@ class PutTableService:
 
         ``from_store``: also for topics that take no messages from producers. ``InvalidValue`` for wrong columns.
         """
-        table = message_rows(rows)
-        schema = message_schema(table, topic=topic)
-        topic_fault = self._topics.put_fault if from_store else self._topic_fault
-        for first, chunk in message_chunks(table):
-            _, encoded = self._encoded(schema, first, chunk, topic_fault)
+        table = MessageTable(rows, topic=topic)
+        for first, chunk in table.chunks():
+            _, encoded = self._encoded(table, first, chunk, from_store=from_store)
             if encoded.refusals:
                 raise encoded.refusals[0]
             yield encoded
 
-    def _put_chunk(self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, results: _Results) -> None:
+    def _put_chunk(self, table: MessageTable, first: int, chunk: pa.RecordBatch, results: _Results) -> None:
         started = time.perf_counter()
-        columns, encoded = self._encoded(schema, first, chunk, self._topic_fault)
+        columns, encoded = self._encoded(table, first, chunk)
         appended = self._log.append_rows(encoded.queued())
         results.put(first, encoded, appended)
         results.waits |= columns.waits
@@ -207,26 +202,22 @@ class PutTableService:
             raise appended.error
 
     def _encoded(
-        self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, topic_fault: Callable[[str], str | None]
+        self, table: MessageTable, first: int, chunk: pa.RecordBatch, *, from_store: bool = False
     ) -> tuple[MessageColumns, EncodedMessages]:
-        """A chunk whose first row has the number ``first``: parsed, with a queue for each row, encoded."""
-        columns = parse_messages(
+        """A chunk whose first row has the number ``first`` as records, whose topics and queues are listed."""
+        columns, queue_ids, encoded = table.encoded(
             chunk,
-            schema,
-            born_timestamp_ms=int(time.time() * 1000),
-            limits=self._settings.limits,
+            self._settings,
+            self._topics.queue_count,
+            self._topics.put_fault if from_store else self._topics.producers_fault,
             first_row=first,
-            topic_fault=topic_fault,
+            first_turn=self._turn,
+            born_timestamp_ms=int(time.time() * 1000),
         )
-        queue_ids = choose_queues(columns, self._topics.queue_count, round_robin_start=self._turn)
-        self._turn += columns.count
-        encoded = encode_messages(columns, queue_ids, self._settings)
+        self._turn += chunk.num_rows
         # The rows' own topics, also of those that are delayed.
         self._topics.list_queues(highest_queues(columns, queue_ids))
         return columns, encoded
-
-    def _topic_fault(self, topic: str) -> str | None:
-        return no_producers_fault(topic) or self._topics.put_fault(topic)
 
     def _count(self, encoded: EncodedMessages, written: int, started: float) -> None:
         elapsed = time.perf_counter() - started

@@ -14,14 +14,13 @@ from commitlog_store.engine.commit_batch import CommitBatchService
 from commitlog_store.engine.disk_watermark import DiskWatermarkService
 from commitlog_store.engine.durability import Durability
 from commitlog_store.engine.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
-from commitlog_store.engine.flush_consume_queue import FlushConsumeQueueService
 from commitlog_store.engine.group_transfer import GroupTransferService
 from commitlog_store.engine.put_message import PutMessageService
 from commitlog_store.engine.put_table import PutTableService
 from commitlog_store.engine.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
-from commitlog_store.engine.store_flush import StoreFlush, fence_dispatch
+from commitlog_store.engine.store_flush import FlushConsumeQueueService, StoreFlush, fence_dispatch
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import DiskFull, StoreClosed, StoreIOError
 from commitlog_store.files.limits import DiskUse, fullest_disk

@@ -1,12 +1,16 @@
 """StoreFlush: flushes of a whole store: log, queues, index and checkpoint, each after the one it depends on.
 
 The checkpoint is written last, so that it never claims more than was flushed (invariant 7).
+
+``FlushConsumeQueueService`` flushes periodically. Source: RocketMQ ``store/DefaultMessageStore.java``.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.flush import CommitRealTimeService, LogFlusher
 from commitlog_store.engine.reput import ReputMessageService
 from commitlog_store.engine.running_state import RunningFlags, RunningState
@@ -20,9 +24,12 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files.mapped_file_writer import is_out_of_space
 from commitlog_store.index.writer import IndexWriter
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.recovery.open import OpenedLog
 
-__all__ = ["StoreFlush", "fence_dispatch"]
+__all__ = ["FlushConsumeQueueService", "StoreFlush", "fence_dispatch"]
+
+_MS = 1000.0
 
 
 def fence_dispatch(state: RunningState, error: BaseException) -> None:
@@ -156,3 +163,34 @@ def _of_index(operation: str, index: IndexWriter, step: Callable[[], None]) -> N
         step()
     except OSError as error:
         raise IndexIOError(f"{operation} the index in", path=index.path, cause=error) from error
+
+
+class FlushConsumeQueueService:
+    """Flushes queues with enough dirty pages; after the thorough interval everything, by ``checkpoint``."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueueStore,
+        config: MessageStoreConfig,
+        checkpoint: Callable[[], None],
+        note_flushed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queues = queues
+        self._least_pages = config.flush_consume_queue_least_pages
+        self._interval = config.flush_interval_consume_queue / _MS
+        self._thorough = config.flush_consume_queue_thorough_interval / _MS
+        self._checkpoint = checkpoint
+        self._note_flushed = note_flushed
+        self._clock = clock
+        self._flushed_at = clock()
+
+    def run_once(self) -> float:
+        now = self._clock()
+        if now - self._flushed_at >= self._thorough:
+            self._checkpoint()
+            self._flushed_at = now
+        else:
+            self._queues.flush(self._least_pages)
+            self._note_flushed()
+        return self._interval

@@ -43,6 +43,7 @@ from dataclasses import astuple, dataclass, fields
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
+from commitlog_store.java_numbers import MAX_LONG
 
 __all__ = [
     "CHECKPOINT_SIZE",
@@ -80,7 +81,7 @@ _FIELDS = struct.Struct(">" + "q" * len(fields(Checkpoint)))
 assert _FIELDS.size == 40
 
 # Lowest and highest value, by the end of the field's name.
-_BOUNDS = {"_timestamp": (0, MAX_TIMESTAMP_MS), "_offset": (NO_OFFSET, 2**63 - 1)}
+_BOUNDS = {"_timestamp": (0, MAX_TIMESTAMP_MS), "_offset": (NO_OFFSET, MAX_LONG)}
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:

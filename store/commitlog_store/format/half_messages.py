@@ -41,6 +41,7 @@ from commitlog_store.format.properties import (
 from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import encode_message, message_properties
 from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_topic
 
@@ -80,7 +81,6 @@ CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 _REMOVE_TAG = "d"
 _OFFSETS_SEPARATOR = b","
-_MAX_INT = 2**31 - 1
 # As Java's parseInt and parseLong read them.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _NO_NUMBER = -1
@@ -138,7 +138,7 @@ def check_times(properties: Mapping[str, str]) -> int:
     """How often a check has put the message back; 0 for one that was not put back yet, -1 for an illegible number."""
     text = properties.get(TRANSACTION_CHECK_TIMES)
     number = 0 if text is None else _number(text)
-    return number if abs(number) <= _MAX_INT else _NO_NUMBER
+    return number if abs(number) <= MAX_INT else _NO_NUMBER
 
 
 def prepared_queue_offset(properties: Mapping[str, str]) -> int:

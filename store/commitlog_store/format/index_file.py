@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import MAX_LONG
 
 __all__ = [
     "DEFAULT_ENTRY_CAPACITY",
@@ -154,7 +155,7 @@ def check_header(header: IndexHeader, slot_count: int, capacity: int) -> HeaderP
 
     An end before its begin is not a problem: the owner writes the fields one by one, and clocks step back.
     """
-    longest = 2**63 - 1
+    longest = MAX_LONG
     highest = (longest, longest, longest, longest, slot_count, capacity)
     at = 0
     for (name, code), value, limit in zip(_HEADER_FIELDS, _values(header), highest, strict=True):

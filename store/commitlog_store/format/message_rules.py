@@ -51,6 +51,7 @@ from commitlog_store.format.properties import (
     TRAN_MSG,
 )
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
 
@@ -105,21 +106,19 @@ STORE_PROPERTIES = frozenset(
 # One of these makes a message a timer's, unless it has a delay level or TIMER_OUT_MS, which the timer adds itself.
 TIMER_PROPERTIES = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC})
 
-_MAX_INT = 2**31 - 1
-_MAX_LONG = 2**63 - 1
 # The numbers of a message, and the range of each; then those of a broker's message.
 _NUMBERS = {
     "queue_id": (0, MAX_QUEUE_ID),
-    "flag": (-_MAX_INT - 1, _MAX_INT),
-    "delay_level": (0, _MAX_INT),
+    "flag": (-MAX_INT - 1, MAX_INT),
+    "delay_level": (0, MAX_INT),
     "born_timestamp": (MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS),
 }
 # Those that may be None.
 _OPTIONAL_NUMBERS = frozenset({"queue_id", "delay_level", "born_timestamp"})
 _BROKER_NUMBERS = _NUMBERS | {
-    "sys_flag": (-_MAX_INT - 1, _MAX_INT),
-    "reconsume_times": (-_MAX_INT - 1, _MAX_INT),
-    "prepared_transaction_offset": (-_MAX_LONG - 1, _MAX_LONG),
+    "sys_flag": (-MAX_INT - 1, MAX_INT),
+    "reconsume_times": (-MAX_INT - 1, MAX_INT),
+    "prepared_transaction_offset": (-MAX_LONG - 1, MAX_LONG),
 }
 
 
@@ -176,8 +175,8 @@ def parse_delay_level(text: str) -> int | None:
     digits = text.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
         return None
-    level = int(digits) if len(digits) <= 64 else _MAX_INT + 1
-    return level if level <= _MAX_INT else None
+    level = int(digits) if len(digits) <= 64 else MAX_INT + 1
+    return level if level <= MAX_INT else None
 
 
 def shown(value: object) -> str:
@@ -256,7 +255,7 @@ def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
     if not isinstance(topic, str):
         raise InvalidValue(f"The field topic is a text, not {topic!r}.")
     validate_topic(topic)
-    for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, _MAX_LONG)):
+    for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, MAX_LONG)):
         if isinstance(number, bool) or not isinstance(number, SupportsIndex) or not 0 <= index(number) <= most:
             raise InvalidValue(f"The field {name} is an int from 0 to {most}, not {number!r}.")
 

@@ -14,10 +14,12 @@ from typing import Annotated
 
 import msgspec
 
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
+
 __all__ = ["decode_positions", "encode_positions"]
 
-_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_QueueId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_LONG)]
+_QueueId = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
 
 
 class _Positions(msgspec.Struct):

@@ -43,6 +43,7 @@ import numpy as np
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format import sys_flag
 from commitlog_store.format.checksum import crc32
+from commitlog_store.java_numbers import MAX_INT
 
 __all__ = [
     "BLANK_MAGIC",
@@ -50,6 +51,7 @@ __all__ = [
     "FILLER_SIZE",
     "HEADER_DTYPES",
     "HEADER_SIZE",
+    "HEADER_STRUCTS",
     "HOST_FLAGS",
     "MAGIC_V1",
     "MAGIC_V2",
@@ -70,6 +72,7 @@ __all__ = [
     "header_size",
     "own_position",
     "own_queue_place",
+    "own_sys_flag",
 ]
 
 MAGIC_V1 = 0xDAA320A7
@@ -126,7 +129,7 @@ def _header_struct(flags: int) -> struct.Struct:
 
 _ALL_HOST_FLAGS = (0, sys_flag.BORNHOST_V6_FLAG, sys_flag.STOREHOSTADDRESS_V6_FLAG, HOST_FLAGS)
 HEADER_DTYPES: dict[int, np.dtype[np.void]] = {flags: _header_dtype(flags) for flags in _ALL_HOST_FLAGS}
-_HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
+HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
 
 HEADER_SIZE = HEADER_DTYPES[0].itemsize
 # Topic length and properties length, both of empty values, end the shortest record.
@@ -137,7 +140,7 @@ _SYS_FLAG = struct.Struct(">i")
 
 assert HEADER_SIZE == 88
 assert MIN_RECORD_SIZE == 91
-assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in _HEADER_STRUCTS.items())
+assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in HEADER_STRUCTS.items())
 
 
 def field_offset(name: str, flags: int = 0) -> int:
@@ -165,6 +168,12 @@ def own_queue_place(head: bytes) -> tuple[int, int]:
     """QUEUEID and QUEUEOFFSET of a record, from its first bytes."""
     queue_id = int.from_bytes(head[_QUEUE_ID_OFFSET : _QUEUE_ID_OFFSET + 4], "big", signed=True)
     return queue_id, int.from_bytes(head[_QUEUE_OFFSET : _QUEUE_OFFSET + 8], "big", signed=True)
+
+
+def own_sys_flag(head: bytes | bytearray | memoryview) -> int:
+    """SYSFLAG of a record, from its first bytes."""
+    flags: int = _SYS_FLAG.unpack_from(head, _SYS_FLAG_OFFSET)[0]
+    return flags
 
 
 def header_size(flags: int) -> int:
@@ -266,13 +275,13 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
 def _decode_whole(
     data: memoryview, total_size: int, magic: int, physical_offset: int | None, check_crc: bool
 ) -> Decoded:
-    flags = _SYS_FLAG.unpack_from(data, _SYS_FLAG_OFFSET)[0] & HOST_FLAGS
+    flags = own_sys_flag(data) & HOST_FLAGS
     head = header_size(flags)
     topic_prefix = TOPIC_LENGTH_SIZE[magic]
     room = total_size - head - topic_prefix - 2
     if room < 0:
         return Corrupt("TOTALSIZE", 0, f"at least {head + topic_prefix + 2} with these hosts", str(total_size))
-    values = _HEADER_STRUCTS[flags].unpack_from(data)
+    values = HEADER_STRUCTS[flags].unpack_from(data)
     fields = dict(zip((name for name, _ in _HEADER_FIELDS), values, strict=True))
     body_length = fields.pop("body_length")
     if not 0 <= body_length <= room:
@@ -300,5 +309,5 @@ def _decode_whole(
 def encode_filler(size: int) -> bytes:
     """The eight bytes that mark ``size`` bytes up to a file's end as holding no record."""
     if not FILLER_SIZE <= size < 2**31:
-        raise InvalidValue(f"A blank filler takes {FILLER_SIZE} to {2**31 - 1} bytes, not {size}.")
+        raise InvalidValue(f"A blank filler takes {FILLER_SIZE} to {MAX_INT} bytes, not {size}.")
     return _PREFIX.pack(size, BLANK_MAGIC)

@@ -7,7 +7,7 @@ lock. The layout is that of ``record.py``: offsets are taken from its table.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import index
 from typing import NamedTuple, SupportsIndex
@@ -41,6 +41,7 @@ from commitlog_store.format.properties import (
 from commitlog_store.format.record import (
     CRC_MASK,
     HEADER_DTYPES,
+    HEADER_STRUCTS,
     HOST_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
@@ -50,6 +51,7 @@ from commitlog_store.format.record import (
     Record,
     field_offset,
 )
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExt
 from commitlog_store.paths import MAX_QUEUE_ID
 
@@ -57,6 +59,7 @@ __all__ = [
     "PlainRecords",
     "StoredPlace",
     "encode_message",
+    "host_flags",
     "message_of",
     "message_properties",
     "patch_late",
@@ -64,35 +67,23 @@ __all__ = [
     "stored_place",
 ]
 
-_CODES = {">i4": "i", ">u4": "I", ">i8": "q"}
-
-
-def _header_struct(flags: int) -> struct.Struct:
-    layout = HEADER_DTYPES[flags]
-    kinds = (layout[name] for name in layout.names or ())
-    return struct.Struct(">" + "".join(_CODES.get(kind.str, f"{kind.itemsize}s") for kind in kinds))
-
-
-_HEADERS = {flags: _header_struct(flags) for flags in HEADER_DTYPES}
 # The order in which encode_message gives the values.
 assert HEADER_DTYPES[0].names == (
     *("total_size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
     *("born_timestamp", "born_ip", "born_port", "store_timestamp", "store_ip", "store_port", "reconsume_times"),
     *("prepared_transaction_offset", "body_length"),
 )
-assert all(header.size == HEADER_DTYPES[flags].itemsize for flags, header in _HEADERS.items())
 
 # The same for a message that has not passed a broker: fields that are zero, the late ones included, are left out.
 # The hosts are an ip of 4 bytes and the port.
 _PLAIN_HEADER = struct.Struct(">iIiii20xq8s8x8s12xi")
-assert _PLAIN_HEADER.size == _HEADERS[0].size
+assert _PLAIN_HEADER.size == HEADER_STRUCTS[0].size
 assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip", "body_length")] == [40, 48, 64, 84]
 # The bytes of such a record beside the body, the properties, and the topic with its length.
 _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
 # A message keeps its sharding key, delay level and born time only when they were given: a look at each takes longer.
 _USUAL_FIELDS = len(Message(topic="", body=b"").__dict__)
 _PORT = struct.Struct(">i")
-_MAX_FLAG = 2**31 - 1
 # Properties that have a place of their own, or that the store acts upon or refuses.
 _ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, TIMER_PROPERTIES, {WAIT})
 
@@ -134,40 +125,37 @@ def encode_message(
     field, and a buffer of other items than bytes.
     """
     (born_ip, born_port), (store_ip, store_port) = born_host, store_host
-    sys_flag = sys_flag & ~HOST_FLAGS | _host_flags(born_ip, store_ip)
-    header = _HEADERS[sys_flag & HOST_FLAGS]
+    sys_flag = sys_flag & ~HOST_FLAGS | host_flags(born_ip, store_ip)
+    header = HEADER_STRUCTS[sys_flag & HOST_FLAGS]
     topic_size, body_size, properties_size = len(topic), len(body), len(properties)
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
         raise _impossible_lengths(topic_size, properties_size)
     magic, tail = (MAGIC_V1, _TAIL_V1) if topic_size <= _SHORT_TOPIC else (MAGIC_V2, _TAIL_V2)
     size = header.size + body_size + topic_size + properties_size + tail
     try:
-        record = bytearray(
-            header.pack(
-                size,
-                magic,
-                crc32(body) & CRC_MASK,
-                queue_id,
-                flag,
-                0,
-                0,
-                sys_flag,
-                born_timestamp,
-                born_ip,
-                born_port,
-                0,
-                store_ip,
-                store_port,
-                reconsume_times,
-                prepared_transaction_offset,
-                body_size,
-            )
+        head = header.pack(
+            size,
+            magic,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            flag,
+            0,
+            0,
+            sys_flag,
+            born_timestamp,
+            born_ip,
+            born_port,
+            0,
+            store_ip,
+            store_port,
+            reconsume_times,
+            prepared_transaction_offset,
+            body_size,
         )
     except struct.error as error:
         raise InvalidValue(f"A number of the message does not fit its field: {error}.") from error
-    record += body  # by itself: it may be large
-    record += (_BYTE[topic_size] if magic == MAGIC_V1 else _SHORT.pack(topic_size)) + topic
-    record += _SHORT.pack(properties_size) + properties
+    topic_length = _BYTE[topic_size] if magic == MAGIC_V1 else _SHORT.pack(topic_size)
+    record = bytearray().join((head, body, topic_length, topic, _SHORT.pack(properties_size), properties))
     # A reader would look for the next record in the wrong place and find none.
     if len(record) != size:
         raise InvalidValue(f"The record's fields take {len(record)} bytes and count as {size}: give bytes, not a view.")
@@ -181,7 +169,8 @@ def _impossible_lengths(topic_size: int, properties_size: int) -> InvalidValue:
     )
 
 
-def _host_flags(born_ip: bytes, store_ip: bytes) -> int:
+def host_flags(born_ip: bytes, store_ip: bytes) -> int:
+    """The system flag's IPv6 bits for these ips. ``InvalidValue`` unless they have 4 bytes or 16."""
     if len(born_ip) == 4 == len(store_ip):
         return 0
     flags = 0
@@ -213,17 +202,8 @@ class PlainRecords:
     the kind of the message is checked here.
     """
 
-    def __init__(
-        self,
-        store_host: tuple[bytes, int],
-        in_turn: Callable[[str], int],
-        *,
-        largest_body: int,
-        trailing_separator: bool,
-    ) -> None:
-        """``in_turn`` gives the next queue of a topic, for messages that name none."""
+    def __init__(self, store_host: tuple[bytes, int], *, largest_body: int, trailing_separator: bool) -> None:
         ip, port = store_host
-        self._in_turn = in_turn
         self._host = ip + _PORT.pack(port) if len(ip) == _V4_SIZE else b""
         self._largest_body = largest_body
         self._trailing_separator = trailing_separator
@@ -236,47 +216,23 @@ class PlainRecords:
         if self._host and len(name) <= _SHORT_TOPIC:
             self._topics[topic] = _BYTE[len(name)] + name
 
-    def encode(self, message: Message, born_timestamp: int) -> tuple[bytearray, int] | None:
-        """The record, its three late fields zero, and its queue.
+    def properties(self, message: Message) -> bytes | None:
+        """The properties to store of a message that ``encode`` takes.
 
         None for a message that ``encode_message`` has to encode or refuse; ``TypeError`` and ``ValueError`` mean the
         same.
         """
-        body, queue_id, flag, host = message.body, message.queue_id, message.flag, self._host
-        topic = self._topics.get(message.topic)
-        if (
-            topic is None
-            or type(body) is not bytes
-            or type(flag) is not int
-            or not -_MAX_FLAG <= flag <= _MAX_FLAG
-            or (size := len(body)) > self._largest_body
-            or len(message.__dict__) != _USUAL_FIELDS
-            or (properties := self._properties(message)) is None
-        ):
-            return None
-        if queue_id is None:
-            queue_id = self._in_turn(message.topic)
-        elif type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID:
-            return None
-        properties_size = len(properties)
-        header = _PLAIN_HEADER.pack(
-            _PLAIN_FIXED + size + len(topic) + properties_size,
-            MAGIC_V1,
-            crc32(body) & CRC_MASK,
-            queue_id,
-            flag,
-            born_timestamp,
-            host,
-            host,
-            size,
-        )
-        return bytearray().join((header, body, topic, _SHORT.pack(properties_size), properties)), queue_id
-
-    def _properties(self, message: Message) -> bytes | None:
-        """The bytes of ``encode_properties(message_properties(message))``; None for anything unusual."""
+        body, queue_id, flag = message.body, message.queue_id, message.flag
         given, keys, tags = message.properties, message.keys, message.tags
         if (
-            type(given) is not dict
+            message.topic not in self._topics
+            or type(body) is not bytes
+            or len(body) > self._largest_body
+            or type(flag) is not int
+            or not -MAX_INT <= flag <= MAX_INT
+            or (queue_id is not None and (type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID))
+            or len(message.__dict__) != _USUAL_FIELDS
+            or type(given) is not dict
             or (type(keys) is not list and type(keys) is not tuple)
             or (type(tags) is not str and tags is not None)
         ):
@@ -303,6 +259,22 @@ class PlainRecords:
             return None
         data = text.encode() if self._trailing_separator else text[:-1].encode()
         return data if len(data) <= MAX_PROPERTIES_SIZE else None
+
+    def encode(self, message: Message, properties: bytes, queue_id: int, born_timestamp: int) -> bytearray:
+        """The record of a message with these ``properties``, for this queue; its three late fields are zero."""
+        body, topic, host, size = message.body, self._topics[message.topic], self._host, len(properties)
+        header = _PLAIN_HEADER.pack(
+            _PLAIN_FIXED + len(body) + len(topic) + size,
+            MAGIC_V1,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            message.flag,
+            born_timestamp,
+            host,
+            host,
+            len(body),
+        )
+        return bytearray().join((header, body, topic, _SHORT.pack(size), properties))
 
 
 def plain_message(message: Message) -> Message:

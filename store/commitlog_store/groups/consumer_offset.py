@@ -31,12 +31,12 @@ import msgspec
 
 from commitlog_store.config_files.json_file import JsonConfigFile, next_version
 from commitlog_store.errors import InvalidValue
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, MAX_QUEUE_ID, validate_group, validate_topic
 
 __all__ = ["ConsumerOffsets", "merge_consumer_offsets"]
 
 _SUBJECT = "The list of consumer offsets"
-_MAX_LONG = 2**63 - 1
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _SEPARATOR = "@"
 _SET_POSITIONS = "commitlogSetPositions"
@@ -44,7 +44,7 @@ _SET_POSITIONS = "commitlogSetPositions"
 
 # What this package uses of the file; members that are not named here stay as they are.
 class _OffsetTable(msgspec.Struct):
-    offsetTable: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=-_MAX_LONG - 1, le=_MAX_LONG)]]] = {}
+    offsetTable: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]]] = {}
     commitlogSetPositions: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=MAX_QUEUE_ID)]]] = {}
 
 
@@ -229,8 +229,8 @@ def _position(queue_id: int, offset: int) -> tuple[int, int]:
     queue_id, offset = int(operator.index(queue_id)), int(operator.index(offset))
     if not 0 <= queue_id <= MAX_QUEUE_ID:
         raise InvalidValue(f"A queue id is 0 to {MAX_QUEUE_ID}, not {queue_id}.")
-    if not 0 <= offset <= _MAX_LONG:
-        raise InvalidValue(f"A position is a queue offset of 0 to {_MAX_LONG}, not {offset}.")
+    if not 0 <= offset <= MAX_LONG:
+        raise InvalidValue(f"A position is a queue offset of 0 to {MAX_LONG}, not {offset}.")
     return queue_id, offset
 
 

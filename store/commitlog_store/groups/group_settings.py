@@ -31,6 +31,7 @@ from typing import Annotated, Any
 import msgspec
 
 from commitlog_store.config_files.json_file import JsonConfigFile, next_version
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.paths import CONFIG, CONSUMER_FILTER_CONFIG, SUBSCRIPTION_GROUP_CONFIG, validate_group
 
 __all__ = [
@@ -42,8 +43,8 @@ __all__ = [
 ]
 
 _SUBJECT = "The list of subscription groups"
-_Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Int = Annotated[int, msgspec.Meta(ge=-MAX_INT - 1, le=MAX_INT)]
+_Long = Annotated[int, msgspec.Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]
 
 
 class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

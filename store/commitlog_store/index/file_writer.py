@@ -38,6 +38,7 @@ from commitlog_store.format.index_file import (
     file_size,
 )
 from commitlog_store.index.service import IndexFile
+from commitlog_store.java_numbers import MAX_INT
 
 __all__ = ["ENTRY_STEP", "IndexFileWriter", "Links", "count_entries", "link_entries"]
 
@@ -45,7 +46,6 @@ __all__ = ["ENTRY_STEP", "IndexFileWriter", "Links", "count_entries", "link_entr
 ENTRY_STEP = 1 << 20
 
 _SECOND_MS = 1000
-_LARGEST_INT = 2**31 - 1
 _ROW_BITS = 32
 # Entries to read at a time when a file is checked: 5 MB.
 _CHECKED_ENTRIES = 1 << 18
@@ -382,7 +382,7 @@ def _seconds(begin: int, stored: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     """The seconds of an entry for its store timestamp, with RocketMQ's limits."""
     if begin <= 0:
         return np.zeros_like(stored)
-    return np.clip((stored - begin) // _SECOND_MS, 0, _LARGEST_INT)
+    return np.clip((stored - begin) // _SECOND_MS, 0, MAX_INT)
 
 
 def _corrupt(path: str, at: int, expected: str, found: object) -> CorruptIndex:

@@ -42,6 +42,7 @@ from commitlog_store.format.index_file import (
     slot_offset,
 )
 from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.java_numbers import MAX_INT
 
 __all__ = [
     "INDEX_NAME_DIGITS",
@@ -60,8 +61,6 @@ INDEX_NAME_DIGITS = 17
 _SECOND_MS = 1000
 
 _SMALLEST_FILE = file_size(1, 1)
-# RocketMQ maps a file as a whole, and a size is an int to it.
-_LARGEST_FILE = 2**31 - 1
 # The number of entries that are looked up to decide whether a slot count is right, and the length to which their slots'
 # chains are followed where they are spread over the file.
 _SAMPLE = 32
@@ -122,14 +121,15 @@ class IndexFile:
         self._size = file.size
         self._slots_by_size = slots_by_size
         self._slots: int | None = None
-        if not _SMALLEST_FILE <= self._size <= _LARGEST_FILE or (self._size - HEADER_SIZE) % SLOT_SIZE:
+        # RocketMQ maps a file as a whole, and a size is an int to it.
+        if not _SMALLEST_FILE <= self._size <= MAX_INT or (self._size - HEADER_SIZE) % SLOT_SIZE:
             self._file.close()
             parts = f"{HEADER_SIZE} + {SLOT_SIZE} a slot + {ENTRY_SIZE} an entry"
             raise CorruptIndex(
                 "Index file",
                 path=self.path,
                 offset=0,
-                expected=f"a size of {parts}, at most {_LARGEST_FILE}",
+                expected=f"a size of {parts}, at most {MAX_INT}",
                 found=self._size,
                 advice=f"Was it copied whole? {_NOT_LOST}",
             )

@@ -14,11 +14,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from commitlog_store.columnar.batch_frame import join_checksums
+from commitlog_store.columnar.batch_frame import FrameRecord
 from commitlog_store.columnar.records import EncodedRecords, QueuedRecords, patch_late_fields
 from commitlog_store.columnar.staged_block import StagedBlock
 from commitlog_store.errors import CommitLogError, PutRefused, StoreIOError
@@ -26,16 +26,54 @@ from commitlog_store.files.frame_space import FrameSpace
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import FENCED, MappedFileWriter
 from commitlog_store.format.arrays import ByteArray, Int64Array
+from commitlog_store.format.checksum import crc32_combine
 from commitlog_store.format.record import FILLER_SIZE, encode_filler
 from commitlog_store.format.single_record import patch_late
-from commitlog_store.log.append_results import Appended, AppendedFrame, AppendedRows, FrameHead
 from commitlog_store.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.slow_steps import SLOW_S
 
-__all__ = ["CommitLogWriter"]
+__all__ = ["Appended", "AppendedFrame", "AppendedRows", "CommitLogWriter"]
 
 _LOG = logging.getLogger(__name__)
+# A topic and a queue id.
+_Queue: TypeAlias = tuple[str, int]
+_Result = TypeVar("_Result", bound="Appended | AppendedFrame | AppendedRows | None")
+_Given = TypeVar("_Given")
+
+
+class Appended(NamedTuple):
+    """The place of an appended message, or of the first of several. Times are milliseconds."""
+
+    physical_offset: int
+    queue_offset: int
+    store_timestamp: int
+    end: int
+    rows: int
+
+
+class AppendedFrame(NamedTuple):
+    """The place of a frame: its first record, the log's end after it, the number of further records, and the time."""
+
+    physical_offset: int
+    end: int
+    rows: int
+    store_timestamp: int
+
+
+class AppendedRows(NamedTuple):
+    """The places of many messages, one value a row; ``end`` is the log's end after the last.
+
+    Rows from ``written`` on are not in the log, because of ``error``: no room for a new file, a failure of the disk,
+    or an unexpected exception.
+    """
+
+    physical_offsets: Int64Array
+    queue_offsets: Int64Array
+    store_timestamp: int
+    end: int
+    written: int
+    error: Exception | None
 
 
 class CommitLogWriter:
@@ -50,8 +88,8 @@ class CommitLogWriter:
     def __init__(
         self,
         files: MappedFileQueueWriter,
-        next_queue_offsets: Callable[[Sequence[tuple[str, int]]], list[int]],
-        list_queues: Callable[[Iterable[tuple[str, int]]], None],
+        next_queue_offsets: Callable[[Sequence[_Queue]], list[int]],
+        list_queues: Callable[[Iterable[_Queue]], None],
         on_failure: Callable[[BaseException], None],
         *,
         last_record: int = -1,
@@ -63,6 +101,8 @@ class CommitLogWriter:
         ``last_record`` (-1: none) and ``last_store_timestamp`` are those of the log on disk.
         """
         self.files = files
+        # A record never spans two files, and each file keeps room for a blank filler.
+        self.largest_record = files.file_size - FILLER_SIZE
         self.lock = threading.Lock()
         # When the put that holds the lock took it; 0 while the lock is free.
         self.locked_at = 0.0
@@ -80,14 +120,9 @@ class CommitLogWriter:
         self._clock = clock
         self._next_queue_offsets = next_queue_offsets
         self._list_queues = list_queues
-        self._queue_offsets: dict[tuple[str, int], int] = {}
+        self._queue_offsets: dict[_Queue, int] = {}
         # How often queues were forgotten, whose offsets may then be others than just found.
         self._forgotten = 0
-
-    @property
-    def largest_record(self) -> int:
-        """A record never spans two files, and each file keeps room for a blank filler."""
-        return self.files.file_size - FILLER_SIZE
 
     def append(
         self, records: bytearray, sizes: Sequence[int], sys_flags: int, topic: str, queue_id: int, *, has_unit: bool
@@ -100,21 +135,29 @@ class CommitLogWriter:
         queue = topic, queue_id
         if has_unit and queue not in self._queue_offsets:
             self._find_ahead((queue,))
+        return self._locked(self._append, (records, sizes, sys_flags, queue, has_unit))
+
+    def _locked(self, append: Callable[[_Given], _Result], given: _Given) -> _Result:
+        """Append under the put lock, and report when it held the lock for long.
+
+        When it fails and leaves bytes whose positions are not updated, or a write failed, every later append is
+        refused. ``PutRefused`` if an earlier one has done so.
+        """
         with self.lock:
             if self._closed or self._unsettled or self.failure is not None:
                 self._refuse_fenced()
             began = self.locked_at = time.monotonic()
             try:
-                appended = self._append(records, sizes, sys_flags, queue, has_unit)
+                result = append(given)
             except BaseException as error:
-                self._fence_unless(error, settled=not self._unsettled)
+                self._fence_after(error)
                 raise
             finally:
                 self.locked_at = 0.0
             held = time.monotonic() - began
-        if held > SLOW_S:
-            _report_slow(held, len(sizes), len(records))
-        return appended
+        if held > SLOW_S and result is not None:
+            _report_slow(held, result)
+        return result
 
     def _refuse_fenced(self) -> None:
         if self._closed:
@@ -141,20 +184,21 @@ class CommitLogWriter:
         if self._unsettled and self.failure is None:
             self._fence(RuntimeError("An append was interrupted, and its handling too."))
 
-    def _fence_unless(self, error: BaseException, *, settled: bool) -> None:
-        """Refuse every later append, unless the written bytes are known and no sync or write failed."""
-        failed = isinstance(error, StoreIOError | OSError) and not isinstance(error, TimeoutError)
-        if not settled or failed:
+    def _fence_after(self, error: BaseException) -> None:
+        """Refuse every later append, unless the positions of all written bytes are known and no write failed."""
+        if self._unsettled or _is_failed_write(error):
             self._fence(error)
 
     def _fence(self, error: BaseException) -> None:
         self.failure = error
         self._on_failure(error)
 
-    def _append(
-        self, records: bytearray, sizes: Sequence[int], sys_flags: int, queue: tuple[str, int], has_unit: bool
-    ) -> Appended:
-        first = queue_offset = self._queue_offset(queue) if has_unit else 0
+    def _append(self, given: tuple[bytearray, Sequence[int], int, _Queue, bool]) -> Appended:
+        records, sizes, sys_flags, queue, has_unit = given
+        first = queue_offset = 0
+        if has_unit:
+            known = self._queue_offsets.get(queue)
+            first = queue_offset = self._queue_offset(queue) if known is None else known
         file = self._file_with_room(len(records))
         start = place = file.base + file.wrote_position
         now = self._now()
@@ -173,14 +217,14 @@ class CommitLogWriter:
         self.last_store_timestamp = now
         self.last_record = place
         self._unsettled = False
-        return tuple.__new__(Appended, (start, first, now, start + at))  # Appended(...) takes twice as long
+        return tuple.__new__(Appended, (start, first, now, start + at, len(sizes)))  # Appended(...) takes twice as long
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message of a queue, whether the ones before it are dispatched or not."""
         with self.lock:
             return self._queue_offset((topic, queue_id))
 
-    def _queue_offset(self, queue: tuple[str, int]) -> int:
+    def _queue_offset(self, queue: _Queue) -> int:
         found = self._queue_offsets.get(queue)
         if found is None:
             # It is listed, unless its topic has just been deleted: that takes the put lock, too.
@@ -195,7 +239,7 @@ class CommitLogWriter:
             self._queue_offsets[queue] = found
         return found
 
-    def _find_ahead(self, queues: Sequence[tuple[str, int]]) -> None:
+    def _find_ahead(self, queues: Sequence[_Queue]) -> None:
         """List queues that no put has touched, and find their next offsets, while other puts do not wait.
 
         Where that fails, the append tries again, and reports the error. ``PutRefused`` for a list that fails.
@@ -235,26 +279,13 @@ class CommitLogWriter:
         A filler may have been written to the file before it.
         """
         if length > self.largest_record:
-            raise PutRefused(
-                PutMessageStatus.MESSAGE_ILLEGAL,
-                f"The record takes {length} bytes; with files of {self.files.file_size} bytes at most "
-                f"{self.largest_record} fit.",
-            )
+            raise self._too_large(length)
         file = self.files.writable()
         left = file.capacity - file.wrote_position
         if length + FILLER_SIZE <= left:
             file.reserve(file.wrote_position + length)
             return file
-        self._fill(file, left)
-        file = self.files.writable()
-        if length + FILLER_SIZE > file.capacity:
-            cause = OSError(errno.ESTALE, f"the file has {file.capacity} bytes: another program truncated it")
-            raise StoreIOError("append to", path=file.path, cause=cause, advice=FENCED)
-        file.reserve(length)
-        return file
-
-    def _fill(self, file: MappedFileWriter, left: int) -> None:
-        """End a file with a blank filler. It always fits: every record left eight bytes."""
+        # The file ends with a blank filler. It always fits: every record left eight bytes.
         filler = encode_filler(left)
         file.reserve(file.wrote_position + len(filler))
         self._unsettled = True
@@ -263,68 +294,58 @@ class CommitLogWriter:
         file.skip_to_end()
         self.files.appended()
         self._unsettled = False
+        file = self.files.writable()
+        if length + FILLER_SIZE > file.capacity:
+            cause = OSError(errno.ESTALE, f"the file has {file.capacity} bytes: another program truncated it")
+            raise StoreIOError("append to", path=file.path, cause=cause, advice=FENCED)
+        file.reserve(length)
+        return file
+
+    def _too_large(self, length: int) -> PutRefused:
+        return PutRefused(
+            PutMessageStatus.MESSAGE_ILLEGAL,
+            f"The record takes {length} bytes; with files of {self.files.file_size} bytes at most "
+            f"{self.largest_record} fit.",
+        )
 
     def append_rows(self, rows: QueuedRecords) -> AppendedRows:
         """Append many records under one lock hold."""
         self._find_ahead(rows.queues)
-        with self.lock:
-            self._refuse_fenced()
-            began = self.locked_at = time.monotonic()
-            try:
-                appended = self._append_rows(rows)
-            except BaseException as error:
-                self._fence_unless(error, settled=not self._unsettled)
-                raise
-            finally:
-                self.locked_at = 0.0
-            held = time.monotonic() - began
-        if held > SLOW_S:
-            _report_slow(held, len(rows), len(rows.records.data))
-        return appended
+        return self._locked(self._append_rows, rows)
 
     def _append_rows(self, rows: QueuedRecords) -> AppendedRows:
         bases = np.array([self._queue_offset(queue) for queue in rows.queues], np.int64)
-        queue_offsets = bases[rows.queue_codes] + _ranks(rows.queue_codes, len(bases))
-        now = self._now()
+        queue_offsets = _queue_offsets(bases, rows.queue_codes)
+        starts, now = rows.records.starts, self._now()
         places = np.full(len(rows), -1, np.int64)
         row = 0
         error: Exception | None = None
         try:
             while row < len(rows):
-                stop = self._append_piece(rows, row, queue_offsets, places, now)
-                self._settle(rows.queues, rows.queue_codes[row:stop], int(places[stop - 1]), now)
-                row = stop
+                file = self._file_with_room(int(starts[row + 1] - starts[row]))
+                end = file.base + file.wrote_position
+                piece = _placed(rows, row, file.capacity - file.wrote_position, end, queue_offsets, now)
+                assert piece is not None, "the file has room for the first one"
+                file.reserve(file.wrote_position + len(piece.data))
+                self._unsettled = True
+                file.append(piece.data)
+                self._hand_over(rows, row, piece, queue_offsets, now)
+                self.files.appended()
+                _count(self._queue_offsets, rows.queues, rows.queue_codes[row : piece.stop])
+                self._settle(int(piece.places[-1]), now)
+                places[row : piece.stop] = piece.places
+                row = piece.stop
         except Exception as failure:  # noqa: BLE001 - the result reports it, beside the rows that are in the log
             # The rows before have their places, which their put reports; the rest has taken none (invariant 6).
-            self._fence_unless(failure, settled=not self._unsettled)
+            self._fence_after(failure)
             error = failure
-        places[row:] = -1
         return AppendedRows(places, queue_offsets, now, self.files.max_wrote, row, error)
 
-    def _settle(self, names: list[tuple[str, int]], queues: Int64Array, last_record: int, now: int) -> None:
-        """Update the positions after rows were written."""
-        for name, count in zip(names, np.bincount(queues, minlength=len(names)).tolist(), strict=True):
-            self._queue_offsets[name] += count
+    def _settle(self, last_record: int, now: int) -> None:
+        """The written bytes have their positions; what was written last starts at ``last_record``."""
         self.last_store_timestamp = now
         self.last_record = last_record
         self._unsettled = False
-
-    def _append_piece(
-        self, rows: QueuedRecords, row: int, queue_offsets: Int64Array, places: Int64Array, now: int
-    ) -> int:
-        """Append the records from ``row`` on that fit into one file, yet to be settled; the row after them."""
-        starts = rows.records.starts
-        file = self._file_with_room(int(starts[row + 1] - starts[row]))
-        end = file.base + file.wrote_position
-        piece = _placed(rows, row, file.capacity - file.wrote_position, end, queue_offsets, now)
-        assert piece is not None, "the file has room for the first one"
-        places[row : piece.stop] = piece.places
-        file.reserve(file.wrote_position + len(piece.data))
-        self._unsettled = True
-        file.append(piece.data)
-        self._hand_over(rows, row, piece, queue_offsets, now)
-        self.files.appended()
-        return piece.stop
 
     def _hand_over(self, rows: QueuedRecords, row: int, piece: _Piece, queue_offsets: Int64Array, now: int) -> None:
         """Hand a written piece over to dispatch, which does not use it before the log's end has moved."""
@@ -351,24 +372,18 @@ class CommitLogWriter:
         ``last_record`` is where the last record of them starts. No queue offset is given here: the records have
         theirs. ``DiskFull``, ``TimeoutError``, ``PutRefused``: nothing is written.
         """
-        with self.lock:
-            self._refuse_fenced()
-            self.locked_at = time.monotonic()
-            try:
-                file = self.files.writable()
-                file.reserve(file.wrote_position + len(data))
-                self._unsettled = True
-                file.append(data)
-                if file.is_full:
-                    file.skip_to_end()
-                self.files.appended()
-                self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
-                self._unsettled = False
-            except BaseException as error:
-                self._fence_unless(error, settled=not self._unsettled)
-                raise
-            finally:
-                self.locked_at = 0.0
+        self._locked(self._append_replica, (data, last_record, last_store_timestamp))
+
+    def _append_replica(self, given: tuple[bytes, int, int]) -> None:
+        data, last_record, last_store_timestamp = given
+        file = self.files.writable()
+        file.reserve(file.wrote_position + len(data))
+        self._unsettled = True
+        file.append(data)
+        if file.is_full:
+            file.skip_to_end()
+        self.files.appended()
+        self._settle(last_record, last_store_timestamp)
 
     def begin_replica_frame(self) -> FrameSpace:
         """Space after the log's end for another store's batch or filler, until ``end_replica_frame``. Errors as above.
@@ -394,76 +409,54 @@ class CommitLogWriter:
         with self.lock:
             self._discard(space)
 
-    def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
+    def append_frame(self, head: FrameRecord, queue: _Queue, blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
 
         Other puts wait. ``StoreIOError``, ``DiskFull``, ``TimeoutError``, and errors of ``blocks``: nothing is in the
         log. ``PutRefused``: nothing was written.
         """
-        with self.lock:
-            self._refuse_fenced()
-            began = self.locked_at = time.monotonic()
-            space: FrameSpace | None = None
-            try:
-                self._file_with_room(head.size)
-                space = FrameSpace(self.files)
-                # Until it is published, or zeroed: bytes after the log's end may come back.
-                self._unsettled = True
-                appended = self._append_frame(space, head, queue, blocks)
-            except BaseException as error:
-                can_go = space is not None and not space.published
-                self._fence_unless(error, settled=can_go or not self._unsettled)
-                if space is not None and can_go and self.failure is None:
-                    self._discard(space)
-                raise
-            finally:
-                self.locked_at = 0.0
-            held = time.monotonic() - began
-        if held > SLOW_S:
-            _report_slow(held, appended.rows, appended.end - appended.physical_offset)
-        return appended
+        return self._locked(self._append_frame, (head, queue, blocks))
 
-    def _append_frame(
-        self, space: FrameSpace, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]
-    ) -> AppendedFrame:
-        now = self._now()
-        offsets = {queue: self._queue_offset(queue) + 1}
-        space.skip(head.size)
-        first = space.position
-        rows = checksum = 0
-        last_record = space.start
-        for block in blocks:
-            if not len(block):
-                continue
-            last_record = self._write_block(space, block, offsets, now)
-            checksum = join_checksums(checksum, block.crc, len(block.records.data))
-            rows += len(block)
-            self.locked_at = time.monotonic()  # it makes progress, so the disk must not be reported as too busy
-        end = space.position
-        record = head.record(end - first, rows, checksum)
-        patch_late(record, head.host_flags, offsets[queue] - 1, space.start, now)
-        space.write_at_start(record)
-        space.publish()
+    def _append_frame(self, given: tuple[FrameRecord, _Queue, Iterable[StagedBlock]]) -> AppendedFrame:
+        head, queue, blocks = given
+        self._file_with_room(head.size)
+        space = FrameSpace(self.files)
+        # Until it is published, or zeroed: bytes after the log's end may come back.
+        self._unsettled = True
+        try:
+            now = self._now()
+            offsets = {queue: self._queue_offset(queue) + 1}
+            space.skip(head.size)
+            first, last_record = space.position, space.start
+            rows = checksum = 0
+            for block in blocks:
+                if not len(block):
+                    continue
+                last_record = self._write_block(space, block, offsets, now)
+                checksum = crc32_combine(checksum, block.crc, len(block.records.data))
+                rows += len(block)
+                self.locked_at = time.monotonic()  # it makes progress, so the disk must not be reported as too busy
+            end = space.position
+            record = head.encoded(end - first, rows, checksum)
+            patch_late(record, head.host_flags, offsets[queue] - 1, space.start, now)
+            space.write_at_start(record)
+            space.publish()
+        except BaseException as error:
+            if not space.published and not _is_failed_write(error):
+                self._discard(space)
+            raise
         self._queue_offsets.update(offsets)
-        self.last_store_timestamp = now
-        self.last_record = last_record
-        self._unsettled = False
+        self._settle(last_record, now)
         return AppendedFrame(space.start, end, rows, now)
 
-    def _write_block(self, space: FrameSpace, block: StagedBlock, offsets: dict[tuple[str, int], int], now: int) -> int:
+    def _write_block(self, space: FrameSpace, block: StagedBlock, offsets: dict[_Queue, int], now: int) -> int:
         """Write a block's records, each with its place and its queue offset; returns where the last one starts."""
         largest = int(block.records.sizes.max())
         if largest > self.largest_record:
-            raise PutRefused(
-                PutMessageStatus.MESSAGE_ILLEGAL,
-                f"A record takes {largest} bytes; with files of {self.files.file_size} bytes at most "
-                f"{self.largest_record} fit.",
-            )
-        codes = block.queue_codes
+            raise self._too_large(largest)
         bases = np.array([offsets.setdefault(name, self._queue_offset(name)) for name in block.queues], np.int64)
-        queue_offsets = bases[codes] + _ranks(codes, len(bases))
-        for name, count in zip(block.queues, np.bincount(codes, minlength=len(bases)).tolist(), strict=True):
-            offsets[name] += count
+        queue_offsets = _queue_offsets(bases, block.queue_codes)
+        _count(offsets, block.queues, block.queue_codes)
         row = last = 0
         while row < len(block):
             piece = _placed(block, row, space.room, space.position, queue_offsets, now)
@@ -485,23 +478,39 @@ class CommitLogWriter:
         self._unsettled = False
 
 
-def _report_slow(held_s: float, records: int, size: int) -> None:
+def _report_slow(held_s: float, appended: Appended | AppendedFrame | AppendedRows) -> None:
+    if isinstance(appended, AppendedRows):
+        rows, size = appended.written, appended.end - int(appended.physical_offsets[0]) if appended.written else 0
+    else:
+        rows, size = appended.rows, appended.end - appended.physical_offset
     _LOG.warning(
         "An append of %d records, %d bytes, held the put lock for %.0f ms; other puts waited for it.",
-        records, size, held_s * 1000,
+        rows, size, held_s * 1000,
     )  # fmt: skip
 
 
-def _ranks(queues: Int64Array, count: int) -> Int64Array:
-    """The number of rows of the same queue before each row."""
+def _is_failed_write(error: BaseException) -> bool:
+    """Whether it is unknown what of the bytes is in the file."""
+    return isinstance(error, StoreIOError | OSError) and not isinstance(error, TimeoutError)
+
+
+def _count(offsets: dict[_Queue, int], queues: list[_Queue], codes: Int64Array) -> None:
+    """Advance the next offset of each queue by its number of rows."""
+    for queue, count in zip(queues, np.bincount(codes, minlength=len(queues)).tolist(), strict=True):
+        offsets[queue] += count
+
+
+def _queue_offsets(bases: Int64Array, codes: Int64Array) -> Int64Array:
+    """The queue offset of each row: its queue's next one, and the number of rows of the same queue before it."""
+    count = len(bases)
     if count == 1:
-        return np.arange(len(queues))
+        return np.arange(int(bases[0]), int(bases[0]) + len(codes))
     # Of two bytes numpy's stable sort is a radix sort: several times faster than that of eight.
-    order = np.argsort(queues.astype(np.uint16) if count <= 1 << 16 else queues, kind="stable")
-    counts = np.bincount(queues, minlength=count)
-    ranks = np.empty(len(queues), np.int64)
-    ranks[order] = np.arange(len(queues)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranks
+    order = np.argsort(codes.astype(np.uint16) if count <= 1 << 16 else codes, kind="stable")
+    counts = np.bincount(codes, minlength=count)
+    ranks = np.empty(len(codes), np.int64)
+    ranks[order] = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return bases[codes] + ranks
 
 
 class _Piece(NamedTuple):

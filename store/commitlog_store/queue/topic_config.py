@@ -35,6 +35,7 @@ from commitlog_store.batch_id import TopicUse
 from commitlog_store.config_files.json_file import JsonConfigFile, decode_config, next_version
 from commitlog_store.errors import CommitLogError, CorruptConfig, DiskFull, InvalidValue, PutRefused, ReadFailed
 from commitlog_store.files import disk
+from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.log.store_directory import other_topic_kind
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import (
@@ -211,6 +212,10 @@ class TopicConfig:
             f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {_PERM_WRITE} "
             "for writing"
         )
+
+    def producers_fault(self, topic: str) -> str | None:
+        """``put_fault``, and whether the topic is one of those that only a broker or the store itself puts into."""
+        return no_producers_fault(topic) or self.put_fault(topic)
 
     def refuse_consumers(self, topic: str) -> None:
         """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""

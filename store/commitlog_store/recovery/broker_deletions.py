@@ -32,6 +32,7 @@ from commitlog_store.errors import (
     UnsupportedStore,
 )
 from commitlog_store.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.record_search import good_record
 from commitlog_store.log.scan import LogFileList, find_by_time
@@ -40,8 +41,6 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import read_topic_config
 
 __all__ = ["BrokerDeletions"]
-
-_UNKNOWN = 2**63 - 1
 
 
 class BrokerDeletions:
@@ -79,7 +78,7 @@ class BrokerDeletions:
                 self._looked_at.add(topic)
                 with contextlib.suppress(InvalidValue, TopicNotFound, UnsupportedStore):
                     for queue_id in catalog.queue_ids(topic):
-                        self._firsts.setdefault(topic, _UNKNOWN)
+                        self._firsts.setdefault(topic, MAX_LONG)
                         with contextlib.suppress(CorruptConsumeQueue, QueueNotFound):  # opening does not judge queues
                             self._look_at(catalog, topic, queue_id)
 

@@ -13,6 +13,7 @@ import numpy as np
 from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import DiskFull, InvalidValue
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.past_damage import Gap, describe_fault, is_unwritten, walk_past_damage
 from commitlog_store.log.scan import SECTOR_SIZE, LogFileList, find_record
 from commitlog_store.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece, refuse_keeping
@@ -21,7 +22,6 @@ from commitlog_store.recovery.log_end import FoundEnd
 __all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from", "why_not_kept"]
 
 OnCut = Literal["keep", "refuse"]
-_UNKNOWN = 2**63 - 1
 _ZERO_END = 2
 
 
@@ -67,7 +67,7 @@ def _by_queue(requests: DispatchRequests) -> list[LostMessages]:
 def whole_records_from(files: LogFileList, start: int, reason: str, delay_levels_ms: Sequence[int]) -> CutOff | None:
     """All whole records that begin at a physical offset or after it, wherever they lie; None without any."""
     lost = _Lost()
-    for part in walk_past_damage(files, start, _UNKNOWN):
+    for part in walk_past_damage(files, start, MAX_LONG):
         if isinstance(part, RecordScan):
             lost.add(part, delay_levels_ms)
     if not lost.messages:
@@ -78,7 +78,7 @@ def whole_records_from(files: LogFileList, start: int, reason: str, delay_levels
 
 def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence[int]) -> CutOff | None:
     """What opening cuts off after the log's end; None when that holds no whole record."""
-    if found.nothing_follows or find_record(files, found.end, _UNKNOWN) is None:
+    if found.nothing_follows or find_record(files, found.end, MAX_LONG) is None:
         return None  # as after most crashes, and quicker found than by the walk
     reason = describe_fault(found.stop)
     cut = whole_records_from(files, found.end, reason, delay_levels_ms)

@@ -24,6 +24,7 @@ from commitlog_store.errors import DamagedLog, LogShort
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog_store.format.record import Corrupt, Filler, Record, Torn, decode_record, field_offset, own_position
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.past_damage import lacks_sectors
 from commitlog_store.log.scan import LogFileList, LogWalk, find_by_time, find_record
 from commitlog_store.log.store_directory import refuse_inner_batches
@@ -36,7 +37,6 @@ Progress = Callable[[int, int], None]
 
 # A cleanly closed store, also a broker's, is scanned from its third file from the end, as RocketMQ does.
 _CLEAN_FILES = 3
-_UNKNOWN = 2**63 - 1
 # No other thread waits for the interpreter's lock during recovery, so blocks are large: each of a thousand queues has
 # more than a few units in one.
 _BLOCK_SIZE = 32 << 20
@@ -307,7 +307,7 @@ class _Search:
             walk = LogWalk(
                 self._files,
                 at,
-                _UNKNOWN,
+                MAX_LONG,
                 check_crc=True,
                 unsynced_from=unsynced_from,
                 whole_to=whole_to,
@@ -394,16 +394,16 @@ class _Search:
         # A crash loses sectors; it does not create good records with another offset in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in IMPOSSIBLE_FIELDS
         if impossible or self._policy.closed_log:
-            flushed = _UNKNOWN
+            flushed = MAX_LONG
         if flushed is not None:
             later = find_record(self._files, start, flushed) if flushed > start else None
-            self._nothing_follows = later is None and flushed == _UNKNOWN and start == end.offset + 1
+            self._nothing_follows = later is None and flushed == MAX_LONG and start == end.offset + 1
             if later is not None and end.offset == self._policy.flushed_offset:
                 self._refuse(end, _left_over(later.physical_offset))
             if later is not None:
                 self._refuse(end, _flushed_later(later.physical_offset))
             return
-        later = find_record(self._files, start, _UNKNOWN)
+        later = find_record(self._files, start, MAX_LONG)
         self._nothing_follows = later is None and start == end.offset + 1
         # Some messages of the checkpoint's very millisecond may have come after the flush.
         if later is not None and 0 < later.store_timestamp < self._claimed.physic_msg_timestamp:

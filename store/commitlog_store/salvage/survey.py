@@ -19,6 +19,7 @@ from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.format import sys_flag
 from commitlog_store.format.arrays import Int64Array
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.salvage.log_source import LogSource
@@ -29,7 +30,6 @@ __all__ = ["DamagedBatch", "Survey", "Unreadable", "queue_rows", "survey_log"]
 # Called with the bytes that were read, and the number of all to read.
 Progress = Callable[[int, int], None]
 
-_UNKNOWN = 2**63 - 1
 _BLOCK_SIZE = 16 << 20
 _TYPES = {
     sys_flag.TRANSACTION_PREPARED_TYPE: "prepared",
@@ -106,7 +106,7 @@ def survey_log(
     ``begin_at`` is where a kept piece begins: only zeros come before. Up to ``flushed_to`` the log is known to have
     been on the device. A batch that a crash left unfinished at the log's end is not taken unless ``uncommitted``.
     """
-    survey = _surveyed(files, begin_at, _UNKNOWN, progress)
+    survey = _surveyed(files, begin_at, MAX_LONG, progress)
     known_end = max(survey.last_place, flushed_to)
     damaged = [replace(one, committed=known_end >= one.frame.end) for one in survey.damaged_batches]
     if damaged and not damaged[-1].committed and not uncommitted:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from commitlog_store.java_numbers import MAX_LONG
+
 __all__ = ["FINDINGS_PER_FILE", "NOWHERE", "Finding", "Findings", "Lost", "Severity"]
 
 Severity = Literal["error", "note"]
@@ -13,7 +15,7 @@ Severity = Literal["error", "note"]
 # So many findings of one check in one file are reported one by one; a damaged region must not fill the memory.
 FINDINGS_PER_FILE = 20
 # After everything a log can hold.
-NOWHERE = 2**63 - 1
+NOWHERE = MAX_LONG
 
 
 @dataclass(frozen=True, kw_only=True)

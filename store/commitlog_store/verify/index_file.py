@@ -26,6 +26,7 @@ from commitlog_store.format.index_file import (
 )
 from commitlog_store.index.file_writer import link_entries
 from commitlog_store.index.service import IndexFile, is_index_file_name
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Severity
 
 __all__ = ["Entries", "IndexFileCheck", "check_index_headers"]
@@ -148,7 +149,7 @@ class IndexFileCheck:
     def check_times(self, entries: Entries, stored: Int64Array) -> None:
         """``stored`` are the store times (ms) of the entries' messages."""
         begin = self.header.begin_timestamp
-        expected = np.clip((stored - begin) // _SECOND_MS, 0, 2**31 - 1)
+        expected = np.clip((stored - begin) // _SECOND_MS, 0, MAX_INT)
         wrong = entries.values["seconds"] != expected
         if entries.first == 1 and len(wrong):
             wrong[0] = False  # RocketMQ counts the seconds of a later file's first entry from the file before it

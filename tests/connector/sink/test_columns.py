@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from commitlog_store.columnar.input import MESSAGE_COLUMNS
+from commitlog_store.columnar.columns import MESSAGE_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.sink.columns import SINK_COLUMNS, check_sink_schema
 

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from commitlog_store.columnar.columns import MESSAGE_COLUMNS
 from commitlog_store.columnar.encode import EncodedMessages
-from commitlog_store.columnar.input import MESSAGE_COLUMNS, message_schema, parse_messages
+from commitlog_store.columnar.input import message_schema, parse_messages
 from commitlog_store.columnar.queue_choice import choose_queues
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.java_hash import string_hash_code

@@ -10,7 +10,7 @@ import zlib
 import crcmod.predefined
 import pytest
 
-from commitlog_store.format.checksum import crc32
+from commitlog_store.format.checksum import crc32, crc32_combine
 
 _BY_DEFINITION = crcmod.predefined.mkCrcFun("crc-32")
 
@@ -28,11 +28,18 @@ def test_a_checksum_can_be_continued(cut: int) -> None:
     assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0), (1, 1), (64, 4097), (1000, (1 << 20) + 3)])
+def test_two_checksums_make_that_of_both_pieces_together(sizes: tuple[int, int]) -> None:
+    first, second = (random.Random(size).randbytes(size) for size in sizes)
+    assert crc32_combine(crc32(first), crc32(second), len(second)) == zlib.crc32(first + second)
+
+
 def test_the_checksum_of_the_standard_text_is_the_catalogues() -> None:
     assert crc32(b"123456789") == 0xCBF43926
 
 
 def test_without_wheels_the_interpreters_own_is_used() -> None:
     program = "import sys; sys.modules['zlib_ng'] = None; import zlib; from commitlog_store.format import checksum; "
-    program += "assert checksum.crc32 is zlib.crc32"
+    program += "assert checksum.crc32 is zlib.crc32; "
+    program += "assert checksum.crc32_combine(zlib.crc32(b'one'), zlib.crc32(b'more'), 4) == zlib.crc32(b'onemore')"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -163,7 +163,7 @@ _names = _texts | st.sampled_from(_ODD_NAMES)
         body=st.binary(max_size=60),
         tags=st.none() | _texts,
         keys=st.lists(_texts, max_size=3) | st.lists(_texts, max_size=2).map(tuple),
-        queue_id=st.integers(0, 2**16),
+        queue_id=st.none() | st.integers(0, 2**16),
         flag=_int32,
         properties=st.dictionaries(_names, _texts, max_size=3),
     ),
@@ -174,15 +174,14 @@ def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
     message: Message, born: int, trailing: bool
 ) -> None:
     """What the general encoder refuses is not encoded at all."""
-    plain = PlainRecords(V4, lambda _: 5, largest_body=50, trailing_separator=trailing)
+    plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
     plain.learn_topic(message.topic)
     try:
-        plain_record = plain.encode(message, born)
+        properties = plain.properties(message)
     except (TypeError, ValueError):
-        plain_record = None
-    if plain_record is not None:
-        record, queue_id = plain_record
-        assert queue_id == message.queue_id
+        properties = None
+    if properties is not None:
+        record = plain.encode(message, properties, 5 if message.queue_id is None else message.queue_id, born)
         assert len(message.body) <= 50
         assert not message.properties.keys() & {"WAIT", "DELAY"}, "these ask for more than a record"
         assert record == _general(message, born, trailing=trailing)
@@ -198,19 +197,21 @@ def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
 )
 @pytest.mark.parametrize("trailing", [True, False])
 def test_usual_messages_take_the_plain_encoder(message: Message, trailing: bool) -> None:
-    plain = PlainRecords(V4, lambda _: 5, largest_body=50, trailing_separator=trailing)
+    plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
     plain.learn_topic("t")
-    assert plain.encode(message, 9) == (_general(message, 9, trailing=trailing), message.queue_id or 5)
+    properties = plain.properties(message)
+    assert properties is not None
+    assert plain.encode(message, properties, message.queue_id or 5, 9) == _general(message, 9, trailing=trailing)
 
 
 @pytest.mark.parametrize(
     ("topic", "host"), [("unknown", V4), ("t" * 128, V4), ("orders", V6)], ids=["unknown", "long topic", "ipv6"]
 )
 def test_a_message_with_further_fields_is_not_plain(topic: str, host: tuple[bytes, int]) -> None:
-    plain = PlainRecords(host, lambda _: 5, largest_body=50, trailing_separator=True)
+    plain = PlainRecords(host, largest_body=50, trailing_separator=True)
     if topic != "unknown":
         plain.learn_topic(topic)
-    assert plain.encode(Message(topic=topic, body=b""), 0) is None
+    assert plain.properties(Message(topic=topic, body=b"")) is None
 
 
 def test_properties_are_stored_in_one_order_and_fields_win() -> None:

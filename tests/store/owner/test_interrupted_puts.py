@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Message, MessageStore, PutMessageStatus
+from commitlog_store.columnar import message_table
 from commitlog_store.columnar.encode import encode_messages
-from commitlog_store.columnar.input_chunks import CHUNK_ROWS
-from commitlog_store.engine import put_table as bulk
+from commitlog_store.columnar.message_table import CHUNK_ROWS
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.errors import FileChanged, StoreIOError
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
@@ -118,7 +118,7 @@ def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
             raise pa.ArrowInvalid("an unexpected error")
         return encode_messages(*arguments, **named)
 
-    monkeypatch.setattr(bulk, "encode_messages", failing)
+    monkeypatch.setattr(message_table, "encode_messages", failing)
     count = CHUNK_ROWS + 1
     with open_store(tmp_path, flush_disk_type=SYNC, mapped_file_size_commit_log=4 << 20) as store:
         result = store.put_messages(pa.table({"body": [b"a"] * count, "queueId": [0] * count}), topic="orders")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, PutMessageStatus, PutTableResult
-from commitlog_store.columnar.input_chunks import message_chunks
+from commitlog_store.columnar.message_table import message_chunks
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.java_hash import string_hash_code
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows

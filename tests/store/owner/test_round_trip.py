@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from commitlog_store import ALL_COLUMNS, DEFAULT_COLUMNS, MessageStore, StoreReader, export_store
 from commitlog_store.cli.app import app
-from commitlog_store.columnar.input import ASSIGNED_COLUMNS
+from commitlog_store.columnar.columns import ASSIGNED_COLUMNS
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import NO_PRODUCERS_TOPICS, STORE_PROPERTIES
 from commitlog_store.paths import is_system_topic

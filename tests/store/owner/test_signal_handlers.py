@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Message, MessageStore
-from commitlog_store.columnar.input_chunks import CHUNK_ROWS
-from commitlog_store.engine import put_table as bulk
+from commitlog_store.columnar import message_table
+from commitlog_store.columnar.message_table import CHUNK_ROWS
 from commitlog_store.engine.flush import GroupCommitService
 from commitlog_store.engine.put_message import PutMessageService
 from commitlog_store.engine.stats import StoreStatsService
@@ -137,7 +137,7 @@ def test_rows_that_were_not_begun_when_a_handler_closed_are_refused(
     table = pa.table({"body": [b"a"] * (CHUNK_ROWS + 2), "queueId": [0] * (CHUNK_ROWS + 2)})
     with open_store(tmp_path, mapped_file_size_commit_log=4 << 20) as store:
         with _handler(store.close), monkeypatch.context() as patch:
-            _signalled_at(patch, bulk, "encode_messages")
+            _signalled_at(patch, message_table, "encode_messages")
             result = store.put_messages(table, topic="orders")
         assert result.rows["status"].to_pylist() == [*["PUT_OK"] * CHUNK_ROWS, *["SERVICE_NOT_AVAILABLE"] * 2]
     assert bodies(tmp_path) == [b"a"] * CHUNK_ROWS
