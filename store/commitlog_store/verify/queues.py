@@ -404,7 +404,7 @@ class QueueCheck:
         if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
             return  # their messages are counted in their own queues
         for row in rows.tolist():
-            if self._log.may_not_read(int(places[row])):
+            if self._log.may_not_read(int(places[row]), int(sizes[row])):
                 self._log.unreadable.append((queue.topic, queue.queue_id, at + row, at + row + 1))
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
