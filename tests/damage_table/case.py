@@ -197,7 +197,7 @@ def _hidden(store: Path, truth: Truth, places: dict[Key, int]) -> set[Key]:
 
 def _mark(store: Path) -> int | None:
     """The place up to which the log was flushed, of a checkpoint with a mark."""
-    data = (store / "checkpoint").read_bytes() if (store / "checkpoint").exists() else b""
+    data = (store / "checkpoint").read_bytes() if (store / "checkpoint").is_file() else b""
     return int.from_bytes(data[520:528], "big") if data[512:516] == b"PYCL" else None
 
 

@@ -13,7 +13,7 @@ from commitlog_store.errors import InvalidValue, QueueNotFound, StoreAccessDenie
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import DirectoryListing
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.store_checkpoint import read_mark
+from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
@@ -91,7 +91,7 @@ class QueueCatalog:
         """
         if not disk.exists(os.path.join(self._path, ABORT)):
             return None
-        mark = read_mark(os.path.join(self._path, CHECKPOINT))
+        mark = mark_if_readable(os.path.join(self._path, CHECKPOINT))
         return 0 if mark is None else mark.flushed_offset
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:

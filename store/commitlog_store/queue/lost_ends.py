@@ -16,7 +16,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.store_checkpoint import read_mark
+from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.paths import ABORT, CHECKPOINT
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
@@ -47,8 +47,7 @@ def lost_ends(paths: StorePaths, commit_log: CommitLog, *, log_end: int | None =
 
 def _mark(paths: StorePaths) -> tuple[CheckpointMark, bool] | None:
     """The mark, and whether the store is closed."""
-    checkpoint = os.path.join(paths.root, CHECKPOINT)
-    mark = read_mark(checkpoint) if disk.exists(checkpoint) else None
+    mark = mark_if_readable(os.path.join(paths.root, CHECKPOINT))
     return None if mark is None else (mark, mark.closed and not disk.exists(os.path.join(paths.root, ABORT)))
 
 

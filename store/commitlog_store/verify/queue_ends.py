@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from commitlog_store.errors import CommitLogError, StoreAccessDenied
 from commitlog_store.files import disk
+from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind
@@ -26,11 +27,20 @@ from commitlog_store.paths import (
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.written_units import last_written, written_units
 from commitlog_store.verify.access import report_failed_read
-from commitlog_store.verify.findings import NOWHERE, Findings
+from commitlog_store.verify.findings import NOWHERE, Finding, Findings
 from commitlog_store.verify.log_files import LogFile, usual_size
 from commitlog_store.verify.queue_files import MAX_SIZE, UnitFile, UnitFiles
 
-__all__ = ["Absent", "QueueEnd", "absent_stretches", "find_queue_ends", "given_out", "lost_offsets", "unwritten_from"]
+__all__ = [
+    "Absent",
+    "QueueEnd",
+    "absent_stretches",
+    "find_queue_ends",
+    "given_out",
+    "lost_offsets",
+    "note_removed_head",
+    "unwritten_from",
+]
 
 
 class Absent(NamedTuple):
@@ -197,6 +207,27 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
         if first < last:
             found.append((first, last, denied))
     return found
+
+
+def note_removed_head(
+    path: str, mark: CheckpointMark | None, log_start: int, queues: Sequence[QueueEnd], findings: Findings
+) -> None:
+    """Note that the log began earlier when the store was closed. ``path`` is the log's directory.
+
+    Whether retention, an operator or a disk has removed its first files, nothing says.
+    """
+    if mark is None or not mark.closed or log_start <= mark.log_start:
+        return
+    count = sum(
+        queue.first_offset(log_start) - queue.first_offset(mark.log_start)
+        for queue in queues
+        if not queue.is_light and 0 < queue.size <= MAX_SIZE
+    )
+    message = (
+        f"The log began at physical offset {mark.log_start} when the store was closed, and begins at {log_start} now: "
+        f"its first files were removed, with {count} messages that the queues name. They count as expired."
+    )
+    findings.add(Finding(check="files.head", severity="note", path=path, message=message))
 
 
 def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:
