@@ -103,13 +103,14 @@ class CaseMaker:
         return self._records[name]
 
     def damaged(self, store: str, kind: str) -> tuple[Path, Path, Case]:
-        """Two copies of a damaged store, and the case without what commands say."""
+        """Two copies of a damaged store, and the case without what commands say. ``kind`` may be several: ``a + b``."""
         base = self._root / "case"
         shutil.rmtree(base, ignore_errors=True)
         path, other = base / "store", base / "copy"
         source, records = self.states.path(store), self.records(store)
         copy_store(source, path)
-        KINDS[kind].damage(Subject(path, records, self.states.path("backup")))
+        for one in kind.split(" + "):
+            KINDS[one].damage(Subject(path, records, self.states.path("backup")))
         closed = [file for file in path.rglob("*") if file.is_file() and not file.stat().st_mode & 0o400]
         for file in closed:
             file.chmod(0o600)
@@ -122,13 +123,9 @@ class CaseMaker:
         bodies = {one.key: _as_put(one) for one in records if one.in_queue}
         user = {key: body for key, body in bodies.items() if not key.topic.startswith(_SYSTEM_TOPICS)}
         places = {one.key: one.place for one in records if one.in_queue}
-        return (
-            path,
-            other,
-            Case(
-                store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed), (other / "abort").exists()
-            ),
-        )
+        first, aborted = KINDS[kind.split(" + ", maxsplit=1)[0]], (other / "abort").exists()
+        case = Case(store, first, path, truth, bodies, user, hidden, places, bool(closed), aborted)
+        return path, other, case
 
     def case(self, store: str, kind: str) -> Case:
         """The case with everything that is said."""

@@ -39,7 +39,7 @@ class Opening:
     ``kind``: ``clean`` (nothing), ``scan`` or ``rebuild`` (queues and index too), ``refused``; ``inUse`` while it has
     an owner, or is opened and closed during all looks, when it is not known; ``keptPiece`` for what is never opened.
     ``reason`` is a sentence. ``unscanned``: at least so many bytes of the log would be scanned, and were not scanned
-    for this: what the scan finds is not known.
+    for this: what the scan finds, and whether the store opens then, is not known.
     ``unwritable``: what this process may not write, so that only another user can open the store; None if it may.
     """
 

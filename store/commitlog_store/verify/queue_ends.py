@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from commitlog_store.errors import CommitLogError, StoreAccessDenied
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import CheckpointMark
@@ -41,6 +43,10 @@ __all__ = [
     "note_removed_head",
     "unwritten_from",
 ]
+
+
+# Units that are read at once.
+_PIECE = 512
 
 
 class Absent(NamedTuple):
@@ -81,7 +87,7 @@ class QueueEnd:
         return UnitFiles(self.path, self.findings)
 
     def first_offset(self, physical_offset: int) -> int:
-        """The first offset whose record ends after a place in the log."""
+        """The first offset whose record ends after a place in the log, of those that a unit names."""
         low = self.units.bounds()[0]
         at = end_before(self.units.read, low, self.end, physical_offset)
         if at > low:
@@ -89,7 +95,15 @@ class QueueEnd:
             place, size = int(unit["physical_offset"]), int(unit["size"])
             if size not in (0, FILLER_SIZE) and place < physical_offset < place + size:
                 return at - 1
-        return at
+        return self._first_named(at)
+
+    def _first_named(self, start: int) -> int:
+        """The first offset from there on with a unit that may lead to a record: damage leaves zeros before it."""
+        for at in range(start, self.end, _PIECE):
+            named = np.flatnonzero(self.units.read(at, min(at + _PIECE, self.end))["size"] >= MIN_RECORD_SIZE)
+            if len(named):
+                return at + int(named[0])
+        return self.end
 
 
 def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd], list[str]]:

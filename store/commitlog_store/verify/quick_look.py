@@ -73,7 +73,7 @@ def look_quickly(
         opening = look_at_opening(paths, config, findings, written, scan=scan, progress=progress)
         if files and not aborted:
             note_removed_head(paths.commit_log, mark, log_start, queues, findings)
-        topics = _lost_topics(paths, files, queues, absent, opening, findings, aborted=aborted)
+        topics = _lost_topics(paths, files, queues, absent, opening, findings, mark, aborted=aborted)
         if not _is_empty(files, findings):
             report_fault(paths, opening, mark, findings)
     return QuickLook(
@@ -121,6 +121,7 @@ def _lost_topics(
     absent: list[Absent],
     opening: Opening,
     findings: Findings,
+    mark: CheckpointMark | None,
     *,
     aborted: bool,
 ) -> list[TopicCount]:
@@ -128,7 +129,7 @@ def _lost_topics(
     cut = None if opening.forecast is None else opening.forecast.cut
     if cut is not None and not cut.uncommitted:
         absent = [*absent, Absent(cut.start, NOWHERE, denied=False)]
-    losses = QuickLosses(paths, findings, [] if cut is None or cut.uncommitted else cut.lost)
+    losses = QuickLosses(paths, findings, [] if cut is None or cut.uncommitted else cut.lost, mark)
     losses.compare(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
     return losses.topics()
 

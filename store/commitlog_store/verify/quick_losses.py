@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.record import MIN_RECORD_SIZE, Corrupt, Decoded, Record, Torn, decode_record
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.kept import LostMessages
@@ -22,8 +23,11 @@ __all__ = ["QuickLosses"]
 class QuickLosses:
     """The lost messages of one quick look: ``compare`` finds them, ``topics`` counts them."""
 
-    def __init__(self, paths: StorePaths, findings: Findings, cut: Sequence[LostMessages]) -> None:
-        """``cut``: what opening the store would cut off its log."""
+    def __init__(
+        self, paths: StorePaths, findings: Findings, cut: Sequence[LostMessages], mark: CheckpointMark | None
+    ) -> None:
+        """``cut``: what opening the store would cut off its log. ``mark`` says up to where it was flushed."""
+        self._flushed_to = 0 if mark is None else mark.flushed_offset
         self._path = paths.root
         self._log_path = paths.commit_log
         self._findings = findings
@@ -87,7 +91,7 @@ class QuickLosses:
         self._findings.add(
             Finding(
                 check="log.newest",
-                severity="note" if aborted else "error",
+                severity="note" if aborted and last.physical_offset + last.size > self._flushed_to else "error",
                 path=file.path,
                 offset=last.physical_offset - file.base,
                 message=message,
