@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commitlog_store.errors import CommitLogError, StoreAccessDenied
+from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
@@ -22,16 +22,19 @@ from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import (
     CONSUME_QUEUE,
     LIGHT_QUEUE_PREFIX,
-    file_name_for_offset,
-    is_queue_id,
-    parse_file_name,
 )
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.written_units import last_written, written_units
 from commitlog_store.verify.access import report_failed_read
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings
 from commitlog_store.verify.log_files import LogFile, usual_size
-from commitlog_store.verify.queue_files import MAX_SIZE, UnitFile, UnitFiles
+from commitlog_store.verify.queue_files import (
+    MAX_SIZE,
+    UnitFile,
+    UnitFiles,
+    list_unit_files,
+    queue_directories,
+)
 
 __all__ = [
     "Absent",
@@ -111,29 +114,15 @@ def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd]
     path = os.path.join(store_path, CONSUME_QUEUE)
     found: list[QueueEnd] = []
     denied: list[str] = []
-    for topic in _names(path, denied):
-        if not _is_plain(store_path, topic):
-            continue
-        parent = os.path.join(path, topic)
-        for name in _names(parent, denied):
-            if is_queue_id(name):
-                directory = os.path.join(parent, name)
-                bases = sorted(base for one in _names(directory, denied) if (base := parse_file_name(one)) is not None)
-                paths = [(base, os.path.join(directory, file_name_for_offset(base))) for base in bases]
-                files = [UnitFile(base, disk.file_size(file), file) for base, file in paths]
-                found.append(_queue_end(QueueEnd(topic, int(name), directory, files, findings), denied))
+    plain: dict[str, bool] = {}
+    for topic, queue_id in queue_directories(path, denied):
+        if topic not in plain:
+            plain[topic] = _is_plain(store_path, topic)
+        if plain[topic]:
+            directory = os.path.join(path, topic, str(queue_id))
+            files = list_unit_files(directory, denied)
+            found.append(_queue_end(QueueEnd(topic, queue_id, directory, files, findings), denied))
     return found, denied
-
-
-def _names(path: str, denied: list[str]) -> list[str]:
-    """The names in a directory, sorted; none for anything else. One that may not be listed is noted as ``denied``."""
-    try:
-        return sorted(disk.list_names(path))
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except StoreAccessDenied:
-        denied.append(path)
-    return []
 
 
 def _is_plain(store_path: str, topic: str) -> bool:
