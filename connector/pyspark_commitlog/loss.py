@@ -15,7 +15,7 @@ from enum import Enum, auto
 
 from commitlog_store import Fence, StoreReader
 from commitlog_store.errors import FileMissing, QueueNotFound, TopicNotFound
-from pyspark_commitlog.errors import DataLossError, TailLostError
+from pyspark_commitlog.errors import ConnectorError, DataLossError, TailLostError
 
 __all__ = [
     "Loss",
@@ -26,6 +26,7 @@ __all__ = [
     "queue_bounds",
     "replaced_position",
     "report_losses",
+    "report_lost_ends",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -142,6 +143,15 @@ def report_losses(
         if fail:
             raise _error(kind, text, topic, queue_id, losses) from cause
         _logger.warning("%s %s", text, _what_follows(kind, losses))
+
+
+def report_lost_ends(reader: StoreReader, *, fail: bool) -> None:
+    """Report that the store knows of messages after the ends of its log or queues, for a read up to these ends."""
+    for problem in reader.lost_ends():
+        text = f"{_of_store.get()}{reader.path} lacks messages at its end: {problem}"
+        if fail:
+            raise ConnectorError(f"{text} Run: commitlog doctor {reader.paths.for_shell}. {_GO_ON}")
+        _logger.warning("%s Continuing with the remaining messages.", text)
 
 
 def _what_happened(kind: Loss, losses: Losses) -> str:

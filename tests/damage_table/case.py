@@ -49,8 +49,8 @@ class Case:
     """Everything about one kind of damage to one store.
 
     ``bodies`` are those of all messages as they were put; ``user`` is the part that is not in topics of the system.
-    ``hidden`` are messages that no reader can miss: they are before or after all units that are left of their queue, or
-    after the end of a log that a crash explains.
+    ``hidden`` are messages that no reader can miss: without a mark in the checkpoint, they are before or after all
+    units that are left of their queue, or after the end of a log that a crash explains.
     """
 
     store: str
@@ -103,13 +103,14 @@ class CaseMaker:
         return self._records[name]
 
     def damaged(self, store: str, kind: str) -> tuple[Path, Path, Case]:
-        """Two copies of a damaged store, and the case without what commands say."""
+        """Two copies of a damaged store, and the case without what commands say. ``kind`` may be several: ``a + b``."""
         base = self._root / "case"
         shutil.rmtree(base, ignore_errors=True)
         path, other = base / "store", base / "copy"
         source, records = self.states.path(store), self.records(store)
         copy_store(source, path)
-        KINDS[kind].damage(Subject(path, records, self.states.path("backup")))
+        for one in kind.split(" + "):
+            KINDS[one].damage(Subject(path, records, self.states.path("backup")))
         closed = [file for file in path.rglob("*") if file.is_file() and not file.stat().st_mode & 0o400]
         for file in closed:
             file.chmod(0o600)
@@ -122,13 +123,9 @@ class CaseMaker:
         bodies = {one.key: _as_put(one) for one in records if one.in_queue}
         user = {key: body for key, body in bodies.items() if not key.topic.startswith(_SYSTEM_TOPICS)}
         places = {one.key: one.place for one in records if one.in_queue}
-        return (
-            path,
-            other,
-            Case(
-                store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed), (other / "abort").exists()
-            ),
-        )
+        first, aborted = KINDS[kind.split(" + ", maxsplit=1)[0]], (other / "abort").exists()
+        case = Case(store, first, path, truth, bodies, user, hidden, places, bool(closed), aborted)
+        return path, other, case
 
     def case(self, store: str, kind: str) -> Case:
         """The case with everything that is said."""
@@ -173,18 +170,32 @@ class CaseMaker:
 
 
 def _hidden(store: Path, truth: Truth, places: dict[Key, int]) -> set[Key]:
-    ends: dict[tuple[str, int], list[int]] = {}
+    """Messages that no reader can miss, where the checkpoint has no mark; with one, it says where all ended."""
+    ends: dict[tuple[str, int], int] = {}
+    first: dict[tuple[str, int], int] = {}
     for key in units_of(store):
-        ends.setdefault((key.topic, key.queue_id), []).append(key.queue_offset)
-    hidden = set()
+        queue = key.topic, key.queue_id
+        ends[queue] = max(ends.get(queue, 0), key.queue_offset)
+        first[queue] = min(first.get(queue, key.queue_offset), key.queue_offset)
     log_end = max((places[key] for key in truth.found), default=-1)
-    aborted = (store / "abort").exists()
+    aborted, mark = (store / "abort").exists(), _mark(store)
+    hidden = set()
     for key in truth.fates:
-        left = ends.get((key.topic, key.queue_id), [])
-        outside = not left or not min(left) <= key.queue_offset <= max(left)
-        if outside or (aborted and places[key] > log_end):
+        queue = key.topic, key.queue_id
+        outside = queue not in ends or not first[queue] <= key.queue_offset <= ends[queue]
+        # A crash may leave units unwritten, which no mark counts.
+        known = mark is not None and (not aborted or queue not in ends)
+        if outside and not known:
+            hidden.add(key)
+        if aborted and places[key] > log_end and (mark is None or places[key] >= mark):
             hidden.add(key)
     return hidden
+
+
+def _mark(store: Path) -> int | None:
+    """The place up to which the log was flushed, of a checkpoint with a mark."""
+    data = (store / "checkpoint").read_bytes() if (store / "checkpoint").is_file() else b""
+    return int.from_bytes(data[520:528], "big") if data[512:516] == b"PYCL" else None
 
 
 def _as_put(one: Stored) -> bytes:

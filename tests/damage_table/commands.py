@@ -155,7 +155,7 @@ def _read(store: Path, topics: list[str], *, skip: bool) -> Answer:
         with StoreReader.open(store, on_damage="skip" if skip else "raise") as reader:
             for topic in topics:
                 _collect(delivered, errors, reader, topic)
-            errors += [str(one) for one in reader.skipped]
+            errors += [*(str(one) for one in reader.skipped), *reader.lost_ends()]
     except CommitLogError as error:
         errors.append(f"{type(error).__name__}: {error}")
     return Answer(int(bool(errors)), "\n".join(errors), delivered=delivered)

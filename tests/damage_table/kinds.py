@@ -289,6 +289,13 @@ def _(store: Subject) -> None:
     shutil.rmtree(store.path / "commitlog")
 
 
+@kind("log: a directory in the place of a file", Seen.QUICK)
+def _(store: Subject) -> None:
+    file = store.logs[len(store.logs) // 2]
+    file.unlink()
+    file.mkdir()
+
+
 @kind("log: a foreign file", Seen.NOTHING_WRONG)
 def _(store: Subject) -> None:
     (store.path / "commitlog" / "notes.txt").write_text("mine")
@@ -429,6 +436,17 @@ def _(store: Subject) -> None:
 @kind("checkpoint: empty", Seen.QUICK)
 def _(store: Subject) -> None:
     (store.path / "checkpoint").write_bytes(b"")
+
+
+@kind("checkpoint: a directory", Seen.QUICK)
+def _(store: Subject) -> None:
+    (store.path / "checkpoint").unlink()
+    (store.path / "checkpoint").mkdir()
+
+
+@kind("checkpoint: not readable", Seen.QUICK)
+def _(store: Subject) -> None:
+    (store.path / "checkpoint").chmod(0)
 
 
 @kind("checkpoint: of a backup", Seen.HARMLESS, *OURS)

@@ -12,6 +12,8 @@ from tests.damage_table.truth import Fate, Key
 __all__ = ["RULES", "broken"]
 
 _PAST_DAMAGE = ("cat skip", "read skip")
+# Commands that give the assessment's verdict.
+_WITH_VERDICT = ("doctor", "doctor --deep", "verify", "info", "repair")
 
 
 def quick_damage_is_seen(case: Case) -> Iterator[str]:
@@ -42,6 +44,19 @@ def repair_ends_with_0_only_if_opening_loses_nothing(case: Case) -> Iterator[str
         yield f"{len(case.truth.lost)} messages are lost"
     if left := case.found - case.opened.after.delivered.keys():
         yield f"after opening {len(left)} whole messages are not read"
+
+
+def a_store_has_a_verdict(case: Case) -> Iterator[str]:
+    """Whatever the damage is: exit code 2 is for a path that is not a store."""
+    yield from (
+        f"{name} ends with 2: {case.looks[name].text}" for name in _WITH_VERDICT if case.looks[name].exit_code == 2
+    )
+    if "DOES NOT OPEN" in (case.looks["doctor --deep"].facts.get("verdict"), case.looks["info"].facts.get("verdict")):
+        yield from (
+            f"{name} does not say DOES NOT OPEN, as others do"
+            for name in ("doctor --deep", "verify")
+            if case.looks[name].facts.get("verdict") not in ("DOES NOT OPEN", None)
+        )
 
 
 def deep_damage_is_seen(case: Case) -> Iterator[str]:
@@ -103,8 +118,8 @@ def readers_deliver_what_was_put(case: Case) -> Iterator[str]:
 
 
 def past_damage_all_the_rest_is_read(case: Case) -> Iterator[str]:
-    if case.unreadable_files or not case.reads_matter:
-        return
+    if case.unreadable_files or not case.reads_matter or case.kind.name == "log: a directory in the place of a file":
+        return  # a directory is refused by name
     for name in _PAST_DAMAGE:
         if missing := case.readable - case.looks[name].delivered.keys():
             yield f"{name} leaves out {len(missing)} whole messages"
@@ -220,6 +235,7 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
     quick_damage_is_seen,
     repair_ends_with_0_only_if_opening_loses_nothing,
     deep_damage_is_seen,
+    a_store_has_a_verdict,
     nothing_wrong_is_nothing_reported,
     one_count,
     every_loss_is_an_exit_code,

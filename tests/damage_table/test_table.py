@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from commitlog_store import assess_store, salvage_store
 from tests.damage_table.case import CaseMaker
 from tests.damage_table.kinds import KINDS
 from tests.damage_table.rules import broken
@@ -50,6 +51,17 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> CaseMaker:
 @pytest.mark.parametrize(("store", "kind"), list(cases()))
 def test_what_is_said_is_what_is(maker: CaseMaker, store: str, kind: str) -> None:
     assert broken(maker.case(store, kind)) == {}
+
+
+@pytest.mark.parametrize("of_queue", ["newest file gone", "file gone", "file zeroed", "file short", "all gone"])
+@pytest.mark.parametrize("of_log", ["newest file zeroed", "middle file gone", "body flipped", "first file gone"])
+def test_a_queue_and_the_log_that_are_damaged_together_have_one_count(
+    maker: CaseMaker, of_queue: str, of_log: str
+) -> None:
+    path, _, case = maker.damaged("closed", f"queue: {of_queue} + log: {of_log}")
+    quick, deep, salvaged = assess_store(path), assess_store(path, deep=True), salvage_store(path)
+    assert (deep.found, deep.lost) == (salvaged.found, salvaged.lost) == (len(case.truth.found), len(case.truth.lost))
+    assert quick.lost <= deep.lost
 
 
 def test_a_rebuild_cuts_nothing_off_the_log(maker: CaseMaker) -> None:

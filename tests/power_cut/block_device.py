@@ -74,6 +74,10 @@ class PowerCuts:
             yield self.live
             self.note("end")
 
+    def fail_reads(self, start: int, size: int) -> None:
+        """From now on, reads of these bytes of the disk fail."""
+        (self._served / "bad").write_text(json.dumps([start, start + size]))
+
     def note(self, line: str) -> None:
         self.notes_file.write_text(line)
 

@@ -1,6 +1,6 @@
 """A disk that remembers the order of its writes: ``python -m tests.power_cut.traced_device MOUNT_POINT MIB``.
 
-A FUSE file system with three files, for one loop device each:
+A FUSE file system with four files, the first and the third for one loop device each:
 
 - ``disk``: a device. Every write and every flush of it goes to the trace.
 - ``notes``: lines that are written to it go to the trace too, between the writes before and after them. Read, it is
@@ -8,6 +8,7 @@ A FUSE file system with three files, for one loop device each:
 - ``cut``: after ``{"point": p, "seed": s}`` was written to it, it is the disk as a power cut at position *p* may have
   left it: all that was flushed before, and of what was written since whichever sectors of 512 bytes the seed chooses,
   in whichever order. It takes writes, which are forgotten with the next cut. Read ``images`` to see how it was made.
+- ``bad``: after ``[start, stop]`` was written to it, reads of these bytes of the disk fail, as those of bad sectors.
 
 It runs in a process of its own: a process that waits for its own file system waits for ever.
 """
@@ -43,8 +44,8 @@ __all__ = ["SECTOR", "CutImage", "Trace", "main"]
 
 SECTOR: Final = 512
 _ROOT = 1
-_NODES = {b"disk": 2, b"notes": 3, b"cut": 4}
-_DISK, _NOTES, _CUT = 2, 3, 4
+_NODES = {b"disk": 2, b"notes": 3, b"cut": 4, b"bad": 5}
+_DISK, _NOTES, _CUT, _BAD = 2, 3, 4, 5
 _READ = struct.Struct("<QQI")  # handle, offset, size
 
 
@@ -164,6 +165,7 @@ class _Server:
         self._descriptor = descriptor
         self._trace = Trace(size)
         self._image = bytearray(size)
+        self._bad = (0, 0)
 
     def run(self) -> None:
         while True:
@@ -202,6 +204,8 @@ class _Server:
                 return opened()
             case Opcode.READ:
                 _, offset, size = _READ.unpack_from(request.body)
+                if request.node == _DISK and offset < self._bad[1] and self._bad[0] < offset + size:
+                    raise OSError(errno.EIO, "a bad sector")
                 return bytes(memoryview(self._content(request.node))[offset : offset + size])
             case Opcode.WRITE:
                 _, offset, size = _READ.unpack_from(request.body)
@@ -221,6 +225,9 @@ class _Server:
             self._trace.write(offset, data)
         elif node == _NOTES:
             self._trace.note(data.decode())
+        elif node == _BAD:
+            start, stop = json.loads(data)
+            self._bad = (start, stop)
         elif data.startswith(b"{") and offset == 0:
             order = CutImage(**json.loads(data))
             self._image = self._trace.cut(order.point, order.seed)
@@ -233,7 +240,7 @@ class _Server:
         return self._trace.disk if node == _DISK else self._image
 
     def _size(self, node: int) -> int:
-        return 0 if node in (_ROOT, _NOTES) else len(self._image)
+        return 0 if node in (_ROOT, _NOTES, _BAD) else len(self._image)
 
     @staticmethod
     def _mode(node: int) -> int:

@@ -66,6 +66,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "groups": reader.groups,
         "get_message": lambda: reader.get_message("orders", 0, 0),
         "index_files": reader.index_files,
+        "lost_ends": reader.lost_ends,
         "message_at": lambda: reader.message_at(0),
         "message_by_id": lambda: reader.message_by_id(message.message_id),
         "offset_by_time": lambda: reader.offset_by_time("orders", 0, 0),

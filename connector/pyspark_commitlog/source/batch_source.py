@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from commitlog_store import StoreReader
-from pyspark_commitlog.loss import naming_store
+from pyspark_commitlog.loss import naming_store, report_lost_ends
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.values import LATEST, OffsetRule
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.missing_topics import check_topics, check_topics_of_stores
 from pyspark_commitlog.source.offset_rules import resolve_rule
@@ -73,6 +74,9 @@ class CommitLogBatchReader(DataSourceReader):
             stores.close()
 
     def _plan(self, reader: StoreReader, options: SourceOptions) -> list[RangePartition]:
+        if options.end_rule == OffsetRule(default=LATEST):
+            report_lost_ends(reader, fail=options.fail_on_data_loss)
+
         def plan() -> list[RangePartition]:
             partitions = plan_partitions(
                 reader,

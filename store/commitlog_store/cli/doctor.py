@@ -93,7 +93,8 @@ def opening_text(assessment: Assessment) -> str:
     text = f"{what[found.kind]}: {reason}"
     cut = None if found.forecast is None else found.forecast.cut
     if found.unscanned is not None:
-        text += f" It reads {found.unscanned:,} bytes of the log or more; --deep says what it finds."
+        text += f" It reads {found.unscanned:,} bytes of the log or more;"
+        text += " --deep says what it finds, and whether the store opens."
     elif cut is not None:
         text += f" It cuts off {_count(cut.messages, 'whole message')} at physical offset {cut.start}, and keeps them."
     elif found.kind != "clean":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.completion import complete_columns, complete_topic, one_of
-from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted
+from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted, say_lost_ends
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
@@ -20,6 +20,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.errors import InvalidValue
+from commitlog_store.files.store_paths import StorePaths
 
 if TYPE_CHECKING:
     from commitlog_store.export.export_store import ExportReport
@@ -132,16 +133,18 @@ def export(
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
+    lost = say_lost_ends(report.lost_ends, StorePaths.of(path, commit_log).for_shell)
     if report.skipped:
-        _report_skipped(report)
+        _say_skipped(report)
+    if lost or report.skipped:
+        raise typer.Exit(1)
 
 
-def _report_skipped(report: ExportReport) -> None:
+def _say_skipped(report: ExportReport) -> None:
     from commitlog_store.cli.render import printable_text, say
 
     by_topic = ", ".join(f"{printable_text(topic)} {count}" for topic, count in sorted(report.skipped.items()))
     say(f"{counted(sum(report.skipped.values()), 'message')} skipped because of damage: {by_topic}.")
-    raise typer.Exit(1)
 
 
 def _print_report(report: ExportReport, *, as_json: bool) -> None:
@@ -159,6 +162,7 @@ def _print_report(report: ExportReport, *, as_json: bool) -> None:
             "totalRows": report.total_rows,
             "skipped": report.skipped,
             "totalSkipped": report.total_skipped,
+            "lostEnds": report.lost_ends,
             "files" if is_parquet else "bytes": report.committed,
         }
         print(json_text(plain))

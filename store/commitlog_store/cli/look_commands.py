@@ -27,7 +27,7 @@ from commitlog_store.cli.render import say
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog_store.cli.values import chosen_topics
-from commitlog_store.errors import StoreOpenError, UnsupportedStore
+from commitlog_store.errors import LogNotFound, StoreOpenError, UnsupportedStore
 from commitlog_store.paths import is_system_topic
 from commitlog_store.reader import StoreReader
 
@@ -89,8 +89,9 @@ def info(
     from commitlog_store.verify.assessment import Verdict
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
-        found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
+
+    def show(found: summary.StoreSummary) -> bool:
+        """Print it. Whether something is wrong."""
         shown = found if show_all else found.without_system_topics()
         is_wrong = bool(found.all_problems) or found.verdict not in (None, Verdict.OK)
         with render.verdict_output(is_wrong):
@@ -105,6 +106,13 @@ def info(
                 say(problem)
             if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
                 say(f"{headline(found.assessment)} More: commitlog doctor {found.assessment.paths.for_shell}")
+        return is_wrong
+
+    try:
+        with open_reader(path, from_log, on_damage, commit_log) as reader:
+            is_wrong = show(summary.summarize(reader, with_sizes=sizes, assessed=not from_log))
+    except LogNotFound as error:
+        is_wrong = show(summary.summarize_lost_log(path, commit_log, error))
     if is_wrong:
         raise typer.Exit(1)
 

@@ -15,7 +15,14 @@ from commitlog_store.cli.completion import complete_topic
 from commitlog_store.cli.find_message import find_by_key, find_message
 from commitlog_store.cli.message_format import FORMAT_HELP
 from commitlog_store.cli.message_output import MessageOutput, message_output
-from commitlog_store.cli.open_reader import FromLogOption, NoVerifyCrcOption, OnDamage, OnDamageOption, open_reader
+from commitlog_store.cli.open_reader import (
+    FromLogOption,
+    NoVerifyCrcOption,
+    OnDamage,
+    OnDamageOption,
+    open_reader,
+    say_lost_ends,
+)
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
@@ -136,7 +143,10 @@ def cat(
     pattern = BodyPattern.of(grep)
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
-        _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc)
+        is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
+        lost = is_whole and say_lost_ends(reader.lost_ends(), reader.paths.for_shell)
+    if lost:
+        raise typer.Exit(1)
 
 
 def tail(
@@ -188,6 +198,9 @@ def tail(
             sys.stdout.flush()
             reader.wait_for_any(position, _LOOK_SECONDS)
             stop_without_reader()
+        lost = say_lost_ends(reader.lost_ends(), reader.paths.for_shell)
+    if lost:
+        raise typer.Exit(1)
 
 
 def get(
@@ -286,8 +299,8 @@ def _print(
     count: int | None = None,
     *,
     verify_crc: bool,
-) -> None:
-    """Print the messages of ranges that the filter and the pattern choose, at most ``count``."""
+) -> bool:
+    """Print the messages of ranges that the filter and the pattern choose, at most ``count``. Whether these are all."""
     out.write(arrow_schema(out.columns).empty_table())
     names = [*out.columns, *pattern.columns]
     with count_bar("reading", scan.count_of(wanted)) as advance:
@@ -297,7 +310,8 @@ def _print(
             if count is not None:
                 count -= kept.num_rows
                 if not count:
-                    return
+                    return False
+    return count != 0
 
 
 def _print_newest_matching(

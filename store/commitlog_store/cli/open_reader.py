@@ -21,6 +21,7 @@ __all__ = [
     "counted",
     "exit_for_skipped",
     "open_reader",
+    "say_lost_ends",
 ]
 
 
@@ -64,6 +65,13 @@ def open_reader(path: str, from_log: bool, on_damage: OnDamage, commit_log: str 
     exit_for_skipped(skipped)
     if gaps or strays:
         raise typer.Exit(1)
+
+
+def say_lost_ends(problems: Sequence[str], store: str) -> bool:
+    """Say what ``StoreReader.lost_ends`` found: the command has read to the end. Whether there is any."""
+    for problem in problems:
+        say(f"Messages are missing: {problem} More: commitlog doctor {store}")
+    return bool(problems)
 
 
 def exit_for_skipped(skipped: Sequence[SkippedRange]) -> None:

@@ -14,7 +14,7 @@ from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.values import READ_THE_LOG
 from commitlog_store.delayed.broker_marks import broker_mark, has_timer_wheel
-from commitlog_store.errors import CommitLogError, CorruptConfig, OffsetOutOfRange
+from commitlog_store.errors import CommitLogError, CorruptConfig, LogNotFound, OffsetOutOfRange
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
@@ -24,7 +24,7 @@ from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 
-__all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
+__all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize", "summarize_lost_log"]
 
 T = TypeVar("T")
 
@@ -145,6 +145,31 @@ def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) 
         return summary
     config = owner_config(reader.path, commit_log=reader.paths.elsewhere)
     return replace(summary, assessment=assess_store(reader.path, config=config))
+
+
+def summarize_lost_log(path: str, commit_log: str | None, error: LogNotFound) -> StoreSummary:
+    """A store whose queues lead to a log that is not there: its assessment, and no queue."""
+    found = assess_store(path, config=owner_config(path, commit_log=commit_log))
+    files, size = _disk_use(found.paths)
+    return StoreSummary(
+        path=found.path,
+        aborted=found.aborted,
+        min_physical_offset=0,
+        max_physical_offset=0,
+        commit_log_files=files,
+        disk_size=size,
+        index_files=found.index_files,
+        indexed_keys=0,
+        checkpoint=camel_members(found.checkpoint),
+        queues=[],
+        delayed_waiting=0,
+        delayed_overdue_ms=0,
+        delayed_left_to=broker_mark(found.path),
+        timer_wheel=has_timer_wheel(found.path),
+        kept=kept_pieces(found.path),
+        problems=[str(error)],
+        assessment=found,
+    )
 
 
 def _summarize(reader: StoreReader) -> StoreSummary:

@@ -12,7 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -71,7 +71,8 @@ class ExportReport:
 
     ``skipped`` counts the messages, by topic, that ``on_damage="skip"`` left out since the last call that came to its
     end; ``total_skipped`` those of all calls. ``committed`` is the number of Parquet files, or the length of the file
-    in bytes.
+    in bytes. ``lost_ends`` is what the store says is missing at its ends (``StoreReader.lost_ends``), unless ``until``
+    was given.
     """
 
     target: ExportTarget
@@ -81,6 +82,7 @@ class ExportReport:
     skipped: dict[str, int]
     total_skipped: dict[str, int]
     committed: int
+    lost_ends: list[str] = field(default_factory=list)
 
 
 class _Range(NamedTuple):
@@ -146,13 +148,8 @@ def export_store(
     ) as reader:
         check_outside(target.path, reader.paths.commit_log)
         names = _wanted(reader, topics)
-        asked = ExportState(
-            store=source,
-            format=target.format.value,
-            columns=list(columns),
-            tags=None if tags is None else sorted(set(tags)),
-            filter=filter,
-        )
+        kept = None if tags is None else sorted(set(tags))
+        asked = ExportState(store=source, format=target.format.value, columns=list(columns), tags=kept, filter=filter)
         with _locked(target, resume=resume):
             state = _begun(target, asked, resume=resume)
             # What a call skipped that did not come to its end, no report has said.
@@ -169,6 +166,7 @@ def export_store(
                 state = export.run(ranges)
             finally:
                 writer.close()
+        lost_ends = reader.lost_ends() if last is None else []
     return ExportReport(
         target=target,
         topics=names,
@@ -177,6 +175,7 @@ def export_store(
         skipped=dict(Counter(state.skipped) - reported),
         total_skipped=state.skipped,
         committed=state.committed,
+        lost_ends=lost_ends,
     )
 
 

@@ -6,6 +6,7 @@ Sizes are taken from the files themselves, so no configuration has to match.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from commitlog_store.errors import ReaderClosed
 from commitlog_store.files.mapped_file import MappedFile
@@ -17,8 +18,12 @@ __all__ = ["MappedFileQueue"]
 class MappedFileQueue:
     """The files of one directory. Up to ``max_open`` of them are kept open, the ones used last."""
 
-    def __init__(self, path: str, *, max_open: int = 8) -> None:
+    def __init__(
+        self, path: str, *, max_open: int = 8, open_file: Callable[[str, int], MappedFile] = MappedFile.open
+    ) -> None:
+        """``open_file`` opens the file of a path and a base."""
         self.files = NumberedFiles(path)
+        self._open_file = open_file
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
         self._max_open = max_open
         self._closed = False
@@ -43,7 +48,7 @@ class MappedFileQueue:
             self._open.move_to_end(base)
             return found
         self._refuse_closed()
-        found = MappedFile.open(self.files.path_of(base), base)
+        found = self._open_file(self.files.path_of(base), base)
         self._open[base] = found
         if len(self._open) > self._max_open:
             self._open.popitem(last=False)[1].close()

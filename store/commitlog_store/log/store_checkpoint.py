@@ -10,7 +10,14 @@ import dataclasses
 import threading
 import time
 
-from commitlog_store.errors import CorruptCheckpoint, InvalidValue, ReadFailed, StoreIOError
+from commitlog_store.errors import (
+    CorruptCheckpoint,
+    InvalidValue,
+    NotAStore,
+    ReadFailed,
+    StoreAccessDenied,
+    StoreIOError,
+)
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_writer import make_file
 from commitlog_store.format.checkpoint import (
@@ -22,7 +29,7 @@ from commitlog_store.format.checkpoint import (
     encode_checkpoint,
 )
 
-__all__ = ["StoreCheckpoint", "read_checkpoint", "read_mark"]
+__all__ = ["StoreCheckpoint", "mark_if_readable", "read_checkpoint", "read_mark"]
 
 _NEVER = Checkpoint(0, 0, 0)
 # A read while the owner writes may see a part of each mark: how often to look before a mark counts as missing.
@@ -51,6 +58,13 @@ def read_mark(path: str) -> CheckpointMark | None:
             mark = decode_mark(disk.read_file(path, CHECKPOINT_SIZE))
             if mark is not None:
                 return mark
+    return None
+
+
+def mark_if_readable(path: str) -> CheckpointMark | None:
+    """``read_mark`` for what a mark only adds to; None also without a file, or where this process may not read it."""
+    with contextlib.suppress(StoreAccessDenied, NotAStore):
+        return read_mark(path) if disk.exists(path) else None
     return None
 
 

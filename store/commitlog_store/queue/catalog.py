@@ -13,8 +13,9 @@ from commitlog_store.errors import InvalidValue, QueueNotFound, StoreAccessDenie
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import DirectoryListing
 from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind
-from commitlog_store.paths import ABORT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
+from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
 
 __all__ = ["QueueCatalog", "matching_topics"]
@@ -79,12 +80,19 @@ class QueueCatalog:
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
             path = os.path.join(self._topics.path, topic, str(queue_id))
             queue = self._queues[topic, queue_id] = ConsumeQueue(
-                path, topic, queue_id, self._commit_log, self._aborted, tolerant=self._tolerant
+                path, topic, queue_id, self._commit_log, self._unflushed_from, tolerant=self._tolerant
             )
         return queue
 
-    def _aborted(self) -> bool:
-        return disk.exists(os.path.join(self._path, ABORT))
+    def _unflushed_from(self) -> int | None:
+        """From which physical offset on a crash may have left units without messages; None for a closed store.
+
+        A broker's checkpoint has only times: 0.
+        """
+        if not disk.exists(os.path.join(self._path, ABORT)):
+            return None
+        mark = mark_if_readable(os.path.join(self._path, CHECKPOINT))
+        return 0 if mark is None else mark.flushed_offset
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``ConsumeQueue.bounds``; a queue that has been removed is not found any more."""

@@ -7,7 +7,8 @@ damage has left zeros before that. The start is found by bisection.
 The last units may lead to no message. In a store that was closed cleanly they are damaged, and reading them reports
 that. Where the ``abort`` file exists, a machine may have stopped between writing the queue and writing the log: units
 whose messages never reached the log are left out, as RocketMQ does when it starts; but when the log holds the message,
-its unit is damaged, and that is an error.
+its unit is damaged, and that is an error. So is a message that the log had on the device, by the checkpoint's mark: the
+log has lost its end.
 """
 
 from __future__ import annotations
@@ -64,16 +65,17 @@ class ConsumeQueue:
         topic: str,
         queue_id: int,
         commit_log: CommitLog,
-        aborted: Callable[[], bool],
+        unflushed_from: Callable[[], int | None],
         *,
         tolerant: bool = False,
     ) -> None:
+        """``unflushed_from``: from which physical offset on a crash may have left units without messages; or None."""
         self._tolerant = tolerant
         self.path = path
         self.topic = topic
         self.queue_id = queue_id
         self._commit_log = commit_log
-        self._aborted = aborted
+        self._unflushed_from = unflushed_from
         self._files = NumberedFiles(path)
         self._end = -1
         # Of each file that was looked through, by its first byte: the number of its written units.
@@ -251,7 +253,11 @@ class ConsumeQueue:
                 return not data or ((unit := unit_place(data)) is not None and self._in_log(unit))
 
             first = _first_false(low, self._end, present)
-            if first < self._end and self._aborted():
+            if first < self._end and (unflushed := self._unflushed_from()) is not None:
+                first = self.first_offset_from(unflushed, first, self._end)
+            else:
+                first = self._end
+            if first < self._end:
                 try:
                     if not self._never_logged(first, low):
                         self._find_end()  # read while it was written
@@ -329,7 +335,10 @@ class ConsumeQueue:
         """Whether the unit at the end is the one that was left out, for a reason that still holds."""
         place = unit_place(data)
         known = self._searched == (self._end, data, None)
-        return known and place is not None and not self._in_log(place) and self._aborted()
+        if not known or place is None or self._in_log(place):
+            return False
+        unflushed = self._unflushed_from()
+        return unflushed is not None and place[0] >= unflushed
 
     def _in_log(self, unit: tuple[int, int]) -> bool:
         """Whether the unit's message reached the log; it may have expired since."""

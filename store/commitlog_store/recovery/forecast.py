@@ -16,6 +16,7 @@ from commitlog_store.errors import (
     Damaged,
     LogNotFound,
     LogShort,
+    NotAStore,
     ReadFailed,
     StoreAccessDenied,
     StoreBusy,
@@ -160,7 +161,7 @@ def _forecast(
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
     try:
         files = LookedAtLog.load(parts.paths.commit_log, aborted=evidence.aborted)
-    except Damaged as error:
+    except (Damaged, NotAStore) as error:
         return Forecast(path=parts.path, start=start, refusal=error)
     try:
         if start.kind is StartKind.CLEAN:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from commitlog_store.errors import NotAStore, StoreNotFound
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
-from commitlog_store.paths import COMMIT_LOG, file_name_for_offset, parse_file_name
+from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, file_name_for_offset, parse_file_name
 from commitlog_store.verify.log_files import claimed_base
 
 __all__ = ["LogSource", "MisnamedFile"]
@@ -42,7 +42,10 @@ class LogSource:
 
     @classmethod
     def at(cls, path: str) -> LogSource:
-        """The log in a store directory, or in a directory of log files. ``StoreNotFound``, ``NotAStore``."""
+        """The log in a store directory, or in a directory of log files. ``StoreNotFound``, ``NotAStore``.
+
+        That of a store with queues may have no file at all.
+        """
         if not disk.exists(path):
             raise StoreNotFound(f"No store at {path}: the directory does not exist.", path=path)
         if not disk.is_directory(path):
@@ -51,7 +54,11 @@ class LogSource:
             )
         for directory in (os.path.join(path, COMMIT_LOG), path):
             names = disk.list_names(directory) if disk.is_directory(directory) else []
-            bases = {base: name for name in names if (base := parse_file_name(name)) is not None}
+            bases = {
+                base: name
+                for name in names
+                if (base := parse_file_name(name)) is not None and not disk.is_directory(os.path.join(directory, name))
+            }
             if bases:
                 claimed = {base: claimed_base(os.path.join(directory, name), base) for base, name in bases.items()}
                 taken = _assigned(claimed)
@@ -60,6 +67,8 @@ class LogSource:
                 ]
                 paths = {place: os.path.join(directory, bases[base]) for base, place in taken}
                 return cls(directory, paths, sorted(misnamed))
+        if disk.is_directory(os.path.join(path, CONSUME_QUEUE)):
+            return cls(os.path.join(path, COMMIT_LOG), {}, [])
         raise NotAStore(
             f"{path} holds no CommitLog file: neither it nor its directory '{COMMIT_LOG}' has a file that is named by "
             "20 digits.",

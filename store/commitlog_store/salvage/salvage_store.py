@@ -18,6 +18,7 @@ from commitlog_store.errors import (
     CorruptConfig,
     FileCreationFailed,
     InvalidValue,
+    LogNotFound,
     ReadFailed,
     StoreAccessDenied,
     StoreIOError,
@@ -29,7 +30,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_lock import lock_holder
 from commitlog_store.files.whole_file import replace_file
 from commitlog_store.format.record import MIN_RECORD_SIZE, own_queue_place
-from commitlog_store.log.store_checkpoint import read_mark
+from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, LOCK
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
@@ -77,8 +78,8 @@ def salvage_store(
     offsets that the messages had. ``uncommitted`` also takes the rows of a batch that a crash left unfinished.
 
     ``InvalidValue`` for a target that cannot be used, ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
-    ``StoreLocked`` for a store that has an owner, ``FileChanged`` when another program writes to the log,
-    ``TargetFailed`` when the target cannot be written.
+    ``LogNotFound`` for a target and a store without any log file, ``StoreLocked`` for a store that has an owner,
+    ``FileChanged`` when another program writes to the log, ``TargetFailed`` when the target cannot be written.
 
     ::
 
@@ -92,10 +93,12 @@ def salvage_store(
     place = None if target is None else _checked_target(source, os.fspath(target))
     _refuse_owned(source)
     files = LogSource.at(source)
+    if not files.bases:
+        return _report_without_log(source, files, place)
     try:
         size = files.end() - files.bases[0]
         both = size if place is None else 2 * size
-        mark = read_mark(os.path.join(source, CHECKPOINT)) if disk.exists(os.path.join(source, CHECKPOINT)) else None
+        mark = mark_if_readable(os.path.join(source, CHECKPOINT))
         piece = read_kept_piece(source) if is_kept_piece(source) else None
         flushed_to = 0 if mark is None else mark.flushed_offset
         survey = survey_log(
@@ -132,6 +135,15 @@ def salvage_store(
         lost_references=lost_references,
         misnamed=files.misnamed,
     )
+
+
+def _report_without_log(source: str, files: LogSource, place: ExportTarget | str | None) -> SalvageReport:
+    """The report on a store whose log has no file: all that its queues name is lost. ``LogNotFound`` with a target."""
+    if place is not None:
+        raise LogNotFound.at(files.path, f"{source} has consume queues. Nothing can be salvaged without it")
+    survey = Survey(log_start=0, log_end=0)
+    offsets = _given_out(source, survey, files)
+    return report_of(source, None, survey, offsets, uncommitted=False, lost_references=0, misnamed=[])
 
 
 def _given_out(source: str, survey: Survey, files: LogSource) -> dict[tuple[str, int], tuple[int, int]]:

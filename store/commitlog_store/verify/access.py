@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import errno
+import os
+from collections.abc import Collection, Iterable
 
 from commitlog_store.errors import CommitLogError, ReadFailed
 from commitlog_store.files import disk
+from commitlog_store.files.copied_file import PAGE_SIZE
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 from commitlog_store.verify.findings import Finding, Findings
 
-__all__ = ["check_readable", "first_unwritable", "read_part", "report_failed_read"]
+__all__ = ["check_readable", "first_unwritable", "read_part", "report_failed_pages", "report_failed_read"]
 
 
 def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
@@ -55,3 +58,13 @@ def report_failed_read(path: str, error: OSError | ReadFailed, findings: Finding
         failed = error if isinstance(error, ReadFailed) else ReadFailed("read", path=path, cause=error)
         message = f"{failed} What it holds counts as unreadable. See the system's log (dmesg) for the disk's faults."
         findings.add(Finding(check="access.read", severity="error", path=path, message=message))
+
+
+def report_failed_pages(path: str, pages: Collection[int], findings: Findings) -> None:
+    """Report the pages of a log file that the disk fails to read, unless a failed read of it is reported."""
+    if pages and not findings.has_error("access.read", path):
+        failed = ReadFailed("read", path=path, cause=OSError(errno.EIO, os.strerror(errno.EIO)))
+        bytes_of = f"{len(pages)} {'page' if len(pages) == 1 else 'pages'} of {PAGE_SIZE} bytes"
+        message = f"{failed} {bytes_of}; messages there count as unreadable. See the system's log (dmesg)."
+        at = min(pages) * PAGE_SIZE
+        findings.add(Finding(check="access.read", severity="error", path=path, offset=at, message=message))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_request
 from commitlog_store.columnar.scan import RecordScan, Stop, scan_records
 from commitlog_store.errors import FileChanged, ReadFailed
 from commitlog_store.files import disk
+from commitlog_store.files.copied_file import PAGE_SIZE, CopiedFile
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_queue import MappedFileQueue
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
@@ -19,7 +21,7 @@ from commitlog_store.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Reco
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog_store.log.record_search import first_good_record, good_record
 from commitlog_store.log.scan import first_store_timestamp
-from commitlog_store.verify.access import report_failed_read
+from commitlog_store.verify.access import report_failed_pages, report_failed_read
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
 from commitlog_store.verify.log_files import LogFile, check_log_files, check_log_heads, list_log_files, usual_size
 
@@ -84,7 +86,9 @@ class LogCheck:
         self._aborted = aborted
         self._checkpoint = checkpoint
         self._mark = mark
-        self._mapped = MappedFileQueue(path)
+        # Numbers of the pages that the disk fails to read, by the base of their file.
+        self._failed: defaultdict[int, set[int]] = defaultdict(set)
+        self._mapped = MappedFileQueue(path, open_file=lambda name, base: CopiedFile(name, base, self._failed[base]))
         # The last message of ``key_hashes``, and its hashes.
         self._hashes_of: tuple[int, frozenset[int]] = (NOWHERE, frozenset())
         self._mapped.refresh()
@@ -161,6 +165,7 @@ class LogCheck:
                     self.min_offset = at if at is not None else file.base + file.size
                 else:
                     self._note("files.size", file, file.base, str(error), "error")
+            report_failed_pages(file.path, self._failed[file.base], self._findings)
         self.end = max(self.end, self.min_offset)
 
     @property
@@ -168,12 +173,22 @@ class LogCheck:
         """All files of the log, those that may not be read too."""
         return [file.path for file in self._listed]
 
-    def may_not_read(self, physical_offset: int) -> bool:
-        """Whether the file with a place in the log may not be read, or has the name of another one."""
+    def may_not_read(self, physical_offset: int, size: int) -> bool:
+        """Whether so many bytes may not be read, cannot be, or are in a file with the name of another one."""
+        if self._fails(physical_offset, size):
+            return True
         if len(self._listed) == len(self.files) and not self._misnamed:
             return False
         denied = (file for file in self._listed if file not in self.files or file.path in self._misnamed)
         return any(file.base <= physical_offset < file.base + file.size for file in denied)
+
+    def _fails(self, physical_offset: int, size: int) -> bool:
+        """Whether the disk fails to read one of so many bytes."""
+        file = self._file_at(physical_offset)
+        if file is None or not (failed := self._failed[file.base]):
+            return False
+        first = (physical_offset - file.base) // PAGE_SIZE
+        return any(first <= page <= (physical_offset + size - 1 - file.base) // PAGE_SIZE for page in failed)
 
     def recovery_start(self, timestamp: int) -> int:
         """The physical offset from which recovery indexes the log again when the index holds all that was stored up to
@@ -311,13 +326,15 @@ class LogCheck:
         """Note a record that is whole but for its body, as its CRC shows."""
         if not isinstance(stop, Corrupt) or stop.field != "BODYCRC":
             return
-        opened = self._mapped.file(file.base)
-        size = int.from_bytes(opened.read(at - file.base, 4), "big", signed=True)
-        data = np.frombuffer(opened.read(at - file.base, size), np.uint8)
+        data = np.frombuffer(self._mapped.file(file.base).read(at - file.base, self._size_at(file, at)), np.uint8)
         for group in units_by_queue(dispatch_requests(scan_records(data, at, check_crc=False), ())):
             if not group.light:
                 first = int(group.queue_offsets[0])
                 self.unreadable.append((group.topic, group.queue_id, first, first + 1))
+
+    def _size_at(self, file: LogFile, at: int) -> int:
+        """The TOTALSIZE of the record there, whatever it is."""
+        return int.from_bytes(self._mapped.file(file.base).read(at - file.base, 4), "big", signed=True)
 
     def _was_flushed(self, record: Record) -> bool:
         """Whether a record had been flushed when its owner stopped, so that no crash explains damage before it."""
@@ -326,6 +343,8 @@ class LogCheck:
         return 0 < record.store_timestamp <= self._checkpoint.physic_msg_timestamp
 
     def _tell(self, file: LogFile, at: int, stop: Stop, where: str = "") -> None:
+        if self._fails(at, max(self._size_at(file, at), MIN_RECORD_SIZE)):
+            return  # which is reported by itself
         what = f"the record at physical offset {at}"
         match stop:
             case Corrupt(field, offset, expected, found):
@@ -356,8 +375,7 @@ class LogCheck:
         if not isinstance(stop, Unwritten | None):
             self._tell(file, at, stop)
             self._note_unreadable(file, at, stop)
-            head = self._mapped.file(file.base).read(at - file.base, 4)
-            size = int.from_bytes(head, "big", signed=True)
+            size = self._size_at(file, at)
             zeros_from = at + size if MIN_RECORD_SIZE <= size <= file_end - at else file_end
             self.lost.add(at, zeros_from)
         self._require_zeros(zeros_from, "error", f"the log's end, physical offset {at}")
@@ -375,7 +393,11 @@ class LogCheck:
     def _require_zeros(self, start: int, severity: Severity, where: str) -> None:
         for file in self.files:
             if file.base + file.size > start:
-                found = first_nonzero(file.path, max(start - file.base, 0), file.size)
+                try:
+                    found = first_nonzero(file.path, max(start - file.base, 0), file.size)
+                except OSError as error:
+                    report_failed_read(file.path, error, self._findings)
+                    return
                 if found is not None:
                     message = f"Expected zeros after {where}, found bytes at physical offset {file.base + found}."
                     self._note("tail.not-zero", file, file.base + found, message, severity)
@@ -388,7 +410,7 @@ class LogCheck:
                 continue
             opened = self._mapped.file(file.base)
             if file.base <= at:
-                size = int.from_bytes(opened.read(at - file.base, 4), "big", signed=True)
+                size = self._size_at(file, at)
                 if size >= MIN_RECORD_SIZE and (found := self._good(opened, file, at + size)) is not None:
                     return found
             start = max(at + 1 - file.base, 0)

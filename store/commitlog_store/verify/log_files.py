@@ -53,14 +53,19 @@ def usual_size(files: Sequence[_Numbered]) -> int:
 
 
 def list_log_files(listed: NumberedFiles) -> list[LogFile]:
-    """The files of a listing that was refreshed, in order."""
-    return [LogFile(path, base, disk.file_size(path)) for base in listed.bases for path in [listed.path_of(base)]]
+    """The files of a listing that was refreshed, in order; a directory in the place of a file is none."""
+    paths = [(listed.path_of(base), base) for base in listed.bases]
+    return [LogFile(path, base, disk.file_size(path)) for path, base in paths if not disk.is_directory(path)]
 
 
 def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, aborted: bool) -> None:
     """Report names, sizes and gaps of the log's files. ``path`` is their directory."""
     if disk.is_directory(path):
         for name in sorted(disk.list_names(path)):
+            if parse_file_name(name) is not None and disk.is_directory(os.path.join(path, name)):
+                at = os.path.join(path, name)
+                message = f"{at} should be a file of the log, but is a directory: restore the file."
+                findings.add(Finding(check="files.kind", severity="error", path=at, message=message))
             half_made = aborted and name.endswith(TEMPORARY_SUFFIX)  # an owner makes its next file
             if parse_file_name(name) is None and not half_made:
                 message = "The name is not a 20-digit offset; RocketMQ and this package ignore the file."

@@ -15,7 +15,7 @@ __all__ = ["is_of_the_log", "next_steps"]
 # Findings elsewhere than in the log's files that say that messages are gone.
 _OF_THE_LOG = ("log.", "tail.", "batch.", "checkpoint.ahead")
 # Findings that are gone when queues and index are built again, which an opening does by itself only in part.
-_BUILT_AGAIN = ("opening.rebuild", "queue.", "index.", "checkpoint.")
+_BUILT_AGAIN = ("opening.rebuild", "files.", "queue.", "index.", "checkpoint.")
 # From that byte on, the checkpoint counts the files of queues and index.
 _FILE_COUNTS_AT = 568
 

@@ -10,6 +10,7 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import (
     CommitLogError,
     CorruptStoreError,
+    NotAStore,
     ReadFailed,
     StoreAccessDenied,
     StoreBusy,
@@ -38,7 +39,7 @@ class Opening:
     ``kind``: ``clean`` (nothing), ``scan`` or ``rebuild`` (queues and index too), ``refused``; ``inUse`` while it has
     an owner, or is opened and closed during all looks, when it is not known; ``keptPiece`` for what is never opened.
     ``reason`` is a sentence. ``unscanned``: at least so many bytes of the log would be scanned, and were not scanned
-    for this: what the scan finds is not known.
+    for this: what the scan finds, and whether the store opens then, is not known.
     ``unwritable``: what this process may not write, so that only another user can open the store; None if it may.
     """
 
@@ -82,7 +83,7 @@ def look_at_opening(
     except StoreBusy as error:
         reason = "It was opened or closed during all looks at it: what its next opening would do is not known yet."
         return Opening(kind="inUse", reason=reason, refusal=error)
-    except (StoreAccessDenied, ReadFailed) as error:
+    except (StoreAccessDenied, ReadFailed, NotAStore) as error:  # that it is a store was checked: one of its files
         refusal = error
     if forecast is None or refusal is not None:
         assert refusal is not None
@@ -132,7 +133,7 @@ def _report_refusal(paths: StorePaths, refusal: CommitLogError, findings: Findin
     path, offset = paths.commit_log, None
     if isinstance(refusal, CorruptStoreError):
         path, offset = refusal.path, refusal.offset
-    elif isinstance(refusal, StoreAccessDenied | ReadFailed):
+    elif isinstance(refusal, StoreAccessDenied | ReadFailed | NotAStore):
         path = refusal.path
     # A broker's store of a kind that this package does not write has nothing wrong.
     severity: Severity = "note" if isinstance(refusal, UnsupportedStore) else "error"

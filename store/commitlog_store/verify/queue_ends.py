@@ -11,26 +11,45 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from commitlog_store.errors import CommitLogError, StoreAccessDenied
+import numpy as np
+
+from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
+from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import (
     CONSUME_QUEUE,
     LIGHT_QUEUE_PREFIX,
-    file_name_for_offset,
-    is_queue_id,
-    parse_file_name,
 )
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.written_units import last_written, written_units
 from commitlog_store.verify.access import report_failed_read
-from commitlog_store.verify.findings import NOWHERE, Findings
+from commitlog_store.verify.findings import NOWHERE, Finding, Findings
 from commitlog_store.verify.log_files import LogFile, usual_size
-from commitlog_store.verify.queue_files import MAX_SIZE, UnitFile, UnitFiles
+from commitlog_store.verify.queue_files import (
+    MAX_SIZE,
+    UnitFile,
+    UnitFiles,
+    list_unit_files,
+    queue_directories,
+)
 
-__all__ = ["Absent", "QueueEnd", "absent_stretches", "find_queue_ends", "given_out", "lost_offsets", "unwritten_from"]
+__all__ = [
+    "Absent",
+    "QueueEnd",
+    "absent_stretches",
+    "find_queue_ends",
+    "given_out",
+    "lost_offsets",
+    "note_removed_head",
+    "unwritten_from",
+]
+
+
+# Units that are read at once.
+_PIECE = 512
 
 
 class Absent(NamedTuple):
@@ -71,7 +90,7 @@ class QueueEnd:
         return UnitFiles(self.path, self.findings)
 
     def first_offset(self, physical_offset: int) -> int:
-        """The first offset whose record ends after a place in the log."""
+        """The first offset whose record ends after a place in the log, of those that a unit names."""
         low = self.units.bounds()[0]
         at = end_before(self.units.read, low, self.end, physical_offset)
         if at > low:
@@ -79,7 +98,15 @@ class QueueEnd:
             place, size = int(unit["physical_offset"]), int(unit["size"])
             if size not in (0, FILLER_SIZE) and place < physical_offset < place + size:
                 return at - 1
-        return at
+        return self._first_named(at)
+
+    def _first_named(self, start: int) -> int:
+        """The first offset from there on with a unit that may lead to a record: damage leaves zeros before it."""
+        for at in range(start, self.end, _PIECE):
+            named = np.flatnonzero(self.units.read(at, min(at + _PIECE, self.end))["size"] >= MIN_RECORD_SIZE)
+            if len(named):
+                return at + int(named[0])
+        return self.end
 
 
 def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd], list[str]]:
@@ -87,29 +114,15 @@ def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd]
     path = os.path.join(store_path, CONSUME_QUEUE)
     found: list[QueueEnd] = []
     denied: list[str] = []
-    for topic in _names(path, denied):
-        if not _is_plain(store_path, topic):
-            continue
-        parent = os.path.join(path, topic)
-        for name in _names(parent, denied):
-            if is_queue_id(name):
-                directory = os.path.join(parent, name)
-                bases = sorted(base for one in _names(directory, denied) if (base := parse_file_name(one)) is not None)
-                paths = [(base, os.path.join(directory, file_name_for_offset(base))) for base in bases]
-                files = [UnitFile(base, disk.file_size(file), file) for base, file in paths]
-                found.append(_queue_end(QueueEnd(topic, int(name), directory, files, findings), denied))
+    plain: dict[str, bool] = {}
+    for topic, queue_id in queue_directories(path, denied):
+        if topic not in plain:
+            plain[topic] = _is_plain(store_path, topic)
+        if plain[topic]:
+            directory = os.path.join(path, topic, str(queue_id))
+            files = list_unit_files(directory, denied)
+            found.append(_queue_end(QueueEnd(topic, queue_id, directory, files, findings), denied))
     return found, denied
-
-
-def _names(path: str, denied: list[str]) -> list[str]:
-    """The names in a directory, sorted; none for anything else. One that may not be listed is noted as ``denied``."""
-    try:
-        return sorted(disk.list_names(path))
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except StoreAccessDenied:
-        denied.append(path)
-    return []
 
 
 def _is_plain(store_path: str, topic: str) -> bool:
@@ -197,6 +210,27 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
         if first < last:
             found.append((first, last, denied))
     return found
+
+
+def note_removed_head(
+    path: str, mark: CheckpointMark | None, log_start: int, queues: Sequence[QueueEnd], findings: Findings
+) -> None:
+    """Note that the log began earlier when the store was closed. ``path`` is the log's directory.
+
+    Whether retention, an operator or a disk has removed its first files, nothing says.
+    """
+    if mark is None or not mark.closed or log_start <= mark.log_start:
+        return
+    count = sum(
+        queue.first_offset(log_start) - queue.first_offset(mark.log_start)
+        for queue in queues
+        if not queue.is_light and 0 < queue.size <= MAX_SIZE
+    )
+    message = (
+        f"The log began at physical offset {mark.log_start} when the store was closed, and begins at {log_start} now: "
+        f"its first files were removed, with {count} messages that the queues name. They count as expired."
+    )
+    findings.add(Finding(check="files.head", severity="note", path=path, message=message))
 
 
 def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:

@@ -12,15 +12,14 @@ import numpy.typing as npt
 
 from commitlog_store.errors import StoreAccessDenied
 from commitlog_store.files import disk
-from commitlog_store.files.numbered_files import NumberedFiles
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
-from commitlog_store.paths import file_name_for_offset
+from commitlog_store.paths import file_name_for_offset, is_queue_id, parse_file_name
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.verify.access import read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 from commitlog_store.verify.log_files import usual_size
 
-__all__ = ["MAX_SIZE", "UnitFile", "UnitFiles", "check_unit_files", "queue_directories"]
+__all__ = ["MAX_SIZE", "UnitFile", "UnitFiles", "check_unit_files", "list_unit_files", "queue_directories"]
 
 # The longest record that a unit is believed to lead to: damage shows sizes and places of all kinds.
 MAX_SIZE = 64 << 20
@@ -32,20 +31,30 @@ class UnitFile(NamedTuple):
     path: str
 
 
-def queue_directories(path: str) -> Iterator[tuple[str, int]]:
-    """Topic and queue id of every queue directory below ``consumequeue``."""
-    for topic in _directories(path):
-        for name in _directories(os.path.join(path, topic)):
-            if name.isascii() and name.isdigit() and name == str(int(name)):
+def queue_directories(path: str, denied: list[str]) -> Iterator[tuple[str, int]]:
+    """Topic and queue id of every queue directory below ``consumequeue``; ``denied`` gets those not to be listed."""
+    for topic in _names(path, denied):
+        for name in _names(os.path.join(path, topic), denied):
+            if is_queue_id(name) and disk.is_directory(os.path.join(path, topic, name)):
                 yield topic, int(name)
 
 
-def _directories(path: str) -> list[str]:
+def list_unit_files(path: str, denied: list[str]) -> list[UnitFile]:
+    """The files in a queue's directory, in order; ``denied`` gets a directory that may not be listed."""
+    bases = sorted(base for name in _names(path, denied) if (base := parse_file_name(name)) is not None)
+    paths = [(base, os.path.join(path, file_name_for_offset(base))) for base in bases]
+    return [UnitFile(base, disk.file_size(file), file) for base, file in paths]
+
+
+def _names(path: str, denied: list[str]) -> list[str]:
+    """The names in a directory, sorted; none for anything else. One that may not be listed is noted as ``denied``."""
     try:
-        names = sorted(disk.list_names(path))
-    except (FileNotFoundError, NotADirectoryError, StoreAccessDenied):
-        return []
-    return [name for name in names if disk.is_directory(os.path.join(path, name))]
+        return sorted(disk.list_names(path))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except StoreAccessDenied:
+        denied.append(path)
+    return []
 
 
 def check_unit_files(
@@ -98,18 +107,10 @@ class UnitFiles:
         self._refresh()
 
     def _refresh(self) -> None:
-        listing = NumberedFiles(self.path)
-        try:
-            listing.refresh()
-        except NotADirectoryError:
-            return
-        except StoreAccessDenied as error:
-            self.denied = [error.path]
-            return
-        paths = [(base, listing.path_of(base)) for base in listing.bases]
-        self.files = [UnitFile(base, disk.file_size(path), path) for base, path in paths]
-        self._bases = listing.bases
-        self.denied = [file.path for file in self.files if not disk.may_read(file.path)]
+        self.denied = []
+        self.files = list_unit_files(self.path, self.denied)
+        self._bases = [file.base for file in self.files]
+        self.denied += [file.path for file in self.files if not disk.may_read(file.path)]
 
     @property
     def exists(self) -> bool:

@@ -84,7 +84,7 @@ class QueueCheck:
         self._safe = safe_timestamp
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._kept_otherwise: dict[str, bool] = {}
-        self._on_disk = set(queue_directories(self._path))
+        self._on_disk = set(queue_directories(self._path, []))
         # Topic, queue and offsets [start, stop) of units whose messages are not in the log, and have not expired.
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
@@ -404,7 +404,7 @@ class QueueCheck:
         if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
             return  # their messages are counted in their own queues
         for row in rows.tolist():
-            if self._log.may_not_read(int(places[row])):
+            if self._log.may_not_read(int(places[row]), int(sizes[row])):
                 self._log.unreadable.append((queue.topic, queue.queue_id, at + row, at + row + 1))
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))

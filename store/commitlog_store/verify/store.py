@@ -20,6 +20,7 @@ from commitlog_store.errors import (
     Damaged,
     InvalidValue,
     LogNotFound,
+    NotAStore,
     ReadFailed,
     StoreAccessDenied,
 )
@@ -48,6 +49,7 @@ from commitlog_store.verify.index import IndexCheck
 from commitlog_store.verify.log import LogCheck
 from commitlog_store.verify.log_files import check_log_end
 from commitlog_store.verify.opening import Opening, kept_piece, look_at_opening, report_fault
+from commitlog_store.verify.queue_ends import find_queue_ends, note_removed_head
 from commitlog_store.verify.queues import QueueCheck
 from commitlog_store.verify.topics import TopicCount, TopicSummary
 
@@ -220,7 +222,7 @@ def _files(log_path: str, *, aborted: bool) -> LookedAtLog | None:
     """The log's files as the opening would find them; None if they do not fit together, which is reported."""
     try:
         return LookedAtLog.load(log_path, aborted=aborted)
-    except Damaged:
+    except (Damaged, NotAStore):
         return None
 
 
@@ -288,7 +290,7 @@ def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, Checkpo
     try:
         data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
         return decode_checkpoint(data), decode_mark(data)
-    except StoreAccessDenied as error:
+    except (StoreAccessDenied, NotAStore) as error:  # or a directory is in its place
         findings.add(Finding(check="access.read", severity="error", path=path, message=str(error)))
         return nothing, None
     except FileNotFoundError:
@@ -331,6 +333,8 @@ def _check_mark(
     if mark is None or not mark.closed or aborted:
         return
     expired = log.min_offset > mark.log_start  # and with log files, retention removes those of queues and index
+    if expired:
+        note_removed_head(log.path, mark, log.min_offset, find_queue_ends(directory, Findings())[0], findings)
     if mark.end_offset > log.end and not log.lost.stretches:
         add("checkpoint.ahead", 528, f"End of the log: expected at most {log.end}, found {mark.end_offset} as the "
             "place where the store was closed: messages are gone from the log's end.")  # fmt: skip

@@ -124,7 +124,7 @@ class TopicSummary:
     def __init__(self) -> None:
         self._topics: dict[str, TopicCount] = {}
         self._queues: dict[tuple[str, int], _Queue] = {}
-        self._unreadable: list[tuple[str, int, int, int]] = []
+        self._unreadable: set[tuple[str, int, int, int]] = set()
         self._cut: list[LostMessages] = []
 
     def add(self, requests: DispatchRequests) -> None:
@@ -163,7 +163,7 @@ class TopicSummary:
 
     def cannot_read(self, offsets: Iterable[tuple[str, int, int, int]]) -> None:
         """Topic, queue and offsets ``[start, stop)`` of messages whose records are there and cannot be read."""
-        self._unreadable += offsets
+        self._unreadable.update(offsets)
 
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         return self._queues.setdefault((topic, queue_id), _Queue())
@@ -173,7 +173,7 @@ class TopicSummary:
 
     def by_topic(self) -> list[TopicCount]:
         """All topics, by name."""
-        for unreadable in self._unreadable:
+        for unreadable in sorted(self._unreadable):
             self.know(*unreadable)
         for (topic, queue_id), queue in sorted(self._queues.items()):
             for start, stop in queue.lost():
@@ -196,7 +196,7 @@ class TopicSummary:
 
     def _count_unreadable(self, topic: str, queue_id: int, start: int, stop: int) -> None:
         """Of lost offsets, count those whose records are there."""
-        for name, number, first, last in self._unreadable:
+        for name, number, first, last in sorted(self._unreadable):
             low, high = max(start, first), min(stop, last)
             if (name, number) == (topic, queue_id) and low < high:
                 self._of(topic).cannot_read(queue_id, low, high)

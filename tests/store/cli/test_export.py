@@ -29,6 +29,7 @@ def test_the_report_counts_rows_and_files(golden_533: Path, tmp_path: Path) -> N
         "totalRows": COUNTS["packed"],
         "skipped": {},
         "totalSkipped": {},
+        "lostEnds": [],
         "files": 1,
     }
 

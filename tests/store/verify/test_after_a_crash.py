@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader, Verdict, assess_store
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.format.index_file import HEADER_SIZE, decode_header
 from commitlog_store.index.writer import IndexWriter
 from commitlog_store.verify.store import verify_store
+from tests.store.cli.commands import ended
 from tests.store.verify.made_store import (
     CONFIG,
     damage,
@@ -128,3 +129,21 @@ def test_an_index_after_the_log(path: Path) -> None:
     assert {one.severity for one in found} == {"note"}
     assert any("Expected 3 keys" in one.message for one in found)
     _is_mended_by_opening(path)
+
+
+def test_a_flushed_message_that_is_gone_is_an_error_at_a_quick_look_too(path: Path) -> None:
+    """What follows up to the place that was flushed is damage; a scan says whether the store opens."""
+    last, at, size = message_place(path, "orders", 2, 239)
+    end = int(last.name) + at + size
+    damage(last, at, bytes(size))
+    for flushed, severity in ((0, "note"), (end, "error")):
+        mark = CheckpointMark(closed=False, flushed_offset=flushed)
+        (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(0, 0, 0), mark))
+        found = assess_store(path)
+        assert [(one.check, one.severity) for one in found.findings if one.check == "log.newest"] == [
+            ("log.newest", severity)
+        ]
+        assert found.opening.unscanned is not None
+        shown = " ".join(ended("doctor", path).stdout.split())
+        assert "--deep says what it finds, and whether the store opens." in shown
+    assert assess_store(path, deep=True).verdict is Verdict.DOES_NOT_OPEN

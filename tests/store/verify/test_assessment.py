@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import resource
 import shutil
 import struct
@@ -22,7 +24,8 @@ from commitlog_store.recovery import forecast
 from commitlog_store.verify.findings import Finding
 from commitlog_store.verify.next_steps import is_of_the_log
 from commitlog_store.verify.store import verification_report
-from tests.store.cli.commands import shell
+from tests.damage_table.commands import file_modes_hold
+from tests.store.cli.commands import ended, shell
 from tests.store.damage.test_permission import run_with_file_modes
 from tests.store.verify.made_store import damage, files, flip, make_store, message_place, queue_file
 from tests.support.store_builder import StoreBuilder
@@ -407,3 +410,53 @@ def test_a_terabyte_with_two_thousand_queues_is_assessed_at_once(tmp_path: Path)
     missing = 2000 * int(((places >= 512 << 30) & (places < 513 << 30)).sum())
     found = assess_store(builder.path)
     assert (found.verdict, found.lost) == (Verdict.DOES_NOT_OPEN, missing)
+
+
+def test_the_first_files_of_a_closed_store_that_are_gone_are_noted_and_what_they_held(path: Path) -> None:
+    files(path, "commitlog")[0].unlink()
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        (note,) = found.findings
+        assert (note.check, note.severity, found.verdict, found.lost) == ("files.head", "note", Verdict.OK, 0)
+        assert note.message == (
+            "The log began at physical offset 0 when the store was closed, and begins at 65536 now: its first files "
+            "were removed, with 198 messages that the queues name. They count as expired."
+        )
+
+
+def test_a_log_without_files_has_one_verdict_and_one_count(path: Path) -> None:
+    for file in files(path, "commitlog"):
+        file.unlink()
+    quick, deep = assess_store(path), assess_store(path, deep=True)
+    assert quick.verdict is deep.verdict is Verdict.DOES_NOT_OPEN
+    assert quick.lost == deep.lost == salvage_store(path).lost == COUNT
+    shown = json.loads(ended("info", path, "--json").stdout)
+    assert (shown["verdict"], shown["lost"], shown["topics"]) == ("DOES NOT OPEN", COUNT, [])
+    for command in ("info", "doctor", "verify", "repair", "salvage"):
+        assert ended(command, path).returncode == 1
+    done = ended("salvage", path, "--to", path.with_name("new"))
+    assert done.returncode == 2
+    assert "no log file exists there" in done.stderr
+    assert not path.with_name("new").exists()
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["doctor", "--deep"], ["info"], ["verify"], ["repair"]])
+@pytest.mark.parametrize("name", ["checkpoint", "commitlog/00000000000000065536"])
+def test_a_directory_in_the_place_of_a_file_is_assessed(path: Path, name: str, words: list[str]) -> None:
+    (path / name).unlink()
+    (path / name).mkdir()
+    done = ended(*words, path)
+    assert done.returncode == 1
+    text = " ".join((done.stdout + done.stderr).split())
+    assert re.search(f"{path / name} should be a file of the (log|store), but is a directory", text)
+    lost = assess_store(path).lost
+    assert lost == assess_store(path, deep=True).lost == salvage_store(path).lost
+    assert (lost > 0) is name.startswith("commitlog")
+
+
+def test_a_checkpoint_that_may_not_be_read_does_not_end_doctor(path: Path) -> None:
+    (path / "checkpoint").chmod(0)
+    with file_modes_hold():
+        for words in (["doctor"], ["doctor", "--deep"], ["info"], ["verify"], ["repair"]):
+            done = ended(*words, path)
+            assert (done.returncode, "No permission to read" in done.stdout + done.stderr) == (1, True), words

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,30 @@ import pytest
 
 from commitlog_store import Verdict, assess_store
 from commitlog_store.files import disk
-from tests.store.verify.made_store import files, make_store
+from tests.power_cut.block_device import power_cuts, why_not
+from tests.store.verify.made_store import files, make_store, message_place
 from tests.store.verify.test_assessment import newest_file
+from tests.support.programs import run_program
 
 __all__: list[str] = []
+
+PAGE = 4096
+# Truncates each file of the log as soon as its records are found, and uses them after that.
+TRUNCATES = """
+import os, sys
+from commitlog_store.columnar.dispatch import dispatch_requests
+from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.verify.findings import Findings
+from commitlog_store.verify.log import LogCheck
+
+log = LogCheck(sys.argv[1], Findings(), aborted=False, checkpoint=Checkpoint(0, 0, 0), mark=None)
+used = 0
+for scan in log.scans():
+    os.truncate(log.place(scan.physical_offset)[0], 0)
+    used += len(dispatch_requests(scan, ()).topic_codes)
+    assert scan.data.any()
+print(used)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +123,34 @@ def test_a_newest_message_that_cannot_be_read_is_not_said_to_be_gone(
         ("access.read", str(newest))
     ]
     assert found.lost == 0
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_deep_look_reads_around_a_bad_sector_of_a_mapped_file(made: Path, tmp_path: Path) -> None:
+    """The kernel kills a process that touches a mapped page whose sector cannot be read."""
+    with power_cuts(tmp_path) as device:
+        with device.power_on() as mount:
+            path = Path(shutil.copytree(made, mount / "store"))
+            file, at, _ = message_place(path, "orders", 1, 100)
+            listed = subprocess.run(["filefrag", "-sv", "-b1", file], check=True, capture_output=True, text=True)
+            (extent,) = (line.split(":") for line in listed.stdout.splitlines() if line.startswith("   0:"))
+            start = int(extent[2].split("..")[0])
+        device.fail_reads(start + at // PAGE * PAGE, PAGE)
+        with device.power_on() as mount:
+            done = run_program("-m", "commitlog_store", "doctor", "--deep", "--json", mount / "store", timeout=120)
+            found = json.loads(done.stdout)
+            kept = run_program("-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120)
+    assert done.returncode == 1, done.stderr
+    (finding,) = found["findings"]
+    assert (finding["check"], finding["path"]) == ("access.read", str(file))
+    assert 0 < finding["offset"] <= at  # the kernel may read several pages as one
+    assert "of 4096 bytes; messages there count as unreadable" in finding["message"]
+    assert 0 < found["lost"] == found["unreadable"] < 100
+    assert (found["found"], found["verdict"]) == (900 - found["lost"], "DAMAGED")
+    assert kept.returncode == 1
+
+
+def test_a_file_that_is_truncated_while_it_is_walked_does_not_kill_the_process(path: Path) -> None:
+    done = run_program("-c", TRUNCATES, path / "commitlog", timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) == 900
