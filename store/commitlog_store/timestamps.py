@@ -14,7 +14,15 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = ["LONGEST_WAIT_S", "GivenTime", "checked_seconds", "checked_timestamp_ms", "milliseconds_of", "parse_time"]
+__all__ = [
+    "LONGEST_WAIT_S",
+    "GivenTime",
+    "checked_seconds",
+    "checked_timestamp_ms",
+    "is_relative_time",
+    "milliseconds_of",
+    "parse_time",
+]
 
 # Milliseconds since the epoch, a datetime with a time zone, a time before now, or a text as ``parse_time`` takes it.
 GivenTime: TypeAlias = int | datetime | timedelta | str
@@ -91,6 +99,11 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
             f"{f'{name} ' if name else ''}{text!r} is not a time: give ISO 8601 (2026-11-21T09:30:00, UTC without a "
             "zone), milliseconds, or a time before now such as 2h, 90s, 1d12h, today, yesterday."
         ) from None
+
+
+def is_relative_time(text: str) -> bool:
+    """Whether it is a length of time before now, such as ``2h`` or ``-1d12h``."""
+    return _RELATIVE.fullmatch(text.lower()) is not None
 
 
 def _relative(text: str, now: datetime) -> datetime | None:
