@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from commitlog_store.cli.doctor_limits import Measured
@@ -136,7 +135,7 @@ def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
 def _limit_text(limit: Measured) -> str:
     if limit.value is None:
         return " (not known)"
-    return " (too much)" if limit.is_exceeded else ""
+    return " (too much)" if limit.is_above else ""
 
 
 def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
@@ -215,7 +214,7 @@ def print_json(found: Assessment, limits: Sequence[Measured]) -> None:
             for topic in found.topics
         ],
         "findings": [camel_members(one) for one in found.findings],
-        "limits": [asdict(one) | {"exceeded": one.is_exceeded} for one in limits],
+        "limits": [camel_members(one) | {"exceeded": one.is_exceeded} for one in limits],
         "nextSteps": found.next_steps,
         "seconds": round(found.seconds, 3),
     }
