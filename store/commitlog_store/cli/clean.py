@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.filesize import decimal
 
-from commitlog_store.cli.confirm import Unread, print_unread, unread_before, unread_rows
+from commitlog_store.cli.confirm import Changed, Unread, print_unread, unread_before, unread_rows
 from commitlog_store.cli.console import uncut_console
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.owner_config import owner_config
@@ -38,10 +39,26 @@ def show_clean(path: str, commit_log: str | None, request: CleanRequest, form: O
     return report
 
 
-def clean_store(path: str, commit_log: str | None, request: CleanRequest, lock_timeout_s: float) -> CleanReport:
-    """Delete under the store's lock. The errors of opening, and of ``survey``."""
+def clean_store(
+    path: str, commit_log: str | None, request: CleanRequest, lock_timeout_s: float, shown: CleanReport | None
+) -> CleanReport:
+    """Delete under the store's lock: the files of ``shown``, or without it what the request takes now.
+
+    ``Changed`` when these files would not go now; the errors of opening, and of ``survey``.
+    """
     with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
-        return store.clean_as(request)
+        if shown is None:
+            return store.clean_as(request)
+        now = store.clean_as(request, dry_run=True)
+        if _files(now)[: len(shown.deleted)] != _files(shown):
+            raise Changed
+        done = store.clean_as(replace(request, most=len(shown.deleted)))
+        return replace(done, held=now.held, holders=now.holders)
+
+
+def _files(report: CleanReport) -> list[tuple[str, tuple[str, ...]]]:
+    """The files, and the readers that they are taken from."""
+    return [(one.file.path, one.overruled) for one in report.deleted]
 
 
 def print_clean(report: CleanReport, form: OutputFormat, unread: Sequence[Unread] = ()) -> None:

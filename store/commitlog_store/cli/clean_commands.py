@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.completion import complete_group, one_of
-from commitlog_store.cli.confirm import DryRun, Yes, confirmed
+from commitlog_store.cli.confirm import DryRun, Yes, do_as_shown
 from commitlog_store.cli.options import (
     CLEAN,
     AsJson,
@@ -21,6 +21,9 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.values import parse_hours, parse_size
 from commitlog_store.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from commitlog_store.retention.report import CleanReport
 
 __all__ = ["clean", "register"]
 
@@ -105,14 +108,21 @@ def clean(
         hint = "Give --older-than or --max-bytes." if older_than is None and max_bytes is None else str(error)
         raise typer.BadParameter(hint) from None
     form = chosen_output(output, as_json)
-    if yes and not dry_run:
-        report = clean_store(path, commit_log, request, lock_timeout)
-        print_clean(report, form)
-    else:
+    holders: tuple[str, ...] = ()
+
+    def show() -> CleanReport | None:
+        nonlocal holders
         report = show_clean(path, commit_log, request, form)
-        program = form is not OutputFormat.TABLE
-        if report.deleted and confirmed("Delete them?", yes=yes, dry_run=dry_run, for_program=program):
-            report = clean_store(path, commit_log, request, lock_timeout)
-            print_clean(report, form)
-    if report.holders:
+        holders = report.holders
+        return report if report.deleted else None
+
+    def do(shown: CleanReport | None) -> None:
+        nonlocal holders
+        report = clean_store(path, commit_log, request, lock_timeout, shown)
+        print_clean(report, form)
+        holders = report.holders
+
+    program = form is not OutputFormat.TABLE
+    do_as_shown(show, "Delete them?", do, yes=yes, dry_run=dry_run, for_program=program)
+    if holders:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from commitlog_store.cli.confirm import Changed
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.render import printable_text
@@ -58,8 +59,8 @@ class Redrive:
     verify_crc: bool
 
 
-def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> int:
-    """Print how many messages would be put back, and where. Returns how many. Takes no lock.
+def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> Counter[str]:
+    """Print how many messages would be put back, and where. Returns how many, by topic. Takes no lock.
 
     ``InvalidValue`` for one whose topic is not known.
     """
@@ -68,14 +69,14 @@ def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> int:
     total = targets.total()
     if not total:
         print(printable_text(f"Group {wanted.group} has no dead letters that were not put back."))
-        return 0
+        return targets
     listed = ", ".join(f"{count} to {topic}" for topic, count in sorted(targets.items()))
     print(printable_text(f"It would put back {_count(total)} of group {wanted.group}: {listed}."))
     if wanted.on_damage == "skip":
         print("Those that cannot be read are skipped, and not put back later.")
     if wanted.to_topic:
         print("All groups that consume these topics get the messages again; without --to topic this group alone does.")
-    return total
+    return targets
 
 
 def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
@@ -97,16 +98,19 @@ def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
 
 
 def redrive_dead_letters(
-    path: str, commit_log: str | None, wanted: Redrive, lock_timeout_s: float
+    path: str, commit_log: str | None, wanted: Redrive, lock_timeout_s: float, shown: Counter[str] | None
 ) -> tuple[str, list[SkippedRange]]:
     """Put messages back. Returns a sentence, and what was skipped. The errors of opening, and of ``redrive``.
 
-    ``InvalidValue`` for a message whose topic is not known, before any is put back.
+    ``Changed`` when there are not as many as ``shown``; ``InvalidValue`` for a message whose topic is not known: no
+    message was put back then.
     """
     skipped: list[SkippedRange] = []
     with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
-            _targets(reader, wanted)
+            targets = _targets(reader, wanted)
+        if shown is not None and targets != shown:
+            raise Changed
         done = store.redrive(
             wanted.group,
             to="topic" if wanted.to_topic else "retry",

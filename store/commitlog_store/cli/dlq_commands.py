@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from typing import Annotated
 
 import typer
 
 from commitlog_store.cli.completion import complete_group
-from commitlog_store.cli.confirm import DryRun, Yes, confirmed
+from commitlog_store.cli.confirm import DryRun, Yes, do_as_shown
 from commitlog_store.cli.export_commands import export
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, exit_for_skipped
 from commitlog_store.cli.options import (
@@ -137,19 +138,19 @@ def dlq_redrive(
         on_damage=on_damage.value,
         verify_crc=not no_verify_crc,
     )
+
+    def do(shown: Counter[str] | None) -> None:
+        done, skipped = redrive_dead_letters(path, commit_log, wanted, lock_timeout, shown)
+        print(done)
+        exit_for_skipped(skipped)
+
     try:
         validate_group(group)
         _refuse_unknown(path, commit_log, group)
-        if not yes or dry_run:
-            found = show_redrive(path, commit_log, wanted)
-            if not found or not confirmed("Put them back?", yes=yes, dry_run=dry_run):
-                return
-        done, skipped = redrive_dead_letters(path, commit_log, wanted, lock_timeout)
+        do_as_shown(lambda: show_redrive(path, commit_log, wanted), "Put them back?", do, yes=yes, dry_run=dry_run)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
-    print(done)
-    exit_for_skipped(skipped)
 
 
 def _refuse_unknown(path: str, commit_log: str | None, group: str) -> None:

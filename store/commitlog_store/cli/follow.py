@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 
-from commitlog_store.cli.confirm import print_unread, unread_in, unread_rows
+from commitlog_store.cli.confirm import Changed, print_unread, unread_in, unread_rows
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.render import json_text, printable_text, say
 from commitlog_store.config import MessageStoreConfig
@@ -159,11 +159,15 @@ def _to_json(look: _Look) -> dict[str, Any]:
     }
 
 
-def show_promotion(path: str, *, as_json: bool) -> None:
-    """Print what a promotion would do, and what groups have not read. Takes no lock. ``InvalidValue``."""
+def show_promotion(path: str, *, as_json: bool) -> tuple[int, int]:
+    """Print what a promotion would do, and what groups have not read. Returns the log's bounds. Takes no lock.
+
+    ``InvalidValue``.
+    """
     mark = promotable(path)
     with StoreReader.open(path) as reader:
-        end = reader.physical_bounds()[1]
+        bounds = reader.physical_bounds()
+        end = bounds[1]
         unread = unread_in(reader, reader.topics())
     if as_json:
         row = {
@@ -173,17 +177,22 @@ def show_promotion(path: str, *, as_json: bool) -> None:
             "end": end,
         }
         print(json_text(row | {"unread": unread_rows(unread)}))
-        return
+        return bounds
     print(
         f"It would make {printable_text(os.path.abspath(path))} a store of its own, which takes messages. Its log ends "
         f"at physical offset {end}: what {printable_text(mark.peer)} has stored after that is not in it, and would "
         "never be. See that this master stops."
     )
     print_unread(unread)
+    return bounds
 
 
-def promote_and_print(path: str, lock_timeout_s: float, *, as_json: bool) -> None:
-    """Promote a mirror, and print what was cut off."""
+def promote_and_print(path: str, lock_timeout_s: float, shown: tuple[int, int] | None, *, as_json: bool) -> None:
+    """Promote a mirror, and print what was cut off. ``Changed`` when the log's bounds are not ``shown``."""
+    if shown is not None:
+        with StoreReader.open(path) as reader:
+            if reader.physical_bounds() != shown:
+                raise Changed
     report = promote(path, lock_timeout_s=lock_timeout_s)
     recovered = report.recovered
     kept = None if recovered is None else recovered.kept

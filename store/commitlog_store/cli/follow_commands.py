@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from commitlog_store.cli.completion import one_of
-from commitlog_store.cli.confirm import DryRun, Yes, confirmed
+from commitlog_store.cli.confirm import DryRun, Yes, do_as_shown
 from commitlog_store.cli.options import MIRROR, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
 
 __all__ = ["follow", "promote", "register"]
@@ -128,8 +128,11 @@ def promote(
     """
     from commitlog_store.cli.follow import promote_and_print, show_promotion
 
-    if not yes or dry_run:
-        show_promotion(path, as_json=as_json)
-        if not confirmed("Promote it?", yes=yes, dry_run=dry_run, for_program=as_json):
-            return
-    promote_and_print(path, lock_timeout, as_json=as_json)
+    do_as_shown(
+        lambda: show_promotion(path, as_json=as_json),
+        "Promote it?",
+        lambda shown: promote_and_print(path, lock_timeout, shown, as_json=as_json),
+        yes=yes,
+        dry_run=dry_run,
+        for_program=as_json,
+    )

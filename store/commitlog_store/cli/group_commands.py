@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from commitlog_store.cli.completion import complete_group, complete_topic, one_of
-from commitlog_store.cli.confirm import DryRun, Yes, confirmed
+from commitlog_store.cli.confirm import DryRun, Yes, do_as_shown
 from commitlog_store.cli.open_reader import OnDamage, OnDamageOption
 from commitlog_store.cli.options import (
     GROUPS,
@@ -157,21 +157,27 @@ def groups_reset(
     dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
     a terminal and --yes.
     """
-    from commitlog_store.cli.groups import Target, print_moves, print_skips, reset_group
+    from commitlog_store.cli.groups import Move, Target, print_moves, print_skips, reset_group
 
     form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(tz))
-    try:
-        if yes and not dry_run:
-            print_moves(reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log), form)
-            return
+    for_program = form is not OutputFormat.TABLE
+
+    def show() -> list[Move]:
         moves = reset_group(path, group, topic, queue, target, None, on_damage, commit_log)
         print_moves(moves, form)
-        for_program = form is not OutputFormat.TABLE
         if not for_program:
             print_skips(moves)
-        if confirmed("Set these positions?", yes=yes, dry_run=dry_run, for_program=for_program):
-            reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log)
+        return moves
+
+    def do(shown: list[Move] | None) -> None:
+        moves = reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log, shown)
+        if shown is None:
+            print_moves(moves, form)
+        else:
             say(f"Group {group!r} has these positions now.")
+
+    try:
+        do_as_shown(show, "Set these positions?", do, yes=yes, dry_run=dry_run, for_program=for_program)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error

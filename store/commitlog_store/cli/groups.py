@@ -11,7 +11,7 @@ from typing import cast
 
 import typer
 
-from commitlog_store.cli.confirm import Unread, print_unread
+from commitlog_store.cli.confirm import Changed, Unread, print_unread
 from commitlog_store.cli.durations import duration_text
 from commitlog_store.cli.fitted_table import Column, print_fitted
 from commitlog_store.cli.open_reader import OnDamage
@@ -233,6 +233,11 @@ class Move:
     min_offset: int
     max_offset: int
 
+    @property
+    def positions(self) -> tuple[str, int, int | None, int]:
+        """The queue, and its old and new position."""
+        return self.topic, self.queue_id, self.before, self.after
+
 
 def reset_group(
     path: str,
@@ -243,16 +248,20 @@ def reset_group(
     lock_timeout_s: float | None,
     on_damage: OnDamage = OnDamage.RAISE,
     commit_log: str | None = None,
+    shown: Sequence[Move] | None = None,
 ) -> list[Move]:
     """The new positions of a group; with ``lock_timeout_s`` they are set, too, by an owner.
 
-    ``InvalidValue`` if there is none; the errors of ``owned_config``, ``StoreReader`` and ``ConsumerOffsets.flush``.
+    ``Changed`` when these are not the ones of ``shown``; ``InvalidValue`` if there is none; the errors of
+    ``owned_config``, ``StoreReader`` and ``ConsumerOffsets.flush``.
     """
     validate_group(group)
     if lock_timeout_s is None:
         return _moves(path, group, topic, queue_id, target, on_damage, commit_log)
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
+        if shown is not None and [one.positions for one in moves] != [one.positions for one in shown]:
+            raise Changed
         set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
         return moves
 

@@ -12,45 +12,52 @@ from rich.text import Text
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
 from commitlog_store.cli.options import OutputFormat
-from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.progress import progress_bar
 from commitlog_store.cli.render import json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.topic_table import topic_table
+from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CorruptStoreError, DamagedLog, LogLost, LogNotFound, LogShort
 from commitlog_store.repair import LostMessages, RepairReport, drop_kept, repair_store
 from commitlog_store.verify.assessment import Assessment, Verdict
 
-__all__ = ["print_dropped", "print_repair", "repair"]
+__all__ = ["loses_log", "print_dropped", "print_repair", "repair"]
 
 _PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
 def repair(
     path: str,
-    cut_at: int | None,
-    lock_timeout_s: float,
+    config: MessageStoreConfig,
     *,
-    accept_lost_log: bool,
+    cut_at: int | None = None,
+    accept_lost_log: bool = False,
     rebuild: bool = False,
-    config_file: str | None = None,
-    commit_log: str | None = None,
+    lock_timeout_s: float = 0.0,
 ) -> RepairReport:
-    """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
+    """``repair_store``, with its progress."""
     with progress_bar("looking" if cut_at is None else "recovering") as progress:
         return repair_store(
             path,
             cut_at=cut_at,
             accept_lost_log=accept_lost_log,
             rebuild=rebuild,
-            config=owner_config(path, config_file, commit_log),
+            config=config,
             lock_timeout_s=lock_timeout_s,
             progress=progress,
         )
 
 
-def print_repair(report: RepairReport, form: OutputFormat) -> None:
-    """Print the damage, and the messages that a cut removes: text for people, one object or a row each for programs."""
+def loses_log(report: RepairReport) -> bool:
+    """Whether the end of the log, or all of it, is gone: opening goes on without it only when that is accepted."""
+    return isinstance(report.damage, LogShort | LogLost)
+
+
+def print_repair(report: RepairReport, form: OutputFormat, *, asks: bool = False) -> None:
+    """Print the damage, and the messages that a cut removes: text for people, one object or a row each for programs.
+
+    ``asks``: a question follows, whether to go on without the lost part of the log.
+    """
     if form is OutputFormat.JSON:
         print(json_text(_to_json(report)))
         return
@@ -66,7 +73,9 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
     if report.opened:
         _say(f"{path} opens now.")
         if report.rebuilt:
-            _say("Its queues and index were built again from the log.")
+            _say(f"Its queues{' and index' if report.index_rebuilt else ''} were built again from the log.")
+            if not report.index_rebuilt:
+                _say("Its index was not: it has none, or the settings say messageIndexEnable=false.")
         if report.damage is not None:
             _say(f"It continues with what is left of its log. What opening said before: {report.damage}")
         return
@@ -82,7 +91,7 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
     if report.lost:
         _print_what_a_cut_takes(report)
     _print_known_loss(report)
-    _print_commands(report)
+    _print_commands(report, asks=asks)
 
 
 def _print_that_it_opens(report: RepairReport) -> None:
@@ -133,15 +142,17 @@ def _print_what_a_cut_takes(report: RepairReport) -> None:
     _print_lost(report.lost)
 
 
-def _print_commands(report: RepairReport) -> None:
+def _print_commands(report: RepairReport, *, asks: bool = False) -> None:
     paths = report.assessment.paths
     store = paths.for_shell
     if isinstance(report.damage, LogLost | LogNotFound):
         _say("Mount its disk, or restore the files from a copy. For a log in another directory, name that:")
         _say(f"  commitlog repair {shlex.quote(paths.root)} --commit-log DIR")
-    if isinstance(report.damage, LogShort | LogLost):
-        _say("Restore the files if a copy of them exists. To continue with what is left:")
-        _say(f"  commitlog repair {store} --accept-lost-log")
+    if loses_log(report):
+        _say("Restore the files if a copy of them exists.")
+        if not asks:
+            _say("To continue with what is left:")
+            _say(f"  commitlog repair {store} --accept-lost-log")
         return
     is_damaged = isinstance(report.damage, CorruptStoreError) or report.assessment.verdict is Verdict.DAMAGED
     if report.cut_at is None and not is_damaged:

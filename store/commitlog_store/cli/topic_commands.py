@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from commitlog_store.cli.completion import complete_topic, one_of
-from commitlog_store.cli.confirm import DryRun, Yes, confirmed
+from commitlog_store.cli.confirm import DryRun, Yes, do_as_shown
 from commitlog_store.cli.options import (
     TOPICS,
     AllOption,
@@ -128,20 +128,18 @@ def topics_rm(
     and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the store's lock.
     Exit code 1 without a terminal and --yes if there is anything to delete.
     """
-    from commitlog_store.cli.topics import delete_topics, topics_to_delete
+    from commitlog_store.cli.topics import Deletion, delete_topics, show_deletion
 
     if bool(topics) + expired + unused != 1:
         raise typer.BadParameter("Name topics, or give one of --expired and --unused.")
     if retain and not unused:
         raise typer.BadParameter("--retain belongs to --unused.")
-    named = topics or []
-    if not yes or dry_run:
-        found = topics_to_delete(
-            path, commit_log, named, retain or [], expired=expired, unused=unused, with_messages=with_messages
-        )
-        if not found or not confirmed("Delete them?", yes=yes, dry_run=dry_run):
-            return
-    for topic in delete_topics(
-        path, commit_log, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
-    ):
-        print(f"Deleted {topic}.")
+    wanted = Deletion(
+        named=topics or [], retain=retain or [], expired=expired, unused=unused, with_messages=with_messages
+    )
+
+    def do(shown: dict[str, Any] | None) -> None:
+        for topic in delete_topics(path, commit_log, wanted, lock_timeout, shown):
+            print(f"Deleted {topic}.")
+
+    do_as_shown(lambda: show_deletion(path, commit_log, wanted), "Delete them?", do, yes=yes, dry_run=dry_run)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
-from commitlog_store.cli.confirm import print_unread, unread_in
+from commitlog_store.cli.confirm import Changed, print_unread, unread_in
 from commitlog_store.cli.console import print_table
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.owner_config import owner_config
@@ -27,7 +29,7 @@ from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.store import MessageStore
 
-__all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
+__all__ = ["Deletion", "create_topic", "delete_topics", "print_topics", "show_deletion"]
 
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
@@ -81,16 +83,25 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
     return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."
 
 
-def topics_to_delete(
-    path: str,
-    commit_log: str | None,
-    named: Sequence[str],
-    retain: Sequence[str],
-    *,
-    expired: bool,
-    unused: bool,
-    with_messages: bool,
-) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Deletion:
+    """The topics that ``topics rm`` deletes: those that are named, and its options."""
+
+    named: Sequence[str]
+    retain: Sequence[str]
+    expired: bool
+    unused: bool
+    with_messages: bool
+
+
+class _Doomed(NamedTuple):
+    """How many messages a topic has that would be deleted (-1: they cannot be read), and how many delayed ones wait."""
+
+    messages: int
+    delayed: int
+
+
+def show_deletion(path: str, commit_log: str | None, wanted: Deletion) -> dict[str, _Doomed]:
     """Print a line for each topic that would be deleted, with its messages and the consumer groups that have not
     read them.
 
@@ -99,28 +110,34 @@ def topics_to_delete(
     """
     rebuilds = _is_rebuilt(path, commit_log)
     with StoreReader.open(path, store_path_commit_log=commit_log, from_log=rebuilds, on_damage="skip") as reader:
-        delayed = _delayed_to(reader)
-        wanted = unused_topics(path, reader.topics(), retain) if unused else named or reader.topics()
-        counts = {topic: _messages_in(reader, topic, delayed) for topic in wanted}
-        if expired:
-            unneeded = (topic for topic, count in counts.items() if count == delayed[topic] == 0)
-            counts = {topic: 0 for topic in unneeded if not is_system_topic(topic)}
-        in_use = [topic for topic, count in counts.items() if count or delayed[topic]]
-        if in_use and not (with_messages or unused):
+        found = _doomed(reader, wanted)
+        in_use = [topic for topic, one in found.items() if any(one)]
+        if in_use and not (wanted.with_messages or wanted.unused):
             raise TopicInUse(
                 f"Topic {in_use[0]!r} is not deleted, since it has messages in the log, or delayed ones wait for their "
                 "delivery to it: give --with-messages to delete these too."
             )
-        print("It would delete:" if counts else "No topic to delete.")
-        for topic, count in counts.items():
-            waiting = f", {delayed[topic]} delayed ones that wait" if delayed[topic] else ""
-            messages = f"{count} messages" if count >= 0 else "messages that cannot be read"
+        print("It would delete:" if found else "No topic to delete.")
+        for topic, one in found.items():
+            waiting = f", {one.delayed} delayed ones that wait" if one.delayed else ""
+            messages = f"{one.messages} messages" if one.messages >= 0 else "messages that cannot be read"
             print(printable_text(f"{topic}: {messages}{waiting}"))
         if in_use:
             print_unread(unread_in(reader, in_use))
         if unreadable := sum(one.messages for one in reader.skipped):
             print(f"{unreadable} delayed messages that wait cannot be read: they may go to one of these topics.")
-    return list(counts)
+    return found
+
+
+def _doomed(reader: StoreReader, wanted: Deletion) -> dict[str, _Doomed]:
+    delayed = _delayed_to(reader)
+    topics = wanted.named or reader.topics()
+    if wanted.unused:
+        topics = unused_topics(reader.path, reader.topics(), wanted.retain)
+    found = {topic: _Doomed(_messages_in(reader, topic, delayed), delayed[topic]) for topic in topics}
+    if wanted.expired:
+        found = {topic: one for topic, one in found.items() if not any(one) and not is_system_topic(topic)}
+    return found
 
 
 def _is_rebuilt(path: str, commit_log: str | None) -> bool:
@@ -156,23 +173,25 @@ def _delayed_to(reader: StoreReader) -> Counter[str]:
 
 
 def delete_topics(
-    path: str,
-    commit_log: str | None,
-    named: Sequence[str],
-    retain: Sequence[str],
-    lock_timeout_s: float,
-    *,
-    expired: bool,
-    unused: bool,
-    with_messages: bool,
+    path: str, commit_log: str | None, wanted: Deletion, lock_timeout_s: float, shown: dict[str, _Doomed] | None
 ) -> Iterator[str]:
-    """Delete topics; gives each when it is deleted. The errors of opening, and of ``delete_topic``."""
+    """Delete topics: those of ``shown``, or without it those that are wanted now. Gives each when it is deleted.
+
+    ``Changed`` when they, or the numbers of their messages, are not as shown; the errors of opening, and of
+    ``delete_topic``.
+    """
     with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
-        chosen = named
-        if expired:
+        if shown is not None:
+            with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
+                if _doomed(reader, wanted) != shown:
+                    raise Changed
+            chosen: Iterable[str] = shown
+        elif wanted.expired:
             chosen = store.expired_topics()
-        elif unused:
-            chosen = store.clean_unused_topics(retain, dry_run=True)
+        elif wanted.unused:
+            chosen = store.clean_unused_topics(wanted.retain, dry_run=True)
+        else:
+            chosen = wanted.named
         for topic in chosen:
-            store.delete_topic(topic, with_messages=with_messages or unused)
+            store.delete_topic(topic, with_messages=wanted.with_messages or wanted.unused)
             yield topic
