@@ -96,8 +96,9 @@ def follow(
 ) -> None:
     """Mirror the log of a live broker, until Ctrl-C or SIGTERM.
 
-    A mirror that exists is continued where it ends. Readers and Spark read it meanwhile; nothing is changed at the
-    broker. Exit code 1 when it cannot go on: another log at the address, a hole, log files of another size.
+    A mirror that exists is continued where it ends. Readers and Spark may read it at the same time. Nothing is changed
+    at the broker. Exit code 0 after a signal, 1 when it cannot continue: another log at the address, a hole, log files
+    of another size.
     """
     from commitlog_store.cli.follow import FollowRequest, follow_until_stopped
 
