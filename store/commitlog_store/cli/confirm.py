@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from commitlog_store.cli.render import printable_text, say
+from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import is_system_group
@@ -140,7 +140,7 @@ def print_unread(found: Iterable[Unread], *, hint: str = "") -> None:
     for group, topics in by_group.items():
         listed = ", ".join(f"{one.topic} {one.messages}" for one in topics if one.messages is not None)
         total = sum(one.messages or 0 for one in topics)
-        messages = "1 message" if total == 1 else f"{total} messages"
+        messages = counted(total, "message")
         if listed:
             print(printable_text(f"Group {group} has not read {messages} of them: {listed}."))
         unknown = ", ".join(one.topic for one in topics if one.messages is None)

@@ -36,9 +36,6 @@ from commitlog_store.timestamps import is_relative_time
 __all__ = ["info", "offset_at", "register", "stats", "verify"]
 
 
-FINDING_COLUMNS = ("severity", "check", "path", "offset", "topic", "queueId", "queueOffset", "message")
-
-
 class _TimeArgument(TyperCommand):
     """A command with a time among its arguments: ``-2h`` is one, and not an option."""
 
@@ -189,6 +186,7 @@ def verify(
     When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
     queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
     """
+    from commitlog_store.cli.doctor import FINDING_COLUMNS
     from commitlog_store.cli.owner_config import owner_config
     from commitlog_store.cli.progress import progress_bar
     from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows

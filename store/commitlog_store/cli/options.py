@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from commitlog_store.cli.completion import complete_columns, complete_queue, complete_topic, complete_zone
+from commitlog_store.cli.completion import (
+    complete_columns,
+    complete_group,
+    complete_queue,
+    complete_topic,
+    complete_zone,
+)
 from commitlog_store.cli.times import TIME_HELP
 from commitlog_store.cli.values import parse_commit_log, parse_size
 
@@ -31,9 +37,11 @@ __all__ = [
     "FilterOption",
     "FullOption",
     "GrepOption",
+    "Group",
     "KeyOption",
     "LineFormat",
     "LockTimeout",
+    "OptionalGroup",
     "OptionalTopics",
     "Output",
     "OutputFormat",
@@ -112,6 +120,13 @@ OptionalTopics = Annotated[
         help="Topics or patterns; default: all.",
         autocompletion=complete_topic,
         show_default=False,
+    ),
+]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=complete_group)]
+OptionalGroup = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="GROUP", help="A consumer group; default: all.", autocompletion=complete_group, show_default=False
     ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Also RocketMQ's own, and the store's.")]

@@ -79,7 +79,7 @@ CHANGES: tuple[tuple[list[str], Callable[[Path], object], str, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("command", "change", "before", "after"), CHANGES, ids=str)
+@pytest.mark.parametrize(("command", "change", "before", "after"), CHANGES, ids=[" ".join(one[0]) for one in CHANGES])
 def test_what_has_changed_since_it_was_shown_is_shown_and_asked_again(
     store: Path, command: list[str], change: Callable[[Path], object], before: str, after: str
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.completion import complete_columns, complete_topic, one_of
-from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted
+from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
@@ -19,6 +19,7 @@ from commitlog_store.cli.options import (
     Until,
     examples,
 )
+from commitlog_store.cli.render import counted
 from commitlog_store.errors import InvalidValue
 
 if TYPE_CHECKING:
