@@ -82,7 +82,7 @@ def dump_log(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the records of a log as they lie, those after damage too.
+    """Print the records of a log in the order of their physical offsets, also those after damage.
 
     A stretch without a whole record is a row with a fault, and the exit code is 1 then. No queue or index is used.
     """

@@ -129,7 +129,7 @@ OptionalGroup = Annotated[
         metavar="GROUP", help="A consumer group; default: all.", autocompletion=complete_group, show_default=False
     ),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Also RocketMQ's own, and the store's.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Also those that RocketMQ or the store uses itself.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json: one object per line.")]
 Output = Annotated[
     OutputFormat | None,
@@ -144,7 +144,7 @@ QueueOption = Annotated[
         "-q",
         min=0,
         metavar="QUEUE",
-        help="Only this queue; default: all, in log order.",
+        help="Only this queue; default: all.",
         autocompletion=complete_queue,
     ),
 ]

@@ -226,7 +226,7 @@ def _print_what_a_cut_takes(report: RepairReport) -> None:
     if report.uncommitted:
         _say(f"It takes a part of {report.uncommitted}, which was never committed: its writer writes it again.")
     else:
-        _say(f"Besides what stands there, a cut removes {_count(report)} that begin there or after it and are whole:")
+        _say(f"Besides the record there, a cut removes {_count(report)} that begin there or after it and are whole:")
     _print_lost(report.lost)
 
 

@@ -20,7 +20,6 @@ from commitlog_store.cli.options import (
     AsJson,
     CommitLogDir,
     LockTimeout,
-    OptionalTopics,
     Output,
     OutputFormat,
     StorePath,
@@ -132,7 +131,12 @@ def topics_create(
 def topics_rm(
     path: StorePath,
     commit_log: CommitLogDir = None,
-    topics: OptionalTopics = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC", help="The topics to delete.", autocompletion=complete_topic, show_default=False
+        ),
+    ] = None,
     expired: Annotated[bool, typer.Option("--expired", help="All topics whose messages are all gone.")] = False,
     unused: Annotated[
         bool, typer.Option("--unused", help="All topics that config/topics.json does not list, with their messages.")
@@ -157,9 +161,9 @@ def topics_rm(
 
     It names the consumer groups that have not read their messages.
 
-    A topic that has messages in the log is refused without --with-messages. With it no queue leads to them any more,
-    and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the store's lock.
-    Exit code 1 without a terminal and --yes if there is anything to delete.
+    A topic that has messages in the log is refused without --with-messages. With it no queue leads to these messages
+    any more, and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the
+    store's lock. Exit code 1 without a terminal and --yes if there is anything to delete.
     """
     if bool(topics) + expired + unused != 1:
         raise typer.BadParameter("Name topics, or give one of --expired and --unused.")
