@@ -158,13 +158,15 @@ def lookup(
     how: Literal["left", "inner"] = "left",
     on_damage: Literal["raise", "skip"] = "raise",
     store_path_commit_log: str | None = None,
+    verify_crc: bool = True,
 ) -> DataFrame:
     """Add to each row of ``df`` the newest message of a topic that has the row's key, found through the index files.
 
     The message is a struct column ``message_column`` with ``columns`` of the source (by default its default columns).
     It is NULL where no message has the key; ``how="inner"`` leaves such rows out. ``key_column`` is a name or a
     ``Column``, of type STRING: a key of KEYS, or the unique key. With ``on_damage="skip"``, a damaged message gives
-    way to the one before it. ``store_path_commit_log`` is the directory of the store's log, if it is not in the store.
+    way to the one before it; ``verify_crc=False`` takes bodies that do not match their CRC as they are.
+    ``store_path_commit_log`` is the directory of the store's log, if it is not in the store.
 
     ``df`` may be a stream: each micro-batch sees the store as it is then. Raises ``OptionError``, ``SchemaError``,
     ``TopicNotFound`` and what opening a store raises; tasks raise ``CorruptIndex`` and ``CorruptRecord``::
@@ -186,6 +188,7 @@ def lookup(
         how=how,
         on_damage=on_damage,
         store_path_commit_log=store_path_commit_log,
+        verify_crc=verify_crc,
     )
 
 

@@ -111,10 +111,13 @@ def newest_places(
     keys: pa.StringArray,
     below: int,
     alone: LookUpAlone,
+    *,
+    check_crc: bool = True,
 ) -> NewestPlaces:
     """The newest message of each key in the topic that begins before the physical offset ``below``.
 
-    ``keys`` are distinct, and each could be one. Raises what ``alone`` raises, and the errors of the index files.
+    ``keys`` are distinct, and each could be one. ``check_crc=False`` takes messages whose bodies do not match their
+    CRC, too. Raises what ``alone`` raises, and the errors of the index files.
     """
     places = NewestPlaces.none(len(keys))
     hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
@@ -129,7 +132,7 @@ def newest_places(
             # Expired, or part of a batch that is being dispatched.
             passed = ((offsets >= 0) & (offsets < commit_log.min_offset)) | (offsets >= below)
             wanted = np.flatnonzero(~passed)
-            _compare(commit_log, topic, keys, rows[wanted], offsets[wanted], places, unusual)
+            _compare(commit_log, topic, keys, rows[wanted], offsets[wanted], places, unusual, check_crc)
             rows = rows[(places.offsets[rows] < 0) & ~unusual[rows]]
         # A key that another file has answered, or that is unusual already, stays so.
         unusual |= chains.given_up & (places.offsets < 0)
@@ -165,6 +168,7 @@ def _compare(
     offsets: Int64Array,
     places: NewestPlaces,
     unusual: BoolArray,
+    check_crc: bool,
 ) -> None:
     """Read the records at ``offsets``, one for each of the keys ``rows``; note places that match and unusual keys."""
     order = np.argsort(offsets, kind="stable")
@@ -175,7 +179,8 @@ def _compare(
         block_rows = rows[records.rows]
         try:
             block = _block(records, offsets[records.rows], topic, BlockLimits().size)
-            verify_crc(block)
+            if check_crc:
+                verify_crc(block)
         except RecordProblem:
             unusual[block_rows] = True
             continue

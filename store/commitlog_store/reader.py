@@ -1144,14 +1144,15 @@ class StoreReader:
         columns: Sequence[str] = DEFAULT_COLUMNS,
         max_batch_rows: int = DEFAULT_ROWS,
         max_batch_bytes: int = DEFAULT_SIZE,
+        verify_crc: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """The newest message of each key, in the order of the keys: one row for each, NULL in all columns without a
         message. Many times as fast as a ``query`` for each, and finds the same: key or unique key, compared as text.
 
         A NULL key, and one that no message can have (empty, or with a space), gives a row of NULLs. ``queueOffset`` is
-        NULL in these rows only. The limits of a batch are those of ``read``. Bodies are always compared with their CRC
-        (``query`` has ``verify_crc=False``). With ``from_log`` the log is walked once
-        for all keys. Errors and ``on_damage`` are those of ``query``; ``InvalidValue`` for keys that are not texts::
+        NULL in these rows only. The limits of a batch are those of ``read``. Every body is compared with its CRC, of
+        whatever columns; ``verify_crc=False`` takes bodies as they are. With ``from_log`` the log is walked once for
+        all keys. Errors and ``on_damage`` are those of ``query``; ``InvalidValue`` for keys that are not texts::
 
             with StoreReader.open("/data/store") as reader:
                 for batch in reader.query_keys("orders", ["k1", "k2"], columns=["queueOffset", "body"]):
@@ -1169,7 +1170,7 @@ class StoreReader:
             raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
         texts = distinct.dictionary.to_pylist()
         possible = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
-        found, below = self._newest_places(topic, distinct.dictionary.take(pa.array(possible)))
+        found, below = self._newest_places(topic, distinct.dictionary.take(pa.array(possible)), verify_crc=verify_crc)
         # One place more, for keys that no message has.
         places = NewestPlaces.none(len(texts) + 1)
         places.offsets[possible], places.sizes[possible] = found.offsets, found.sizes
@@ -1181,38 +1182,44 @@ class StoreReader:
             places[which.astype(np.int64)],
             schema.names or ["queueOffset"],
             limits,
-            lambda key: self._newest_place(topic, key, below),
+            lambda key: self._newest_place(topic, key, below, verify_crc=verify_crc),
         )
         return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
 
-    def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
+    def _newest_places(self, topic: str, keys: pa.StringArray, *, verify_crc: bool) -> tuple[NewestPlaces, int]:
         """The newest message of each distinct key, and the physical offset from which on messages were hidden."""
         if self._snapshot is not None:
             places = NewestPlaces.none(len(keys))
             hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
             log_places = places_in_log(self._commit_log, self._snapshot.end, hashes)
             for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
-                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1, verify_crc=True)
+                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1, verify_crc=verify_crc)
                 places.put(row, _place_of(found))
             return places, NOTHING_HIDDEN
 
         def show(places: NewestPlaces, hidden: int) -> tuple[NewestPlaces, int]:
             seen = int(places.offsets.max(initial=-1)) >= hidden
-            return (self._look_up(topic, keys, hidden) if seen else places), hidden
+            return (look_up(hidden) if seen else places), hidden
 
-        return self._reads.look(lambda: self._look_up(topic, keys, NOTHING_HIDDEN), show)
+        def look_up(below: int) -> NewestPlaces:
+            self._commit_log.refresh()
+            return newest_places(
+                self._commit_log,
+                self._index,
+                topic,
+                keys,
+                below,
+                lambda key: self._newest_place(topic, key, below, verify_crc=verify_crc),
+                check_crc=verify_crc,
+            )
 
-    def _look_up(self, topic: str, keys: pa.StringArray, below: int) -> NewestPlaces:
-        self._commit_log.refresh()
-        return newest_places(
-            self._commit_log, self._index, topic, keys, below, lambda key: self._newest_place(topic, key, below)
-        )
+        return self._reads.look(lambda: look_up(NOTHING_HIDDEN), show)
 
-    def _newest_place(self, topic: str, key: str, below: int) -> tuple[int, int] | None:
+    def _newest_place(self, topic: str, key: str, below: int, *, verify_crc: bool) -> tuple[int, int] | None:
         """Physical offset and size of the newest message with a key."""
         if self._snapshot is None:
-            return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below))
-        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1, verify_crc=True))
+            return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below, verify_crc=verify_crc))
+        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1, verify_crc=verify_crc))
 
     def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
         """Raise the damage of a record that a query would look at; or log it, and report its message as skipped."""

@@ -6,7 +6,7 @@ Invariant 5 has the rule.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort, StoreBusy, StoreLocked
@@ -35,7 +35,7 @@ class RepairReport:
     ``size`` bytes: a cut removes them, or has removed them. ``kept`` is the piece that keeps them, None as long as
     nothing was cut. ``uncommitted`` names the batch, if ``lost`` is only a part of one that was never committed.
     ``opened``: this was a repair, and the store was opened and closed after it; ``damage`` is what it was before.
-    ``rebuilt``: queues and index were built again.
+    ``rebuilt``: queues were built again; ``index_rebuilt``: so was the index, which the settings can switch off.
     ``assessment`` is the quick assessment of the store before that, with what opening scans.
     """
 
@@ -51,6 +51,7 @@ class RepairReport:
     kept: KeptPiece | None = None
     opened: bool = False
     rebuilt: bool = False
+    index_rebuilt: bool = False
 
     @property
     def messages(self) -> int:
@@ -85,10 +86,10 @@ def repair_store(
 
     With ``cut_at``, end its log at that physical offset, which must be the ``cut_at`` that a look reports now, or
     ``InvalidValue``; the rest is kept as a store of its own in the directory ``repair``. With ``accept_lost_log``, go
-    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). With ``rebuild``, build all queues and
-    index files again from the log; it cuts nothing off the log (``CutRefused``). Each opens the store and closes it
-    again, with the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before
-    it.
+    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). With ``rebuild``, build all queues again
+    from the log, and all index files unless ``message_index_enable`` is false; it cuts nothing off the log
+    (``CutRefused``). Each opens the store and closes it again, with the errors of ``MessageStore.open``; after a cut
+    these include ``DamagedLog`` for further damage before it.
 
     Records that opening does not scan are not read: ``assess_store(path, deep=True)`` reads all.
 
@@ -139,7 +140,8 @@ def repair_store(
         raise
     if kept is None and store.recovered is not None:
         kept = store.recovered.kept
-    return RepairReport(**{**vars(report), "kept": kept, "opened": True, "rebuilt": rebuild})
+    index_rebuilt = rebuild and config.message_index_enable
+    return replace(report, kept=kept, opened=True, rebuilt=rebuild, index_rebuilt=index_rebuilt)
 
 
 def _report(assessment: Assessment, forecast: Forecast | None, config: MessageStoreConfig) -> RepairReport:

@@ -14,7 +14,16 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = ["LONGEST_WAIT_S", "GivenTime", "checked_seconds", "checked_timestamp_ms", "milliseconds_of", "parse_time"]
+__all__ = [
+    "LONGEST_WAIT_S",
+    "GivenTime",
+    "checked_seconds",
+    "checked_timestamp_ms",
+    "is_relative_time",
+    "length_of_time_s",
+    "milliseconds_of",
+    "parse_time",
+]
 
 # Milliseconds since the epoch, a datetime with a time zone, a time before now, or a text as ``parse_time`` takes it.
 GivenTime: TypeAlias = int | datetime | timedelta | str
@@ -26,7 +35,7 @@ LONGEST_WAIT_S = 4_000_000.0
 _SECONDS = range(946_684_800, 7_258_118_400)
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_RELATIVE = re.compile(r"-?((?:[0-9]+[smhdw])+)")
+_LENGTH = re.compile(r"(?:[0-9]{1,12}[smhdw])+")
 # More than any time has, and fewer than Python refuses to read.
 _MOST_DIGITS = 100
 _PART = re.compile(r"([0-9]+)([smhdw])")
@@ -93,17 +102,31 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
         ) from None
 
 
+def is_relative_time(text: str) -> bool:
+    """Whether it is a length of time before now, such as ``2h`` or ``-1d12h``."""
+    return length_of_time_s(text.removeprefix("-")) is not None
+
+
+def length_of_time_s(text: str) -> int | None:
+    """Seconds of numbers with s, m, h, d or w, such as ``90s`` or ``1d12h``; None for another text.
+
+    >>> length_of_time_s("1h30m")
+    5400
+    """
+    lower = text.strip().lower()
+    if _LENGTH.fullmatch(lower) is None:
+        return None
+    return sum(int(count) * _UNIT_SECONDS[unit] for count, unit in _PART.findall(lower))
+
+
 def _relative(text: str, now: datetime) -> datetime | None:
     if text == "now":
         return now
     if text in ("today", "yesterday"):
         day = now.date() - timedelta(days=text == "yesterday")
         return datetime(day.year, day.month, day.day, tzinfo=now.tzinfo)
-    found = _RELATIVE.fullmatch(text)
-    if found is None:
-        return None
-    seconds = sum(int(count) * _UNIT_SECONDS[unit] for count, unit in _PART.findall(found[1]))
-    return now - timedelta(seconds=seconds)
+    seconds = length_of_time_s(text.removeprefix("-"))
+    return None if seconds is None else now - timedelta(seconds=seconds)
 
 
 def checked_seconds(name: str, value: object) -> float:

@@ -240,7 +240,8 @@ def suggested(doctor: Answer, repair: Answer) -> list[str]:
 
 def run_step(words: list[str], store: Path, target: Path, topics: list[str]) -> tuple[int, str, Answer | None]:
     """Run a suggested command, and read what it has left at ``target``, unless it only looks at ``store``."""
-    code, _, said = _run(*words[1:])
+    answer = ["--yes"] if "--accept-lost-log" in words else []  # no terminal is here to be asked
+    code, _, said = _run(*words[1:], *answer)
     if "--to" in words:
         return code, said, read(target, _left(target, topics))
     changes = {"--cut-at", "--accept-lost-log", "--rebuild"} & set(words)

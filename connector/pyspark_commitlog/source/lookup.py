@@ -47,6 +47,7 @@ def add_messages(
     how: Literal["left", "inner"],
     on_damage: OnDamage,
     store_path_commit_log: str | None,
+    verify_crc: bool,
 ) -> DataFrame:
     """``pyspark_commitlog.lookup``, which has the arguments."""
     arrow_udf = find_arrow_udf()
@@ -77,7 +78,9 @@ def add_messages(
     if not is_remote():
         _refuse_hopeless(store, log, topic, streaming=df.isStreaming)
     message = StructType([StructField(name, SPARK_TYPES[name]) for name in names])
-    task = LookupTask(path=store, commit_log=log, topic=topic, columns=names, on_damage=on_damage)
+    task = LookupTask(
+        path=store, commit_log=log, topic=topic, columns=names, on_damage=on_damage, verify_crc=verify_crc
+    )
     # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
     look_up = arrow_udf(task.run, message).asNondeterministic()
     found = df.withColumn(message_column, look_up(key))
@@ -127,6 +130,7 @@ class LookupTask:
     topic: str
     columns: tuple[str, ...]
     on_damage: OnDamage
+    verify_crc: bool = True
 
     def run(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         """The message of each key, in order; NULL without one. Raises the store's own errors."""
@@ -137,6 +141,7 @@ class LookupTask:
         fields = [pa.field(name, column_type(name)) for name in self.columns]
         with StoreReader.open(self.path, store_path_commit_log=self.commit_log, on_damage=self.on_damage) as reader:
             for keys in chain([first], batches):
-                for found in reader.query_keys(self.topic, keys, columns=[*self.columns, _PLACE]):
+                columns = [*self.columns, _PLACE]
+                for found in reader.query_keys(self.topic, keys, columns=columns, verify_crc=self.verify_crc):
                     absent = found.column(len(fields)).is_null()
                     yield pa.StructArray.from_arrays(found.columns[:-1], fields=fields, mask=absent)

@@ -1,37 +1,22 @@
-"""The ``commitlog`` application: gathers the commands of the modules beside it.
+"""The ``commitlog`` application: finds the commands in the modules beside it.
 
-A module of commands has a function ``register(app)``, which adds them.
+A module of commands has a function ``register(app)``, which adds them, and is listed in ``_MODULES``.
 """
 
 from __future__ import annotations
 
+import gc
 import platform
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Annotated, Any, cast
 
-import pyarrow as pa
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from commitlog_store import __version__
-from commitlog_store.cli import (
-    clean_commands,
-    dlq_commands,
-    doctor_commands,
-    dump_commands,
-    export_commands,
-    follow_commands,
-    group_commands,
-    half_commands,
-    look_commands,
-    message_commands,
-    repair_commands,
-    salvage_commands,
-    schedule_commands,
-    topic_commands,
-    txn_commands,
-    write_commands,
-)
 from commitlog_store.cli.exit_codes import EXIT_CODES
 from commitlog_store.cli.options import CONTEXT
 
@@ -42,7 +27,72 @@ class ReaderGone(Exception):
     """The reader of our output has closed it. Not an ``OSError``: click would make that an exit code of 1."""
 
 
+# The module beside this one that has each command, in the order of the help.
+_MODULES = {
+    "doctor": "doctor",
+    "info": "look_commands",
+    "offset-at": "look_commands",
+    "stats": "look_commands",
+    "verify": "look_commands",
+    "cat": "message_commands",
+    "tail": "message_commands",
+    "get": "message_commands",
+    "query": "message_commands",
+    "dump-log": "dump",
+    "dump-queue": "dump",
+    "dump-index": "dump",
+    "export": "export",
+    "produce": "produce",
+    "follow": "follow",
+    "promote": "follow",
+    "repair": "repair",
+    "salvage": "salvage",
+    "clean": "clean",
+    "schedule": "schedule",
+    "txn": "txn",
+    "half": "half",
+    "groups": "groups",
+    "dlq": "dlq",
+    "topics": "topics",
+}
+
+
+class _LazyCommands(Mapping[str, Any]):
+    """The commands by name. A module is imported when one of its commands is asked for: most are slow to import."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        module_name = _MODULES[name]
+        if name not in self._loaded:
+            gc.disable()  # imports make no garbage, and a tenth of their time goes into looking for it
+            try:
+                module = import_module(f"commitlog_store.cli.{module_name}")
+            finally:
+                gc.freeze()
+                gc.enable()
+            part = typer.Typer(callback=_no_callback, rich_markup_mode="rich")
+            module.register(part)
+            self._loaded |= cast("TyperGroup", typer.main.get_command(part)).commands
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+def _no_callback() -> None:
+    """With a callback, an application of a single command is a group too."""
+
+
 class _Commands(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast("MutableMapping[str, Any]", _LazyCommands())
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         try:
             result = super().invoke(ctx)
@@ -54,6 +104,8 @@ class _Commands(TyperGroup):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        import pyarrow as pa
+
         print(f"commitlog {__version__} (Python {platform.python_version()}, pyarrow {pa.__version__})")
         raise typer.Exit
 
@@ -92,23 +144,3 @@ app = typer.Typer(
     context_settings=CONTEXT,
     epilog="Exit codes:\n" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()),
 )
-
-for _module in (
-    doctor_commands,
-    look_commands,
-    message_commands,
-    dump_commands,
-    export_commands,
-    write_commands,
-    follow_commands,
-    repair_commands,
-    salvage_commands,
-    schedule_commands,
-    txn_commands,
-    half_commands,
-    group_commands,
-    dlq_commands,
-    topic_commands,
-    clean_commands,
-):
-    _module.register(app)

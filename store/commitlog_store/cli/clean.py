@@ -1,26 +1,148 @@
-"""``commitlog clean``: shows or deletes old files, and prints the report."""
+"""``commitlog clean``: shows or deletes the oldest files of a store."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
+import typer
 from rich.filesize import decimal
 
-from commitlog_store.cli.confirm import Unread, print_unread, unread_before, unread_rows
+from commitlog_store.cli.completion import complete_group, one_of
+from commitlog_store.cli.confirm import (
+    Changed,
+    DryRun,
+    Unread,
+    Yes,
+    do_as_shown,
+    print_unread,
+    unread_before,
+    unread_rows,
+)
 from commitlog_store.cli.console import uncut_console
-from commitlog_store.cli.options import OutputFormat
+from commitlog_store.cli.options import (
+    CLEAN,
+    AsJson,
+    CommitLogDir,
+    LockTimeout,
+    Output,
+    OutputFormat,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.render import json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
+from commitlog_store.cli.values import parse_hours, parse_size
+from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, DoomedFile
-from commitlog_store.retention.survey import CleanRequest, forecast_clean
+from commitlog_store.retention.survey import CleanRequest, clean_request, forecast_clean
 from commitlog_store.store import MessageStore
 
-__all__ = ["clean_store", "print_clean", "show_clean"]
+__all__ = ["clean", "clean_store", "print_clean", "register", "show_clean"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=CLEAN,
+        epilog=examples(
+            "commitlog clean /data/store --older-than 72h --max-bytes 1T",
+            "commitlog clean /data/store --older-than 72h --keep-for /data/checkpoints/q1 --yes",
+        ),
+    )(clean)
+
+
+_KeepFor = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="READER",
+        help="Keep what a Spark checkpoint or a consumer group has not read.",
+        show_default=False,
+        autocompletion=complete_group,
+    ),
+]
+_FileClock = Annotated[
+    str,
+    typer.Option(
+        metavar="CLOCK",
+        help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).",
+        autocompletion=one_of("store", "mtime"),
+    ),
+]
+
+
+def clean(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_hours, metavar="DURATION", help="Delete files older than this: 72h, 7d.", show_default=False
+        ),
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_size, metavar="SIZE", help="Delete until the log has no more: 500G, 1T.", show_default=False
+        ),
+    ] = None,
+    keep_for: _KeepFor = None,
+    keep_at_most: Annotated[
+        float,
+        typer.Option(parser=parse_hours, metavar="DURATION", help="But nothing older than this.", show_default="7d"),
+    ] = parse_hours("7d"),
+    clock: _FileClock = "store",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the oldest files of a store, by age or by bytes. It shows which, and which consumer groups
+    have not read them, and asks.
+
+    Files go oldest first, with the queue and index files that point only into them. The last file stays, and what
+    delayed messages need that are not delivered yet. Deleting takes the store's lock; a broker deletes its own
+    files. Exit code 1 if a file stays only because a reader holds it, and without a terminal and --yes if there is
+    anything to delete.
+    """
+    try:
+        request = clean_request(
+            older_than_hours=older_than,
+            max_bytes=max_bytes,
+            keep_for=keep_for or (),
+            keep_at_most_hours=keep_at_most,
+            clock=clock,
+        )
+    except InvalidValue as error:
+        hint = "Give --older-than or --max-bytes." if older_than is None and max_bytes is None else str(error)
+        raise typer.BadParameter(hint) from None
+    form = chosen_output(output, as_json)
+    holders: tuple[str, ...] = ()
+
+    def show() -> CleanReport | None:
+        nonlocal holders
+        report = show_clean(path, commit_log, request, form)
+        holders = report.holders
+        return report if report.deleted else None
+
+    def do(shown: CleanReport | None) -> None:
+        nonlocal holders
+        report = clean_store(path, commit_log, request, lock_timeout, shown)
+        print_clean(report, form)
+        holders = report.holders
+
+    program = form is not OutputFormat.TABLE
+    do_as_shown(show, "Delete them?", do, yes=yes, dry_run=dry_run, for_program=program)
+    if holders:
+        raise typer.Exit(1)
+
 
 _COLUMNS = ("file", "bytes", "newestMessage", "reason", "overruled")
 
@@ -37,10 +159,26 @@ def show_clean(path: str, commit_log: str | None, request: CleanRequest, form: O
     return report
 
 
-def clean_store(path: str, commit_log: str | None, request: CleanRequest, lock_timeout_s: float) -> CleanReport:
-    """Delete under the store's lock. The errors of opening, and of ``survey``."""
+def clean_store(
+    path: str, commit_log: str | None, request: CleanRequest, lock_timeout_s: float, shown: CleanReport | None
+) -> CleanReport:
+    """Delete under the store's lock: the files of ``shown``, or without it what the request takes now.
+
+    ``Changed`` when these files would not go now; the errors of opening, and of ``survey``.
+    """
     with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
-        return store.clean_as(request)
+        if shown is None:
+            return store.clean_as(request)
+        now = store.clean_as(request, dry_run=True)
+        if _files(now)[: len(shown.deleted)] != _files(shown):
+            raise Changed
+        done = store.clean_as(replace(request, most=len(shown.deleted)))
+        return replace(done, held=now.held, holders=now.holders)
+
+
+def _files(report: CleanReport) -> list[tuple[str, tuple[str, ...]]]:
+    """The files, and the readers that they are taken from."""
+    return [(one.file.path, one.overruled) for one in report.deleted]
 
 
 def print_clean(report: CleanReport, form: OutputFormat, unread: Sequence[Unread] = ()) -> None:

@@ -1,7 +1,8 @@
 """Questions before a command changes a store: what it will do, which consumer groups have not read that yet, and y/N.
 
-``clean``, ``topics rm``, ``groups reset``, ``promote`` and ``dlq redrive`` show first what they will do. On a terminal
-they ask; elsewhere they change nothing without ``--yes``, and the exit code is 1.
+``clean``, ``topics rm``, ``groups reset``, ``promote``, ``dlq redrive`` and ``repair --accept-lost-log`` first show
+what they will do. On a terminal they ask; elsewhere they change nothing without ``--yes``, and the exit code is 1. What
+was shown is what is done: where the store has changed in between, they show and ask again.
 """
 
 from __future__ import annotations
@@ -9,19 +10,32 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from commitlog_store.cli.render import printable_text, say
+from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import is_system_group
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.reader import StoreReader
 
-__all__ = ["DryRun", "Unread", "Yes", "confirmed", "print_unread", "unread_before", "unread_in", "unread_rows"]
+__all__ = [
+    "Changed",
+    "DryRun",
+    "Unread",
+    "Yes",
+    "confirmed",
+    "do_as_shown",
+    "print_unread",
+    "unread_before",
+    "unread_in",
+    "unread_rows",
+]
+
+_Plan = TypeVar("_Plan")
 
 Yes = Annotated[
     bool, typer.Option("--yes", help="Do it without asking. Without a terminal, nothing is done otherwise.")
@@ -30,6 +44,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show, whatever els
 
 _OTHERS = "Spark checkpoints, exports and programs that keep positions of their own are not known to the store"
 _NOTHING = "Nothing is changed without --yes."
+
+
+class Changed(Exception):
+    """The store has changed since a plan was shown, so that it is not what would be done now: nothing was done."""
 
 
 class Unread(NamedTuple):
@@ -56,6 +74,31 @@ def confirmed(question: str, *, yes: bool, dry_run: bool, for_program: bool = Fa
         return True
     say("Nothing is changed.")
     raise typer.Exit(1)
+
+
+def do_as_shown(
+    show: Callable[[], _Plan],
+    question: str,
+    do: Callable[[_Plan | None], object],
+    *,
+    yes: bool,
+    dry_run: bool = False,
+    for_program: bool = False,
+) -> None:
+    """``show`` what would be done, ask, and ``do`` that; an empty plan ends it. The options are those of ``confirmed``.
+
+    ``do`` raises ``Changed`` for a plan that is not what it would do now: then it is shown and asked again. With
+    ``yes``, nothing is shown, and ``do`` is called without a plan.
+    """
+    if yes and not dry_run:
+        do(None)
+        return
+    while (plan := show()) and confirmed(question, yes=yes, dry_run=dry_run, for_program=for_program):
+        try:
+            do(plan)
+            return
+        except Changed:
+            say("The store has changed since this was shown. Nothing was done; what would be done now:")
 
 
 def unread_in(reader: StoreReader, topics: Collection[str]) -> list[Unread]:
@@ -97,7 +140,7 @@ def print_unread(found: Iterable[Unread], *, hint: str = "") -> None:
     for group, topics in by_group.items():
         listed = ", ".join(f"{one.topic} {one.messages}" for one in topics if one.messages is not None)
         total = sum(one.messages or 0 for one in topics)
-        messages = "1 message" if total == 1 else f"{total} messages"
+        messages = counted(total, "message")
         if listed:
             print(printable_text(f"Group {group} has not read {messages} of them: {listed}."))
         unknown = ", ".join(one.topic for one in topics if one.messages is None)

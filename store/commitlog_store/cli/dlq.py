@@ -1,25 +1,202 @@
-"""``commitlog dlq``: lists the dead letters of consumer groups, and puts them back."""
+"""``commitlog dlq``: lists the dead letters of consumer groups, puts them back, and exports them."""
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from commitlog_store.cli.options import OutputFormat
+import typer
+
+from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
+from commitlog_store.cli.export import export
+from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, exit_for_skipped
+from commitlog_store.cli.options import (
+    GROUPS,
+    AllOption,
+    AsJson,
+    CommitLogDir,
+    Group,
+    LockTimeout,
+    OptionalGroup,
+    Output,
+    OutputFormat,
+    Since,
+    StorePath,
+    Until,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
 from commitlog_store.cli.owner_config import owner_config
-from commitlog_store.cli.render import printable_text
+from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.cli.row_output import print_rows
-from commitlog_store.cli.times import Clock
+from commitlog_store.cli.times import Clock, parse_zone
+from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.groups.positions import DeadLetters, group_offsets
-from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
 
-__all__ = ["Redrive", "print_dead_letters", "redrive_dead_letters", "show_redrive"]
+__all__ = [
+    "Redrive",
+    "dlq_export",
+    "dlq_list",
+    "dlq_redrive",
+    "print_dead_letters",
+    "redrive_dead_letters",
+    "register",
+    "show_redrive",
+]
+
+
+class _To(str, enum.Enum):
+    RETRY = "retry"
+    TOPIC = "topic"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``dlq`` and its commands."""
+    dlq = typer.Typer(help="Dead letters: messages that consumer groups have given up.")
+    dlq.command("ls", epilog=examples("commitlog dlq ls /data/store", "commitlog dlq ls . billing --json"))(dlq_list)
+    dlq.command(
+        "redrive",
+        epilog=examples(
+            "commitlog dlq redrive /data/store billing --dry-run",
+            "commitlog dlq redrive /data/store billing --yes",
+            "commitlog dlq redrive /data/store billing --to topic -n 1 --yes",
+        ),
+    )(dlq_redrive)
+    dlq.command(
+        "export",
+        epilog=examples("commitlog dlq export /data/store billing --to ndjson:dead.ndjson"),
+    )(dlq_export)
+    app.add_typer(dlq, name="dlq", rich_help_panel=GROUPS)
+
+
+def dlq_list(
+    path: StorePath,
+    group: OptionalGroup = None,
+    commit_log: CommitLogDir = None,
+    show_all: AllOption = False,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A row for each consumer group with dead letters: how many, and how many were not put back. Takes no lock.
+
+    oldest is the store time of the first one that was not put back, newest that of the last one. 'cat' prints the
+    messages of the topic %DLQ%GROUP. Exit code 1 for a group without dead letters.
+    """
+    form, clock = chosen_output(output, as_json), Clock(parse_zone(tz))
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+        rows = reader.dead_letters(group)
+    if group is not None and not rows:
+        say(f"The store of {path} has no dead letters of group {group!r}.")
+        raise typer.Exit(1)
+    print_dead_letters((one for one in rows if show_all or group or not is_system_group(one.group)), clock, form)
+
+
+def dlq_redrive(
+    path: StorePath,
+    group: Group,
+    commit_log: CommitLogDir = None,
+    to: Annotated[
+        _To,
+        typer.Option(
+            "--to",
+            metavar="retry|topic",
+            help="'retry' or 'topic': the group's retry topic, or the topic that each message was sent to.",
+        ),
+    ] = _To.RETRY,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count", "-n", min=1, metavar="COUNT", help="At most this many, the oldest.", show_default=False
+        ),
+    ] = None,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """Give a consumer group its dead letters again, each exactly once. It shows how many, and asks.
+
+    They go to %RETRY%GROUP, which this group alone reads; with --to topic to the topic that each was sent to first,
+    where other groups get it again too. They count as never consumed. The dead letters stay in %DLQ%GROUP, and the
+    position of the group there says which were put back. Takes the store's lock, so no broker may run. Exit code 1
+    for a group that never had dead letters, and without a terminal and --yes if there is anything to put back.
+
+    Damage ends it after those before. --on-damage skip puts back those after it too, says how many were skipped, and
+    never puts these back later; the exit code is 1 then. --no-verify-crc puts damaged bodies back as they are.
+    """
+    wanted = Redrive(
+        group=group,
+        most=count,
+        to_topic=to is _To.TOPIC,
+        on_damage=on_damage.value,
+        verify_crc=not no_verify_crc,
+    )
+
+    def do(shown: Counter[str] | None) -> None:
+        done, skipped = redrive_dead_letters(path, commit_log, wanted, lock_timeout, shown)
+        print(done)
+        exit_for_skipped(skipped)
+
+    try:
+        validate_group(group)
+        _refuse_unknown(path, commit_log, group)
+        do_as_shown(lambda: show_redrive(path, commit_log, wanted), "Put them back?", do, yes=yes, dry_run=dry_run)
+    except InvalidValue as error:
+        say(error)
+        raise typer.Exit(1) from error
+
+
+def _refuse_unknown(path: str, commit_log: str | None, group: str) -> None:
+    """Exit with 1 for a group without a dead-letter topic: its name may be misspelt."""
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+        known = [one.group for one in reader.dead_letters()]
+    if group not in known:
+        have = f"; groups that have some: {', '.join(known[:10])}" if known else ""
+        say(f"The store of {path} has no dead letters of group {group!r}{have}.")
+        raise typer.Exit(1)
+
+
+def dlq_export(
+    path: StorePath,
+    group: Group,
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    commit_log: CommitLogDir = None,
+    since: Since = None,
+    until: Until = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the dead letters of a consumer group into Parquet, JSON lines or CSV: 'export' of the topic %DLQ%GROUP."""
+    try:
+        validate_group(group)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="GROUP") from error
+    export(
+        path,
+        to,
+        commit_log,
+        topic=[DLQ_TOPIC_PREFIX + group],
+        since=since,
+        until=until,
+        resume=resume,
+        on_damage=on_damage,
+        no_verify_crc=no_verify_crc,
+        as_json=as_json,
+    )
+
 
 _COLUMNS = ("group", "deadLetters", "waiting", "redriven", "oldest", "newest", "error")
 
@@ -53,12 +230,12 @@ class Redrive:
     group: str
     most: int | None
     to_topic: bool
-    on_damage: OnDamage
+    on_damage: Literal["raise", "skip"]
     verify_crc: bool
 
 
-def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> int:
-    """Print how many messages would be put back, and where. Returns how many. Takes no lock.
+def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> Counter[str]:
+    """Print how many messages would be put back, and where. Returns how many, by topic. Takes no lock.
 
     ``InvalidValue`` for one whose topic is not known.
     """
@@ -67,14 +244,14 @@ def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> int:
     total = targets.total()
     if not total:
         print(printable_text(f"Group {wanted.group} has no dead letters that were not put back."))
-        return 0
+        return targets
     listed = ", ".join(f"{count} to {topic}" for topic, count in sorted(targets.items()))
-    print(printable_text(f"It would put back {_count(total)} of group {wanted.group}: {listed}."))
+    print(printable_text(f"It would put back {counted(total, 'dead letter')} of group {wanted.group}: {listed}."))
     if wanted.on_damage == "skip":
         print("Those that cannot be read are skipped, and not put back later.")
     if wanted.to_topic:
         print("All groups that consume these topics get the messages again; without --to topic this group alone does.")
-    return total
+    return targets
 
 
 def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
@@ -96,16 +273,19 @@ def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
 
 
 def redrive_dead_letters(
-    path: str, commit_log: str | None, wanted: Redrive, lock_timeout_s: float
+    path: str, commit_log: str | None, wanted: Redrive, lock_timeout_s: float, shown: Counter[str] | None
 ) -> tuple[str, list[SkippedRange]]:
     """Put messages back. Returns a sentence, and what was skipped. The errors of opening, and of ``redrive``.
 
-    ``InvalidValue`` for a message whose topic is not known, before any is put back.
+    ``Changed`` when there are not as many as ``shown``; ``InvalidValue`` for a message whose topic is not known: no
+    message was put back then.
     """
     skipped: list[SkippedRange] = []
     with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
-            _targets(reader, wanted)
+            targets = _targets(reader, wanted)
+        if shown is not None and targets != shown:
+            raise Changed
         done = store.redrive(
             wanted.group,
             to="topic" if wanted.to_topic else "retry",
@@ -114,8 +294,4 @@ def redrive_dead_letters(
             verify_crc=wanted.verify_crc,
             skipped=skipped,
         )
-    return f"Put back {_count(done)} of group {wanted.group}.", skipped
-
-
-def _count(messages: int) -> str:
-    return "1 dead letter" if messages == 1 else f"{messages} dead letters"
+    return f"Put back {counted(done, 'dead letter')} of group {wanted.group}.", skipped

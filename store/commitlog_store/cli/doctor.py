@@ -1,22 +1,44 @@
-"""Output of ``commitlog doctor``: a page for people, JSON, and one line for Nagios; and the verdict in one line."""
+"""``commitlog doctor``: a page for people, JSON, and one line for Nagios; and the verdict in one line."""
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, cast
 
-from commitlog_store.cli.doctor_limits import Measured
-from commitlog_store.cli.render import json_text, printable_text
+import typer
+from rich.text import Text
+from typer.core import TyperCommand
+
+from commitlog_store.cli.console import uncut_console
+from commitlog_store.cli.doctor_limits import Measured, complete_limit, measure, parse_limits
+from commitlog_store.cli.options import (
+    LOOK,
+    AsJson,
+    BrokerConf,
+    CommitLogDir,
+    Output,
+    OutputFormat,
+    StorePath,
+    chosen_output,
+    examples,
+)
+from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.progress import progress_bar
+from commitlog_store.cli.render import counted, ends_wrong, json_text, printable_text
+from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.summary import camel_members
 from commitlog_store.cli.topic_table import offset_range
-from commitlog_store.verify.assessment import Assessment, Verdict
+from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.findings import Finding
 
 __all__ = [
+    "FINDING_COLUMNS",
     "NAGIOS_UNKNOWN",
+    "doctor",
     "headline",
     "known_loss",
     "nagios_level",
@@ -25,11 +47,149 @@ __all__ = [
     "opening_text",
     "print_json",
     "print_page",
+    "register",
     "topic_members",
     "with_limits",
 ]
 
+_Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--warn",
+        metavar="LIMITS",
+        help="Warn above these: lag=100000,disk=0.85,overdue=60s.",
+        autocompletion=complete_limit,
+        show_default=False,
+    ),
+]
+_Critical = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--critical",
+        metavar="LIMITS",
+        help="The same names as --warn: above these, --nagios says CRITICAL.",
+        autocompletion=complete_limit,
+        show_default=False,
+    ),
+]
+
+
+# Wrong usage of any kind: typer has no public name for it.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+class _Doctor(TyperCommand):
+    """The command. Wrong usage is UNKNOWN to Nagios, and not exit code 2, which it takes for CRITICAL."""
+
+    def make_context(self, info_name: Any, args: Any, *others: Any, **extra: Any) -> Any:
+        with _usage_errors(nagios="--nagios" in args):
+            return super().make_context(info_name, args, *others, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors(nagios=bool(ctx.params.get("nagios"))):
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _usage_errors(*, nagios: bool) -> Iterator[None]:
+    try:
+        yield
+    except _UsageError as error:
+        if not nagios:
+            raise
+        print(nagios_unknown(error.format_message()))
+        raise typer.Exit(NAGIOS_UNKNOWN) from error
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        cls=_Doctor,
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog doctor /data/store",
+            "commitlog doctor --deep /data/store",
+            "commitlog doctor /data/store --warn lag=100000,disk=0.85,overdue=60s",
+            "commitlog doctor /data/store --nagios --warn disk=85% --critical disk=95%",
+        ),
+    )(doctor)
+
+
+def doctor(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every record, unit and index entry, as verify.")] = False,
+    warn: _Limits = None,
+    critical: _Critical = None,
+    nagios: Annotated[
+        bool, typer.Option("--nagios", help="One line, and Nagios' exit codes: 0, 1, 2, 3 (UNKNOWN).")
+    ] = False,
+    config_file: BrokerConf = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is wrong with a store, what is lost, what opening it would do, and what to do next. Changes nothing.
+
+    Quick: no records are read, so it takes a second on any store; --deep reads everything. It works beside a running
+    broker, on a read-only mount, and on a copy. -o csv has a line for each finding.
+
+    Verdicts: OK; WARNING, no message is known to be lost; DAMAGED; DOES NOT OPEN. Exit code 0 for OK, else 1.
+    """
+    if not nagios:
+        _print(path, chosen_output(output, as_json), warn, critical, config_file, commit_log, deep=deep)
+        return
+    if output is not None or as_json:
+        raise typer.BadParameter("It prints one line; leave -o and --json out.", param_hint="--nagios")
+    try:
+        found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
+    except (CommitLogError, OSError) as error:
+        print(nagios_unknown(error))
+        raise typer.Exit(NAGIOS_UNKNOWN) from error
+    print(nagios_line(found, limits))
+    raise typer.Exit(nagios_level(found, limits))
+
+
+def _assessed(
+    path: str,
+    warn: list[str] | None,
+    critical: list[str] | None,
+    config_file: str | None,
+    commit_log: str | None,
+    *,
+    deep: bool,
+) -> tuple[Assessment, list[Measured]]:
+    limits = parse_limits(warn or ()), parse_limits(critical or ())
+    with progress_bar("reading") as progress:
+        config = owner_config(path, config_file, commit_log)
+        found = assess_store(path, deep=deep, config=config, progress=progress)
+    return found, measure(found.paths, *limits)
+
+
+def _print(
+    path: str,
+    form: OutputFormat,
+    warn: list[str] | None,
+    critical: list[str] | None,
+    config_file: str | None,
+    commit_log: str | None,
+    *,
+    deep: bool,
+) -> None:
+    try:
+        found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
+    with ends_wrong(with_limits(found, limits) is not Verdict.OK):
+        if form is OutputFormat.JSON:
+            print_json(found, limits)
+        elif form is OutputFormat.CSV:
+            print_rows(FINDING_COLUMNS, map(camel_members, found.findings), form)
+        else:
+            print_page(found, limits)
+
+
 _WIDTH = 80
+FINDING_COLUMNS = ("severity", "check", "path", "offset", "topic", "queueId", "queueOffset", "message")
 _STYLES = {Verdict.OK: "bold green", Verdict.WARNING: "bold yellow"}
 # Of very many stretches of lost offsets, and of findings of one kind, so many are on the page; JSON has all.
 _MOST, _MOST_ALIKE = 10, 3
@@ -96,7 +256,7 @@ def opening_text(assessment: Assessment) -> str:
         text += f" It reads {found.unscanned:,} bytes of the log or more;"
         text += " --deep says what it finds, and whether the store opens."
     elif cut is not None:
-        text += f" It cuts off {_count(cut.messages, 'whole message')} at physical offset {cut.start}, and keeps them."
+        text += f" It cuts off {counted(cut.messages, 'whole message')} at physical offset {cut.start}, and keeps them."
     elif found.kind != "clean":
         text += " It cuts no whole message off" + ("; what is lost stays lost." if assessment.lost else ".")
     if found.unwritable is not None:
@@ -106,10 +266,6 @@ def opening_text(assessment: Assessment) -> str:
 
 def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
     """Print the page: the verdict, the parts of the store, what is lost, the findings, the next commands."""
-    from rich.text import Text
-
-    from commitlog_store.cli.console import uncut_console
-
     verdict = with_limits(found, limits)
     line = Text(f"{verdict.value}  ", style=_STYLES.get(verdict, "bold red")) + Text(printable_text(found.path))
     uncut_console().print(line)
@@ -137,14 +293,14 @@ def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
 def _limit_text(limit: Measured) -> str:
     if limit.value is None:
         return " (not known)"
-    return " (too much)" if limit.is_exceeded else ""
+    return " (too much)" if limit.is_above else ""
 
 
 def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
-    files = _count(found.log_files, "file")
+    files = counted(found.log_files, "file")
     place = "" if found.paths.elsewhere is None else f" of {found.paths.commit_log}"
     yield "log", f"[{found.log_start}, {found.log_end}) in {files}{place}" + ("" if found.deep else ", ends not read")
-    yield "queues", f"{_count(found.queues, 'queue')}, {_count(found.index_files, 'index file')}"
+    yield "queues", f"{counted(found.queues, 'queue')}, {counted(found.index_files, 'index file')}"
     if found.opening.kind != "keptPiece":
         yield "mark", _mark_text(found)
     yield "opening", opening_text(found)
@@ -159,7 +315,7 @@ def _mark_text(found: Assessment) -> str:
         text = f"closed at physical offset {mark.end_offset}"
     else:
         text = f"open; flushed up to physical offset {mark.flushed_offset} at least"
-    batches = "" if found.batches is None else f"; ledger: {_count(found.batches, 'application')}"
+    batches = "" if found.batches is None else f"; ledger: {counted(found.batches, 'application')}"
     return f"{text}{'; the file abort exists' if found.aborted else ''}{batches}"
 
 
@@ -178,10 +334,6 @@ def _wrapped(head: str, text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def print_json(found: Assessment, limits: Sequence[Measured]) -> None:
@@ -216,7 +368,7 @@ def print_json(found: Assessment, limits: Sequence[Measured]) -> None:
             for topic in found.topics
         ],
         "findings": [camel_members(one) for one in found.findings],
-        "limits": [asdict(one) | {"exceeded": one.is_exceeded} for one in limits],
+        "limits": [camel_members(one) | {"exceeded": one.is_exceeded} for one in limits],
         "nextSteps": found.next_steps,
         "seconds": round(found.seconds, 3),
     }

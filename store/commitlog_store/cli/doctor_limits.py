@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import typer
 
@@ -25,13 +25,17 @@ __all__ = ["LIMITS", "Limits", "Measured", "complete_limit", "measure", "parse_l
 Limits = dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Measured:
-    """A value that has a limit. ``value`` is None where it cannot be found, and ``what`` says why, or what it is."""
+    """A value that has a limit. ``value`` is None where it cannot be found, and ``what`` says why, or what it is.
+
+    ``at_least``: only a part of it is known, so the value may be above a limit that it does not exceed here.
+    """
 
     name: str
     value: float | None
     what: str
+    at_least: bool = False
     warn: float | None = None
     critical: float | None = None
 
@@ -41,44 +45,57 @@ class Measured:
         return self.value is not None and self.critical is not None and self.value > self.critical
 
     @property
+    def is_above(self) -> bool:
+        """Whether the value, as far as it is known, is above one of its limits."""
+        limits = [one for one in (self.warn, self.critical) if one is not None]
+        return self.value is not None and any(self.value > one for one in limits)
+
+    @property
     def is_exceeded(self) -> bool:
-        """Whether the value is above one of its limits, or unknown."""
-        return self.value is None or self.is_critical or (self.warn is not None and self.value > self.warn)
+        """Whether the value is above one of its limits, or not wholly known."""
+        return (
+            self.value is None
+            or self.at_least
+            or self.is_critical
+            or (self.warn is not None and self.value > self.warn)
+        )
 
 
-def _lag(paths: StorePaths) -> tuple[float | None, str]:
-    """The lag of the group that is furthest behind, in messages. None if the lag of any group is not known."""
+def _lag(paths: StorePaths) -> Measured:
+    """The lag of the group that is furthest behind, in messages, as far as the lags of groups are known."""
     with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
         rows = reader.groups()
     unknown = sorted({one.group for one in rows if one.lag is None})
-    if unknown:
-        return None, f"lag is not known for {', '.join(unknown)}: 'groups lag' says why"
     lags: Counter[str] = Counter()
     for one in rows:
-        lags[one.group] += one.lag or 0
+        if one.lag is not None:
+            lags[one.group] += one.lag
+    not_known = f"lag is not known for {', '.join(unknown)}: 'groups lag' says why"
     if not lags:
-        return 0, "no consumer group has a position"
+        return Measured("lag", None, not_known) if unknown else Measured("lag", 0, "no consumer group has a position")
     group, lag = lags.most_common(1)[0]
-    return lag, f"group {group} is {lag} messages behind"
+    known = f"group {group} is {'at least ' if group in unknown else ''}{lag} messages behind"
+    return Measured("lag", lag, f"{known}; {not_known}", at_least=True) if unknown else Measured("lag", lag, known)
 
 
-def _disk(paths: StorePaths) -> tuple[float, str]:
+def _disk(paths: StorePaths) -> Measured:
     """The used share of the fullest of the store's disks, 0 to 1."""
     found = fullest_disk([*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root])
-    return found.used, f"{found.used:.0%} of the disk of {found.path} is used"
+    return Measured("disk", found.used, f"{found.used:.0%} of the disk of {found.path} is used")
 
 
-def _overdue(paths: StorePaths) -> tuple[float, str]:
+def _overdue(paths: StorePaths) -> Measured:
     """For how many seconds the oldest overdue delayed message has been due."""
     now_ms = int(time.time() * 1000)
     with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
         late_ms, level = max(((one.overdue_ms(now_ms), one.level) for one in reader.delay_levels()), default=(0, 0))
     if not late_ms:
-        return 0, "no delayed message is overdue"
-    return late_ms / 1000, f"a message of delay level {level} has been due for {late_ms / 1000:.0f} s"
+        return Measured("overdue", 0, "no delayed message is overdue")
+    late_s = late_ms / 1000
+    return Measured("overdue", late_s, f"a message of delay level {level} has been due for {late_s:.0f} s")
 
 
-LIMITS: dict[str, Callable[[StorePaths], tuple[float | None, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+LIMITS: dict[str, Callable[[StorePaths], Measured]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
 
 
 def complete_limit(incomplete: str) -> Iterator[str]:
@@ -123,10 +140,8 @@ def measure(paths: StorePaths, warn: Limits, critical: Limits) -> list[Measured]
     for name, find in LIMITS.items():
         if name in warn or name in critical:
             try:
-                value, what = find(paths)
+                found = find(paths)
             except (CommitLogError, OSError) as error:
-                value, what = None, f"{name} is not known: {error}"
-            measured.append(
-                Measured(name=name, value=value, what=what, warn=warn.get(name), critical=critical.get(name))
-            )
+                found = Measured(name, None, f"{name} is not known: {error}")
+            measured.append(replace(found, warn=warn.get(name), critical=critical.get(name)))
     return measured

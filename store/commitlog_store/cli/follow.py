@@ -8,23 +8,157 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 
-from commitlog_store.cli.confirm import print_unread, unread_in, unread_rows
+from commitlog_store.cli.completion import one_of
+from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in, unread_rows
 from commitlog_store.cli.kept_output import kept_to_json
+from commitlog_store.cli.options import MIRROR, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
 from commitlog_store.cli.render import json_text, printable_text, say
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.follower.log_follower import FollowerStatus, LogFollower
-from commitlog_store.follower.promote import move_aside, promotable, promote
+from commitlog_store.follower.promote import move_aside, promotable
+from commitlog_store.follower.promote import promote as promote_mirror
 from commitlog_store.reader import StoreReader
 
-__all__ = ["FollowRequest", "follow_until_stopped", "promote_and_print", "show_promotion"]
+__all__ = [
+    "FollowRequest",
+    "follow",
+    "follow_until_stopped",
+    "promote",
+    "promote_and_print",
+    "register",
+    "show_promotion",
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=MIRROR,
+        epilog=examples(
+            "commitlog follow 10.0.0.7:10912 /data/mirror --ack synced",
+            "commitlog follow 10.0.0.7:10912 /data/mirror --config-from 10.0.0.7:10911",
+            "commitlog follow 10.0.0.7 /data/mirror --config-from 10.0.0.7 --access-keys conf/tools.yml",
+        ),
+    )(follow)
+    app.command(
+        rich_help_panel=MIRROR,
+        epilog=examples("commitlog promote /data/mirror --dry-run", "commitlog promote /data/mirror --yes"),
+    )(promote)
+
+
+def _parse_start(text: str) -> str:
+    if text not in ("earliest", "latest") and not (text.isascii() and text.isdigit()):
+        raise typer.BadParameter("It is earliest, latest, or a physical offset.")
+    return text
+
+
+_Start = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        parser=_parse_start,
+        metavar="PLACE",
+        help="Where a new mirror begins: earliest, latest, OFFSET.",
+        autocompletion=one_of("earliest", "latest"),
+    ),
+]
+_Ack = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="What the master hears: none, received, or synced.",
+        autocompletion=one_of("none", "received", "synced"),
+    ),
+]
+
+
+def follow(
+    master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The master's replication port (10912).")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The mirror: a store directory, or a new one.")],
+    start: _Start = "earliest",
+    ack: _Ack = "synced",
+    config_from: Annotated[
+        str | None,
+        typer.Option(
+            "--config-from",
+            metavar="HOST:PORT",
+            help="The broker's remoting port (10911): copy topics, groups and settings from there.",
+            show_default=False,
+        ),
+    ] = None,
+    access_keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --config-from, for a broker with access control: accessKey and secretKey, as in conf/tools.yml.",
+            show_default=False,
+        ),
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
+    ] = False,
+    mapped_file_size_commit_log: SizeOption = None,
+    mapped_file_size_consume_queue: SizeOption = None,
+    max_hash_slot_num: CountOption = None,
+    max_index_num: CountOption = None,
+    token_file: Annotated[
+        str, typer.Option(metavar="FILE", help="The token of a master of this package.", show_default=False)
+    ] = "",
+    tls_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Connect with TLS; the certificates to trust.", show_default=False)
+    ] = "",
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to print how far it is.")] = 5.0,
+    lock_timeout: LockTimeout = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Mirror the log of a live broker, until Ctrl-C or SIGTERM.
+
+    A mirror that exists is continued where it ends. Readers and Spark may read it at the same time. Nothing is changed
+    at the broker. Exit code 0 after a signal, 1 when it cannot continue: another log at the address, a hole, log files
+    of another size.
+    """
+    settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca}
+    sizes = {
+        "mapped_file_size_commit_log": mapped_file_size_commit_log,
+        "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
+        "max_hash_slot_num": max_hash_slot_num,
+        "max_index_num": max_index_num,
+    }
+    settings |= {name: size for name, size in sizes.items() if size is not None}
+    place = int(start) if start.isdigit() else start
+    request = FollowRequest(master, path, place, ack, config_from, access_keys, settings)
+    follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)
+
+
+def promote(
+    path: StorePath,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a mirror a store of its own, which takes messages. It shows what that means, and asks.
+
+    What is not whole at its end is cut off and reported. Stop its follower before, and see that its master stops:
+    two stores of one log would grow apart. Exit code 1 without a terminal and --yes: nothing is changed then.
+    """
+    do_as_shown(
+        lambda: show_promotion(path, as_json=as_json),
+        "Promote it?",
+        lambda shown: promote_and_print(path, lock_timeout, shown, as_json=as_json),
+        yes=yes,
+        dry_run=dry_run,
+        for_program=as_json,
+    )
+
 
 _LOOK_S = 0.2
 
@@ -159,11 +293,15 @@ def _to_json(look: _Look) -> dict[str, Any]:
     }
 
 
-def show_promotion(path: str, *, as_json: bool) -> None:
-    """Print what a promotion would do, and what groups have not read. Takes no lock. ``InvalidValue``."""
+def show_promotion(path: str, *, as_json: bool) -> tuple[int, int]:
+    """Print what a promotion would do, and what groups have not read. Returns the log's bounds. Takes no lock.
+
+    ``InvalidValue``.
+    """
     mark = promotable(path)
     with StoreReader.open(path) as reader:
-        end = reader.physical_bounds()[1]
+        bounds = reader.physical_bounds()
+        end = bounds[1]
         unread = unread_in(reader, reader.topics())
     if as_json:
         row = {
@@ -173,18 +311,23 @@ def show_promotion(path: str, *, as_json: bool) -> None:
             "end": end,
         }
         print(json_text(row | {"unread": unread_rows(unread)}))
-        return
+        return bounds
     print(
         f"It would make {printable_text(os.path.abspath(path))} a store of its own, which takes messages. Its log ends "
         f"at physical offset {end}: what {printable_text(mark.peer)} has stored after that is not in it, and would "
         "never be. See that this master stops."
     )
     print_unread(unread)
+    return bounds
 
 
-def promote_and_print(path: str, lock_timeout_s: float, *, as_json: bool) -> None:
-    """Promote a mirror, and print what was cut off."""
-    report = promote(path, lock_timeout_s=lock_timeout_s)
+def promote_and_print(path: str, lock_timeout_s: float, shown: tuple[int, int] | None, *, as_json: bool) -> None:
+    """Promote a mirror, and print what was cut off. ``Changed`` when the log's bounds are not ``shown``."""
+    if shown is not None:
+        with StoreReader.open(path) as reader:
+            if reader.physical_bounds() != shown:
+                raise Changed
+    report = promote_mirror(path, lock_timeout_s=lock_timeout_s)
     recovered = report.recovered
     kept = None if recovered is None else recovered.kept
     if as_json:

@@ -7,25 +7,187 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
-from commitlog_store.cli.confirm import Unread, print_unread
+from commitlog_store.cli.completion import complete_topic, one_of
+from commitlog_store.cli.confirm import Changed, DryRun, Unread, Yes, do_as_shown, print_unread
 from commitlog_store.cli.durations import duration_text
 from commitlog_store.cli.fitted_table import Column, print_fitted
-from commitlog_store.cli.open_reader import OnDamage
-from commitlog_store.cli.options import OutputFormat
-from commitlog_store.cli.render import printable_text, terminal_width
-from commitlog_store.cli.row_output import print_rows
-from commitlog_store.cli.times import parse_time
+from commitlog_store.cli.open_reader import OnDamage, OnDamageOption
+from commitlog_store.cli.options import (
+    GROUPS,
+    AllOption,
+    AsJson,
+    CommitLogDir,
+    FullOption,
+    Group,
+    LockTimeout,
+    OptionalGroup,
+    Output,
+    OutputFormat,
+    QueueOption,
+    StorePath,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
+from commitlog_store.cli.render import printable_text, say, terminal_width
+from commitlog_store.cli.row_output import print_hidden, print_rows
+from commitlog_store.cli.times import parse_time, parse_zone
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
 from commitlog_store.groups.positions import GroupPosition, committed_offsets
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = ["Target", "print_groups", "print_lag", "print_moves", "print_skips", "reset_group"]
+__all__ = [
+    "Target",
+    "groups_lag",
+    "groups_list",
+    "groups_reset",
+    "print_groups",
+    "print_lag",
+    "print_moves",
+    "print_skips",
+    "register",
+    "reset_group",
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``groups`` and its commands."""
+    groups = typer.Typer(help="Consumer groups: their positions, and how far behind they are.")
+    groups.command("ls", epilog=examples("commitlog groups ls /data/store"))(groups_list)
+    groups.command(
+        "lag", epilog=examples("commitlog groups lag /data/store billing", "commitlog groups lag /data/store --json")
+    )(groups_lag)
+    groups.command(
+        "reset",
+        epilog=examples(
+            "commitlog groups reset /data/store billing --to earliest --dry-run",
+            "commitlog groups reset /data/store billing --topic orders --to 2026-11-21T08:00 --yes",
+        ),
+    )(groups_reset)
+    app.add_typer(groups, name="groups", rich_help_panel=GROUPS)
+
+
+def groups_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    show_all: AllOption = False,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
+    clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+        rows = reader.groups()
+    shown = [row for row in rows if show_all or not is_system_group(row.group)]
+    print_groups(shown, clock_zone, form, full=full)
+    _print_hidden(rows, shown, form)
+
+
+def _print_hidden(rows: Sequence[GroupPosition], shown: Sequence[GroupPosition], form: OutputFormat) -> None:
+    if form is OutputFormat.TABLE:
+        print_hidden(len({row.group for row in rows} - {row.group for row in shown}), "group")
+
+
+def groups_lag(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    group: OptionalGroup = None,
+    show_all: AllOption = False,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A row for each queue of each topic that a group consumes: its position and what waits. Takes no lock.
+
+    lag is the number of waiting messages, behind (lagMs in JSON and CSV) how long the oldest of them has waited. lost
+    is the number of messages that were deleted before the group consumed them. Exit code 1 for a group without
+    positions.
+    """
+    clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+        rows = reader.groups(group)
+    if group is not None and not rows:
+        say(f"The store of {path} has no positions of group {group!r}.")
+        raise typer.Exit(1)
+    shown = [row for row in rows if group or show_all or not is_system_group(row.group)]
+    print_lag(shown, clock_zone, form, full=full)
+    _print_hidden(rows, shown, form)
+
+
+def groups_reset(
+    path: StorePath,
+    group: Group,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, a time (ISO 8601, 2h), or a queue offset.",
+            autocompletion=one_of("earliest", "latest"),
+        ),
+    ],
+    commit_log: CommitLogDir = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic; default: all but the retry topic.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    queue: QueueOption = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move a group to another position. It shows the positions, what is skipped, and asks.
+
+    A time moves it to the first message that was stored then or later; digits alone are a queue offset, for which
+    --topic is needed. A position outside of a queue becomes its nearest end. With --topic, a group needs no position
+    yet.
+
+    Setting them takes the store's lock, so no broker may run: it would overwrite the positions. The retry topic and the
+    dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
+    a terminal and --yes.
+    """
+    form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(tz))
+    for_program = form is not OutputFormat.TABLE
+
+    def show() -> list[Move]:
+        moves = reset_group(path, group, topic, queue, target, None, on_damage, commit_log)
+        print_moves(moves, form)
+        if not for_program:
+            print_skips(moves)
+        return moves
+
+    def do(shown: list[Move] | None) -> None:
+        moves = reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log, shown)
+        if shown is None:
+            print_moves(moves, form)
+        else:
+            say(f"Group {group!r} has these positions now.")
+
+    try:
+        do_as_shown(show, "Set these positions?", do, yes=yes, dry_run=dry_run, for_program=for_program)
+    except InvalidValue as error:
+        say(error)
+        raise typer.Exit(1) from error
+
 
 _GROUP_COLUMNS = (
     "group", "isSystem", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages",
@@ -233,6 +395,11 @@ class Move:
     min_offset: int
     max_offset: int
 
+    @property
+    def positions(self) -> tuple[str, int, int | None, int]:
+        """The queue, and its old and new position."""
+        return self.topic, self.queue_id, self.before, self.after
+
 
 def reset_group(
     path: str,
@@ -243,16 +410,20 @@ def reset_group(
     lock_timeout_s: float | None,
     on_damage: OnDamage = OnDamage.RAISE,
     commit_log: str | None = None,
+    shown: Sequence[Move] | None = None,
 ) -> list[Move]:
     """The new positions of a group; with ``lock_timeout_s`` they are set, too, by an owner.
 
-    ``InvalidValue`` if there is none; the errors of ``owned_config``, ``StoreReader`` and ``ConsumerOffsets.flush``.
+    ``Changed`` when these are not the ones of ``shown``; ``InvalidValue`` if there is none; the errors of
+    ``owned_config``, ``StoreReader`` and ``ConsumerOffsets.flush``.
     """
     validate_group(group)
     if lock_timeout_s is None:
         return _moves(path, group, topic, queue_id, target, on_damage, commit_log)
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
+        if shown is not None and [one.positions for one in moves] != [one.positions for one in shown]:
+            raise Changed
         set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
         return moves
 

@@ -17,7 +17,7 @@ from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.doctor import known_loss
 from commitlog_store.cli.durations import duration_text
 from commitlog_store.cli.fitted_table import shortened
-from commitlog_store.cli.render import printable_text, terminal_width
+from commitlog_store.cli.render import counted, printable_text, terminal_width
 from commitlog_store.cli.summary import QueueSummary, StoreSummary
 from commitlog_store.cli.times import Clock
 from commitlog_store.paths import is_system_topic
@@ -52,10 +52,10 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
         style = "green" if verdict is Verdict.OK else "red"
         console.print(Text(f"verdict {verdict.value}: {known_loss(found.assessment, ' messages')}", style=style))
     console.print(
-        f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {_count(found.commit_log_files, 'file')}, "
+        f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {counted(found.commit_log_files, 'file')}, "
         f"{decimal(found.disk_size)} on disk"
     )
-    console.print(f"{_count(found.index_files, 'index file')} with {_count(found.indexed_keys, 'key')}")
+    console.print(f"{counted(found.index_files, 'index file')} with {counted(found.indexed_keys, 'key')}")
     if found.checkpoint:
         flushed = found.checkpoint["physicMsgTimestamp"]
         console.print(
@@ -73,7 +73,7 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
     ]
     print_table(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
     for piece in found.kept:
-        messages = _count(piece.messages, "message")
+        messages = counted(piece.messages, "message")
         text = f"kept from byte {piece.start} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"
         console.print(Text(text))
 
@@ -84,14 +84,10 @@ def _print_delayed(console: Console, found: StoreSummary) -> None:
         by = "by the owner" if found.delayed_left_to is None else f"by a broker, as shown by {found.delayed_left_to}"
         late = found.delayed_overdue_ms
         overdue = f", overdue by {duration_text(late)}" if late else ""
-        text = f"{_count(found.delayed_waiting, 'delayed message')} waiting, to be delivered {by}{overdue}"
+        text = f"{counted(found.delayed_waiting, 'delayed message')} waiting, to be delivered {by}{overdue}"
         console.print(Text(text, style="yellow" if late else ""))
     if found.timer_wheel:
         console.print(Text("timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker"))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _table(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from commitlog_store.cli import render, summary
 from commitlog_store.cli.offset_at import OFFSET_COLUMNS, offsets_at
@@ -30,11 +31,16 @@ from commitlog_store.cli.values import chosen_topics
 from commitlog_store.errors import LogNotFound, StoreOpenError, UnsupportedStore
 from commitlog_store.paths import is_system_topic
 from commitlog_store.reader import StoreReader
+from commitlog_store.timestamps import is_relative_time
 
 __all__ = ["info", "offset_at", "register", "stats", "verify"]
 
 
-FINDING_COLUMNS = ("severity", "check", "path", "offset", "topic", "queueId", "queueOffset", "message")
+class _TimeArgument(TyperCommand):
+    """A command with a time among its arguments: ``-2h`` is one, and not an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [one.removeprefix("-") if is_relative_time(one) else one for one in args])
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +53,7 @@ def register(app: typer.Typer) -> None:
     )(info)
     app.command(
         "offset-at",
+        cls=_TimeArgument,
         rich_help_panel=LOOK,
         epilog=examples(
             "commitlog offset-at /data/store 2h", "commitlog offset-at /data/store 2026-11-21T09:30:00 orders --json"
@@ -187,6 +194,7 @@ def verify(
     When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
     queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
     """
+    from commitlog_store.cli.doctor import FINDING_COLUMNS
     from commitlog_store.cli.owner_config import owner_config
     from commitlog_store.cli.progress import progress_bar
     from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from commitlog_store.cli.render import say
+from commitlog_store.cli.render import counted, say
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 
@@ -18,7 +18,6 @@ __all__ = [
     "NoVerifyCrcOption",
     "OnDamage",
     "OnDamageOption",
-    "counted",
     "exit_for_skipped",
     "open_reader",
     "say_lost_ends",
@@ -79,8 +78,3 @@ def exit_for_skipped(skipped: Sequence[SkippedRange]) -> None:
     if skipped:
         say(f"{counted(sum(one.messages for one in skipped), 'message')} skipped because of damage.")
         raise typer.Exit(1)
-
-
-def counted(number: int, what: str, ending: str = "s") -> str:
-    """A number of things, the noun in the plural unless it is one."""
-    return f"{number} {what}{'' if number == 1 else ending}"

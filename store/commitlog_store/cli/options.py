@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from commitlog_store.cli.completion import complete_columns, complete_queue, complete_topic, complete_zone
+from commitlog_store.cli.completion import (
+    complete_columns,
+    complete_group,
+    complete_queue,
+    complete_topic,
+    complete_zone,
+)
 from commitlog_store.cli.times import TIME_HELP
 from commitlog_store.cli.values import parse_commit_log, parse_size
 
@@ -31,9 +37,11 @@ __all__ = [
     "FilterOption",
     "FullOption",
     "GrepOption",
+    "Group",
     "KeyOption",
     "LineFormat",
     "LockTimeout",
+    "OptionalGroup",
     "OptionalTopics",
     "Output",
     "OutputFormat",
@@ -114,7 +122,14 @@ OptionalTopics = Annotated[
         show_default=False,
     ),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Also RocketMQ's own, and the store's.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=complete_group)]
+OptionalGroup = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="GROUP", help="A consumer group; default: all.", autocompletion=complete_group, show_default=False
+    ),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Also those that RocketMQ or the store uses itself.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json: one object per line.")]
 Output = Annotated[
     OutputFormat | None,
@@ -129,7 +144,7 @@ QueueOption = Annotated[
         "-q",
         min=0,
         metavar="QUEUE",
-        help="Only this queue; default: all, in log order.",
+        help="Only this queue; default: all.",
         autocompletion=complete_queue,
     ),
 ]

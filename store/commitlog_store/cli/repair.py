@@ -1,56 +1,151 @@
-"""``commitlog repair``: runs ``repair_store`` and prints its report."""
+"""``commitlog repair``: reports what opening a store would lose, and cuts, rebuilds or accepts it."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from commitlog_store.cli.confirm import Changed, Yes, do_as_shown
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
-from commitlog_store.cli.options import OutputFormat
+from commitlog_store.cli.options import (
+    REPAIR,
+    AsJson,
+    BrokerConf,
+    CommitLogDir,
+    LockTimeout,
+    Output,
+    OutputFormat,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.progress import progress_bar
-from commitlog_store.cli.render import json_text, printable_text
+from commitlog_store.cli.render import counted, ends_wrong, json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.topic_table import topic_table
+from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CorruptStoreError, DamagedLog, LogLost, LogNotFound, LogShort
 from commitlog_store.repair import LostMessages, RepairReport, drop_kept, repair_store
 from commitlog_store.verify.assessment import Assessment, Verdict
 
-__all__ = ["print_dropped", "print_repair", "repair"]
+__all__ = ["loses_log", "print_dropped", "print_repair", "register", "repair"]
+
+_GO_ON = "Continue without the lost part of the log? Its files cannot be put back after that."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=REPAIR,
+        epilog=examples("commitlog repair /data/store", "commitlog repair /data/store --cut-at 96593"),
+    )(repair)
+
+
+def repair(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    cut_at: Annotated[
+        int | None, typer.Option(min=0, metavar="OFFSET", help="End the log there; keep the rest in 'repair'.")
+    ] = None,
+    accept_lost_log: Annotated[
+        bool, typer.Option("--accept-lost-log", help="Continue with a log whose end, or all of it, is gone.")
+    ] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="Build all queues, and an index that is in use, again from the log."),
+    ] = False,
+    drop_kept: Annotated[
+        bool, typer.Option("--drop-kept", help="Remove what earlier cuts have kept in 'repair'.")
+    ] = False,
+    yes: Yes = False,
+    lock_timeout: LockTimeout = 0.0,
+    config_file: BrokerConf = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Report what opening a store would lose, and how to save it.
+
+    --cut-at, --accept-lost-log, --rebuild and --drop-kept change the store; without them, not one byte of it changes.
+    --accept-lost-log shows what is lost, and asks. Exit code 1 without a terminal and --yes: nothing is changed then.
+
+    -o csv has a line for each queue that loses messages; with --drop-kept, one for each removed piece.
+    It reads what opening reads, and says which messages are known to be lost; 'doctor --deep' reads all. Exit code 1
+    while the store does not open, its log is damaged, or opening it would cut messages off, and also if it is open now.
+    """
+    form = chosen_output(output, as_json)
+    if drop_kept:
+        if cut_at is not None or accept_lost_log or rebuild:
+            raise typer.BadParameter("It excludes all other changes.", param_hint="--drop-kept")
+        print_dropped(path, form)
+        return
+    config = owner_config(path, config_file, commit_log)
+
+    def show() -> RepairReport | None:
+        report = _look_or_change(path, config)
+        print_repair(report, form, asks=loses_log(report))
+        return report if loses_log(report) else None
+
+    def do(shown: RepairReport | None) -> None:
+        if shown is not None and str(_look_or_change(path, config).damage) != str(shown.damage):
+            raise Changed
+        report = _look_or_change(
+            path,
+            config,
+            cut_at=cut_at,
+            accept_lost_log=accept_lost_log,
+            rebuild=rebuild,
+            lock_timeout_s=lock_timeout,
+        )
+        with ends_wrong(report.loses):
+            print_repair(report, form)
+
+    is_asked = accept_lost_log and not yes and loses_log(_look_or_change(path, config))
+    for_program = form is not OutputFormat.TABLE
+    do_as_shown(show, _GO_ON, do, yes=not is_asked, for_program=for_program)
+
 
 _PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
-def repair(
+def _look_or_change(
     path: str,
-    cut_at: int | None,
-    lock_timeout_s: float,
+    config: MessageStoreConfig,
     *,
-    accept_lost_log: bool,
+    cut_at: int | None = None,
+    accept_lost_log: bool = False,
     rebuild: bool = False,
-    config_file: str | None = None,
-    commit_log: str | None = None,
+    lock_timeout_s: float = 0.0,
 ) -> RepairReport:
-    """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
+    """``repair_store``, with its progress."""
     with progress_bar("looking" if cut_at is None else "recovering") as progress:
         return repair_store(
             path,
             cut_at=cut_at,
             accept_lost_log=accept_lost_log,
             rebuild=rebuild,
-            config=owner_config(path, config_file, commit_log),
+            config=config,
             lock_timeout_s=lock_timeout_s,
             progress=progress,
         )
 
 
-def print_repair(report: RepairReport, form: OutputFormat) -> None:
-    """Print the damage, and the messages that a cut removes: text for people, one object or a row each for programs."""
+def loses_log(report: RepairReport) -> bool:
+    """Whether the end of the log, or all of it, is gone: opening goes on without it only when that is accepted."""
+    return isinstance(report.damage, LogShort | LogLost)
+
+
+def print_repair(report: RepairReport, form: OutputFormat, *, asks: bool = False) -> None:
+    """Print the damage, and the messages that a cut removes: text for people, one object or a row each for programs.
+
+    ``asks``: a question follows, whether to go on without the lost part of the log.
+    """
     if form is OutputFormat.JSON:
         print(json_text(_to_json(report)))
         return
@@ -66,7 +161,9 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
     if report.opened:
         _say(f"{path} opens now.")
         if report.rebuilt:
-            _say("Its queues and index were built again from the log.")
+            _say(f"Its queues{' and index' if report.index_rebuilt else ''} were built again from the log.")
+            if not report.index_rebuilt:
+                _say("Its index was not: it has none, or the settings say messageIndexEnable=false.")
         if report.damage is not None:
             _say(f"It continues with what is left of its log. What opening said before: {report.damage}")
         return
@@ -82,7 +179,7 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
     if report.lost:
         _print_what_a_cut_takes(report)
     _print_known_loss(report)
-    _print_commands(report)
+    _print_commands(report, asks=asks)
 
 
 def _print_that_it_opens(report: RepairReport) -> None:
@@ -121,7 +218,7 @@ def _print_known_loss(report: RepairReport) -> None:
 
 def _print_lost_topics(found: Assessment) -> None:
     unreadable = f", {found.unreadable} of them unreadable" if found.unreadable else ""
-    _say(f"At least {found.lost} message{'' if found.lost == 1 else 's'} lost{unreadable}:")
+    _say(f"At least {counted(found.lost, 'message')} lost{unreadable}:")
     print_table(topic_table(found.topics, ("lost", "unreadable") if found.unreadable else ("lost",)))
 
 
@@ -129,19 +226,21 @@ def _print_what_a_cut_takes(report: RepairReport) -> None:
     if report.uncommitted:
         _say(f"It takes a part of {report.uncommitted}, which was never committed: its writer writes it again.")
     else:
-        _say(f"Besides what stands there, a cut removes {_count(report)} that begin there or after it and are whole:")
+        _say(f"Besides the record there, a cut removes {_count(report)} that begin there or after it and are whole:")
     _print_lost(report.lost)
 
 
-def _print_commands(report: RepairReport) -> None:
+def _print_commands(report: RepairReport, *, asks: bool = False) -> None:
     paths = report.assessment.paths
     store = paths.for_shell
     if isinstance(report.damage, LogLost | LogNotFound):
         _say("Mount its disk, or restore the files from a copy. For a log in another directory, name that:")
         _say(f"  commitlog repair {shlex.quote(paths.root)} --commit-log DIR")
-    if isinstance(report.damage, LogShort | LogLost):
-        _say("Restore the files if a copy of them exists. To continue with what is left:")
-        _say(f"  commitlog repair {store} --accept-lost-log")
+    if loses_log(report):
+        _say("Restore the files if a copy of them exists.")
+        if not asks:
+            _say("To continue with what is left:")
+            _say(f"  commitlog repair {store} --accept-lost-log")
         return
     is_damaged = isinstance(report.damage, CorruptStoreError) or report.assessment.verdict is Verdict.DAMAGED
     if report.cut_at is None and not is_damaged:
@@ -174,7 +273,7 @@ def _say(text: str, style: str = "") -> None:
 
 
 def _count(report: RepairReport) -> str:
-    return f"{report.messages} message{'' if report.messages == 1 else 's'} ({decimal(report.size)})"
+    return f"{counted(report.messages, 'message')} ({decimal(report.size)})"
 
 
 def _print_lost(lost: list[LostMessages]) -> None:

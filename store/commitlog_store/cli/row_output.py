@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from commitlog_store.cli.options import OutputFormat
-from commitlog_store.cli.render import body_text, json_text, printable_text
+from commitlog_store.cli.render import body_text, counted, json_text, printable_text
 
 __all__ = ["print_hidden", "print_lines", "print_rows"]
 
@@ -54,7 +54,7 @@ def _with_text_body(row: dict[str, Any]) -> dict[str, Any]:
 def print_hidden(count: int, what: str) -> None:
     """Print, below a table, how many things that are RocketMQ's or the store's own it leaves out."""
     if count:
-        print(f"{count} {what}{'' if count == 1 else 's'} of RocketMQ's or the store's own: --all shows them too.")
+        print(f"{counted(count, what)} of RocketMQ's or the store's own: --all shows them too.")
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:

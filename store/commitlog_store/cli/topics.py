@@ -1,33 +1,184 @@
-"""``commitlog topics``: lists topics with their settings, and lists a new one in ``config/topics.json``."""
+"""``commitlog topics``: lists topics and their settings, creates one in ``config/topics.json``, and deletes them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from commitlog_store.cli.confirm import print_unread, unread_in
+from commitlog_store.cli.completion import complete_topic, one_of
+from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in
 from commitlog_store.cli.console import print_table
-from commitlog_store.cli.options import OutputFormat
+from commitlog_store.cli.options import (
+    TOPICS,
+    AllOption,
+    AsJson,
+    CommitLogDir,
+    LockTimeout,
+    Output,
+    OutputFormat,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import StoreAccessDenied, StoreLocked, TopicInUse, TopicNotFound, UnsupportedStore
+from commitlog_store.errors import (
+    InvalidValue,
+    StoreAccessDenied,
+    StoreLocked,
+    TopicInUse,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.properties import REAL_TOPIC
 from commitlog_store.groups.commit import owned_config
 from commitlog_store.metadata import store_metadata
-from commitlog_store.paths import is_system_topic
+from commitlog_store.paths import MOST_QUEUES, is_system_topic
 from commitlog_store.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings, unused_topics
 from commitlog_store.reader import StoreReader
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.store import MessageStore
 
-__all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
+__all__ = [
+    "Deletion",
+    "create_topic",
+    "delete_topics",
+    "print_topics",
+    "register",
+    "show_deletion",
+    "topics_create",
+    "topics_list",
+    "topics_rm",
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``topics`` and its commands."""
+    topics = typer.Typer(help="Topics: how many queues they have, and who may write and read.")
+    topics.command("ls", epilog=examples("commitlog topics ls /data/store"))(topics_list)
+    topics.command(
+        "create",
+        epilog=examples(
+            "commitlog topics create /data/store orders --queues 8",
+            "commitlog topics create /data/store orders --queues 8 --perm 4",
+        ),
+    )(topics_create)
+    topics.command(
+        "rm",
+        epilog=examples(
+            "commitlog topics rm /data/store --expired --yes",
+            "commitlog topics rm /data/store orders --with-messages --yes",
+            "commitlog topics rm /data/store --unused --retain payments --dry-run",
+        ),
+    )(topics_rm)
+    app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
+
+
+def topics_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    show_all: AllOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
+    print_topics(path, commit_log, chosen_output(output, as_json), show_all=show_all)
+
+
+def topics_create(
+    path: StorePath,
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The name of the topic.", autocompletion=complete_topic)
+    ],
+    queues: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_QUEUES, metavar="COUNT", help="Queues to spread messages over, and to read."),
+    ],
+    perm: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=7,
+            metavar="PERM",
+            help="6: write and read; 4: rejects puts; 2: rejects consumers.",
+            show_default="6",
+            autocompletion=one_of("6", "4", "2"),
+        ),
+    ] = None,
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """List a topic in config/topics.json, before its first message. Takes the store's lock.
+
+    A topic that is listed keeps its number of queues, since that decides where sharding keys lie; --perm changes it.
+    Its queues are made by their first messages.
+    """
+    try:
+        print(create_topic(path, topic, queues, perm, lock_timeout))
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="TOPIC") from error
+
+
+def topics_rm(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC", help="The topics to delete.", autocompletion=complete_topic, show_default=False
+        ),
+    ] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="All topics whose messages are all gone.")] = False,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="All topics that config/topics.json does not list, with their messages.")
+    ] = False,
+    retain: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="With --unused: a topic that stays though not listed.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    with_messages: Annotated[
+        bool, typer.Option("--with-messages", help="Also topics that have messages in the log.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """Delete topics: queues, list entries, and positions of groups. It shows which, and asks.
+
+    It names the consumer groups that have not read their messages.
+
+    A topic that has messages in the log is refused without --with-messages. With it no queue leads to these messages
+    any more, and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the
+    store's lock. Exit code 1 without a terminal and --yes if there is anything to delete.
+    """
+    if bool(topics) + expired + unused != 1:
+        raise typer.BadParameter("Name topics, or give one of --expired and --unused.")
+    if retain and not unused:
+        raise typer.BadParameter("--retain belongs to --unused.")
+    wanted = Deletion(
+        named=topics or [], retain=retain or [], expired=expired, unused=unused, with_messages=with_messages
+    )
+
+    def do(shown: dict[str, Any] | None) -> None:
+        for topic in delete_topics(path, commit_log, wanted, lock_timeout, shown):
+            print(f"Deleted {topic}.")
+
+    do_as_shown(lambda: show_deletion(path, commit_log, wanted), "Delete them?", do, yes=yes, dry_run=dry_run)
+
 
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
@@ -81,16 +232,25 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
     return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."
 
 
-def topics_to_delete(
-    path: str,
-    commit_log: str | None,
-    named: Sequence[str],
-    retain: Sequence[str],
-    *,
-    expired: bool,
-    unused: bool,
-    with_messages: bool,
-) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Deletion:
+    """The topics that ``topics rm`` deletes: those that are named, and its options."""
+
+    named: Sequence[str]
+    retain: Sequence[str]
+    expired: bool
+    unused: bool
+    with_messages: bool
+
+
+class _Doomed(NamedTuple):
+    """How many messages a topic has that would be deleted (-1: they cannot be read), and how many delayed ones wait."""
+
+    messages: int
+    delayed: int
+
+
+def show_deletion(path: str, commit_log: str | None, wanted: Deletion) -> dict[str, _Doomed]:
     """Print a line for each topic that would be deleted, with its messages and the consumer groups that have not
     read them.
 
@@ -99,28 +259,34 @@ def topics_to_delete(
     """
     rebuilds = _is_rebuilt(path, commit_log)
     with StoreReader.open(path, store_path_commit_log=commit_log, from_log=rebuilds, on_damage="skip") as reader:
-        delayed = _delayed_to(reader)
-        wanted = unused_topics(path, reader.topics(), retain) if unused else named or reader.topics()
-        counts = {topic: _messages_in(reader, topic, delayed) for topic in wanted}
-        if expired:
-            unneeded = (topic for topic, count in counts.items() if count == delayed[topic] == 0)
-            counts = {topic: 0 for topic in unneeded if not is_system_topic(topic)}
-        in_use = [topic for topic, count in counts.items() if count or delayed[topic]]
-        if in_use and not (with_messages or unused):
+        found = _doomed(reader, wanted)
+        in_use = [topic for topic, one in found.items() if any(one)]
+        if in_use and not (wanted.with_messages or wanted.unused):
             raise TopicInUse(
                 f"Topic {in_use[0]!r} is not deleted, since it has messages in the log, or delayed ones wait for their "
                 "delivery to it: give --with-messages to delete these too."
             )
-        print("It would delete:" if counts else "No topic to delete.")
-        for topic, count in counts.items():
-            waiting = f", {delayed[topic]} delayed ones that wait" if delayed[topic] else ""
-            messages = f"{count} messages" if count >= 0 else "messages that cannot be read"
+        print("It would delete:" if found else "No topic to delete.")
+        for topic, one in found.items():
+            waiting = f", {one.delayed} delayed ones that wait" if one.delayed else ""
+            messages = f"{one.messages} messages" if one.messages >= 0 else "messages that cannot be read"
             print(printable_text(f"{topic}: {messages}{waiting}"))
         if in_use:
             print_unread(unread_in(reader, in_use))
         if unreadable := sum(one.messages for one in reader.skipped):
             print(f"{unreadable} delayed messages that wait cannot be read: they may go to one of these topics.")
-    return list(counts)
+    return found
+
+
+def _doomed(reader: StoreReader, wanted: Deletion) -> dict[str, _Doomed]:
+    delayed = _delayed_to(reader)
+    topics = wanted.named or reader.topics()
+    if wanted.unused:
+        topics = unused_topics(reader.path, reader.topics(), wanted.retain)
+    found = {topic: _Doomed(_messages_in(reader, topic, delayed), delayed[topic]) for topic in topics}
+    if wanted.expired:
+        found = {topic: one for topic, one in found.items() if not any(one) and not is_system_topic(topic)}
+    return found
 
 
 def _is_rebuilt(path: str, commit_log: str | None) -> bool:
@@ -156,23 +322,25 @@ def _delayed_to(reader: StoreReader) -> Counter[str]:
 
 
 def delete_topics(
-    path: str,
-    commit_log: str | None,
-    named: Sequence[str],
-    retain: Sequence[str],
-    lock_timeout_s: float,
-    *,
-    expired: bool,
-    unused: bool,
-    with_messages: bool,
+    path: str, commit_log: str | None, wanted: Deletion, lock_timeout_s: float, shown: dict[str, _Doomed] | None
 ) -> Iterator[str]:
-    """Delete topics; gives each when it is deleted. The errors of opening, and of ``delete_topic``."""
+    """Delete topics: those of ``shown``, or without it those that are wanted now. Gives each when it is deleted.
+
+    ``Changed`` when they, or the numbers of their messages, are not as shown; the errors of opening, and of
+    ``delete_topic``.
+    """
     with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
-        chosen = named
-        if expired:
+        if shown is not None:
+            with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
+                if _doomed(reader, wanted) != shown:
+                    raise Changed
+            chosen: Iterable[str] = shown
+        elif wanted.expired:
             chosen = store.expired_topics()
-        elif unused:
-            chosen = store.clean_unused_topics(retain, dry_run=True)
+        elif wanted.unused:
+            chosen = store.clean_unused_topics(wanted.retain, dry_run=True)
+        else:
+            chosen = wanted.named
         for topic in chosen:
-            store.delete_topic(topic, with_messages=with_messages or unused)
+            store.delete_topic(topic, with_messages=wanted.with_messages or wanted.unused)
             yield topic

@@ -15,6 +15,7 @@ from commitlog_store.errors import FilterError, InvalidValue, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.paths import checked_commit_log
 from commitlog_store.reader import StoreReader
+from commitlog_store.timestamps import length_of_time_s
 
 __all__ = [
     "READ_THE_LOG",
@@ -33,9 +34,6 @@ READ_THE_LOG = "read them from the log alone with --from-log"
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
-_DURATION = re.compile(r"(?:[0-9]{1,12}[smhdw])+")
-_PART = re.compile(r"([0-9]+)([smhdw])")
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -62,10 +60,10 @@ def parse_hours(text: str | float) -> float:
 
 def parse_seconds(text: str) -> int:
     """Seconds: of a number with s, m, h, d or w, such as 60s or 1h30m. ``BadParameter``."""
-    lower = text.strip().lower()
-    if not _DURATION.fullmatch(lower):
+    seconds = length_of_time_s(text)
+    if seconds is None:
         raise typer.BadParameter(f"{text!r} is not a length of time: give 30m, 72h, 7d, ...")
-    return sum(int(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(lower))
+    return seconds
 
 
 def parse_columns(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.doctor import known_loss, opening_text, topic_members
-from commitlog_store.cli.render import json_text, printable_text
+from commitlog_store.cli.render import counted, json_text, printable_text
 from commitlog_store.cli.summary import camel_members
 from commitlog_store.cli.topic_table import topic_table
 from commitlog_store.verify.assessment import Assessment, Verdict
@@ -80,13 +80,9 @@ def _summary(found: Assessment) -> Text:
     errors, notes, lost = found.errors, len(found.findings) - found.errors, found.lost
     if not found.findings and not lost:
         return Text(looked_at + "all is well")
-    counts = [_count(errors, "error")] if errors or not lost else []
-    counts += [_count(notes, "note"), *([f"{_count(lost, 'message')} lost"] if lost else [])]
+    counts = [counted(errors, "error", none="no")] if errors or not lost else []
+    counts += [counted(notes, "note", none="no"), *([f"{counted(lost, 'message')} lost"] if lost else [])]
     return Text(looked_at + ", ".join(counts), style="red" if errors or lost else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
 def _to_json(found: Assessment) -> dict[str, Any]:

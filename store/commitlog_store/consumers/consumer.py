@@ -296,7 +296,8 @@ class Consumer:
                 yield message
 
     def ack(self, message: MessageExt) -> None:
-        """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``."""
+        """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``; ``InvalidValue`` for a list."""
+        _check_one_message("ack", message)
         with self._enter(), self._lock:
             self._begin()
             self._take_share()
@@ -398,9 +399,10 @@ class Consumer:
         ``retryMaxTimes`` (16) times, and at once with a negative level, it goes to ``%DLQ%<group>``, from where
         ``MessageStore.redrive`` brings it back.
 
-        ``InvalidValue`` for a delay that is none of the levels', and for a message that is done (acknowledged,
-        committed, or given back before); ``PutRefused``: nothing was done; ``PutNotConfirmed``.
+        ``InvalidValue`` for a delay that is none of the levels', for a message that is done (acknowledged, committed,
+        or given back before), and for a list of messages; ``PutRefused``: nothing was done; ``PutNotConfirmed``.
         """
+        _check_one_message("retry", message)
         level = self._checked_level(delay_level)
         with self._enter(), self._lock:
             self._begin()
@@ -679,6 +681,14 @@ class Consumer:
         with self._engine.calls.enter():
             self._engine.state.refuse_closed()
             self._offsets.commit(self.group, positions)
+
+
+def _check_one_message(method: str, message: object) -> None:
+    if not isinstance(message, MessageExt):
+        raise InvalidValue(
+            f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
+            f"'for message in messages: consumer.{method}(message)'."
+        )
 
 
 def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:

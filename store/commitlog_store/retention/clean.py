@@ -238,8 +238,7 @@ class StoreCleaner:
         """
         if dry_run:
             return self._survey(request, now_ms, None, self._held()).report(self.path, dry_run=True)
-        done = self.clean_log(request, now_ms)
-        return self._with_queues(done)
+        return self._with_queues(self.clean_log(request, now_ms, most=request.most))
 
     def clean_by_settings(self, settings: RetentionSettings, request: CleanRequest, now_ms: int) -> CleanReport:
         """Delete what the settings take, and then, file by file, as long as the disk is too full."""

@@ -41,12 +41,16 @@ AgeClock = Literal["store", "mtime"]
 
 @dataclass(frozen=True, kw_only=True)
 class CleanRequest:
-    """What a cleaning is to delete: the limits, how age is measured, and the readers that hold files, for how long."""
+    """What a cleaning is to delete: the limits, how age is measured, and the readers that hold files, for how long.
+
+    ``most``: at most so many files, the oldest.
+    """
 
     limits: RetentionLimits
     clock: AgeClock = "store"
     keep_for: Sequence[str] = field(default=())
     keep_at_most_ms: int | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

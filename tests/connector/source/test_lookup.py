@@ -185,3 +185,8 @@ def test_a_damaged_message_fails_the_job_or_gives_way(spark: SparkSession, order
         lookup(frame, orders.path, "orders", "key").collect()
     skipped = lookup(frame, orders.path, "orders", "key", columns=["body"], on_damage="skip").collect()
     assert {(row.key, row.message.body) for row in skipped} == {("k7", b"7"), ("k8", b"8")}
+    as_they_are = lookup(frame, orders.path, "orders", "key", columns=["body"], verify_crc=False).collect()
+    with StoreReader.open(orders.path) as reader:
+        (damaged,) = reader.query("orders", "k7", limit=1, verify_crc=False)
+    assert damaged.physical_offset == place
+    assert {(row.key, row.message.body) for row in as_they_are} == {("k7", damaged.body), ("k8", b"8")}

@@ -11,7 +11,9 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ __all__ = [
     "COUNTS",
     "EXPECTED",
     "SCRIPT",
+    "answered",
     "ended",
     "iso",
     "lines",
@@ -117,6 +120,46 @@ def on_a_terminal(width: int, *arguments: object) -> str:
         assert process.wait(timeout=WAIT_LIMIT_S) == 0
     os.close(main)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
+
+
+def answered(
+    answer: bytes, *arguments: object, before_answer: Callable[[], object] | None = None
+) -> tuple[int, str, str]:
+    """Run the script on a terminal and type an answer: exit code, stdout (a pipe), and what the terminal got.
+
+    ``before_answer`` is called when the command has asked, and the answer is typed again to each further question.
+    """
+    ours, terminal = pty.openpty()
+    got: list[bytes] = []
+
+    def read() -> None:
+        asked = 0
+        while True:
+            try:
+                data = os.read(ours, 1 << 16)
+            except OSError:  # Linux: all other ends are closed
+                return
+            if not data:
+                return
+            got.append(data)
+            if b"".join(got).count(b"[y/N] ") > asked:
+                if not asked and before_answer is not None:
+                    before_answer()
+                asked += 1
+                os.write(ours, answer)
+
+    command = [SCRIPT, *map(str, arguments)]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, env=environment, text=True
+    ) as process:
+        os.close(terminal)
+        reading = threading.Thread(target=read)
+        reading.start()
+        out, _ = process.communicate(timeout=WAIT_LIMIT_S)
+        reading.join(WAIT_LIMIT_S)
+    os.close(ours)
+    return process.returncode, out, b"".join(got).decode()
 
 
 def iso(milliseconds: int) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import shutil
-import subprocess
-import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,42 +11,11 @@ import pytest
 
 from commitlog_store import Message, MessageStore, StoreReader, commit_group_offsets
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, write_mark
-from tests.store.cli.commands import SCRIPT, ended, lines, plain
+from tests.store.cli.commands import answered, ended, lines, plain
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 from tests.store.verify.made_store import flip
-from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
-
-
-def answered(answer: bytes, *arguments: object) -> tuple[int, str, str]:
-    """Run the script on a terminal and type an answer: exit code, stdout (a pipe), and what the terminal got."""
-    ours, terminal = pty.openpty()
-    got: list[bytes] = []
-
-    def read() -> None:
-        while True:
-            try:
-                data = os.read(ours, 1 << 16)
-            except OSError:  # Linux: all other ends are closed
-                return
-            if not data:
-                return
-            got.append(data)
-
-    command = [SCRIPT, *map(str, arguments)]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
-    with subprocess.Popen(
-        command, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, env=environment, text=True
-    ) as process:
-        os.close(terminal)
-        reading = threading.Thread(target=read)
-        reading.start()
-        os.write(ours, answer)
-        out, _ = process.communicate(timeout=WAIT_LIMIT_S)
-        reading.join(WAIT_LIMIT_S)
-    os.close(ours)
-    return process.returncode, out, b"".join(got).decode()
 
 
 @pytest.fixture
@@ -95,6 +61,59 @@ def test_a_terminal_is_asked(store: Path, command: list[str], question: str) -> 
     code, _, asked = answered(b"y\n", *arguments(command, store))
     assert (code, f"{question} [y/N]" in plain(asked)) == (0, True), asked
     assert state(store) != before
+
+
+def put_more(path: Path) -> None:
+    with store_clock(Clock()), MessageStore.open(path, SMALL) as store:
+        fill(store, 40)
+
+
+def read_all(path: Path) -> None:
+    commit_group_offsets(path, "billing", {("orders", 0): 100})
+
+
+CHANGES: tuple[tuple[list[str], Callable[[Path], object], str, str], ...] = (
+    (["topics", "rm", "orders", "--with-messages"], put_more, "orders: 100 messages", "orders: 140 messages"),
+    (["groups", "reset", "billing", "--to", "earliest"], read_all, "gets 5 messages again", "gets 100 messages again"),
+    (["groups", "reset", "billing", "--to", "latest"], put_more, "not read 95 messages", "not read 135 messages"),
+)
+
+
+@pytest.mark.parametrize(("command", "change", "before", "after"), CHANGES, ids=[" ".join(one[0]) for one in CHANGES])
+def test_what_has_changed_since_it_was_shown_is_shown_and_asked_again(
+    store: Path, command: list[str], change: Callable[[Path], object], before: str, after: str
+) -> None:
+    code, shown, asked = answered(b"y\n", *arguments(command, store), before_answer=lambda: change(store))
+    assert code == 0, asked
+    assert 0 < shown.index(before) < shown.index(after)
+    assert "The store has changed since this was shown. Nothing was done; what would be done now:" in plain(asked)
+    assert asked.count("[y/N]") == 2
+
+
+def test_clean_deletes_the_files_that_it_has_shown_and_no_others(store: Path) -> None:
+    first, second, *_ = log_bases(store)
+    command = ["clean", store, "--max-bytes", str(log_bases(store)[-1] - second)]
+    code, shown, _ = answered(b"y\n", *command, before_answer=lambda: put_more(store))
+    assert code == 0, shown
+    assert shown.count(f"{first:020d}  ") == 2, "shown, and deleted"
+    assert log_bases(store)[0] == second
+    assert ended(*command, "--yes").returncode == 0
+    assert log_bases(store)[0] > second, "with the new messages more was due"
+
+
+def test_clean_asks_again_when_a_group_needs_what_was_shown(store: Path) -> None:
+    command = ["clean", store, "--max-bytes", "1", "--keep-for", "billing", "--keep-at-most", "9999w"]
+    read_all(store)
+
+    def go_back() -> None:
+        commit_group_offsets(store, "billing", {("orders", 0): 50})
+
+    code, shown, asked = answered(b"y\n", *command, before_answer=go_back)
+    assert code == 1, "a file stays for the group"
+    assert "The store has changed since this was shown." in plain(asked)
+    assert "stays for consumer group billing" in shown
+    with StoreReader.open(store) as reader:
+        assert reader.queues("orders")[0].min_offset <= 50
 
 
 @pytest.mark.parametrize(("command", "question"), COMMANDS, ids=" ".join)

@@ -198,6 +198,20 @@ def test_limits_warn_of_lag_a_full_disk_and_overdue_messages(path: Path) -> None
     assert (limit["name"], limit["value"], limit["warn"], limit["exceeded"]) == ("lag", lag, 1, True)
 
 
+def test_a_known_lag_is_critical_beside_one_that_is_not_known(path: Path) -> None:
+    commit_group_offsets(path, "billing", {("orders", 0): 100, ("orders", 1): 240, ("orders", 2): 240})
+    commit_group_offsets(path, "audit", {("audit", 0): 0})
+    shutil.rmtree(path / "consumequeue" / "audit")
+    done = ended("doctor", path, "--nagios", "--critical", "lag=100")
+    assert done.returncode == 2
+    assert done.stdout.startswith("COMMITLOG CRITICAL - ")
+    assert "group billing is 140 messages behind; lag is not known for audit: 'groups lag' says why" in done.stdout
+    done = ended("doctor", path, "--nagios", "--critical", "lag=140")
+    assert done.returncode == 1, "the lag of audit may be above it"
+    (limit,) = json.loads(ended("doctor", path, "--json", "--critical", "lag=140").stdout)["limits"]
+    assert (limit["value"], limit["atLeast"], limit["exceeded"]) == (140, True, True)
+
+
 def test_an_overdue_delayed_message_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "store"
     ages_s = {"noted within seconds": 10, "overdue": 60}

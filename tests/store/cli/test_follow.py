@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from commitlog_store import MessageStore, StoreReader
 from tests.store.cli.commands import ended, lines, plain
 from tests.store.follower.mirrors import log_bytes
 from tests.store.owner.owned_store import open_store, put_ok, small
+from tests.support.local_spark import PROJECT
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_master import ScriptedMaster, Slave
 
@@ -93,6 +95,26 @@ def test_another_log_ends_it_and_reset_begins_again_beside_the_old_mirror(master
     assert log_bytes(kept, 0, len(master_log)) == master_log
     with StoreReader.open(mirror) as reader:
         assert reader.queues("orders")[0].max_offset == 600
+
+
+def test_the_exit_codes_of_follow_are_those_of_the_page(master_log: bytes, tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "mirror.md").read_text(encoding="utf-8")
+    said = {int(code): when for code, when in re.findall(r"^\| (\d) \| (.*) \|$", page, re.MULTILINE)}
+    assert set(said) == {0, 1, 2}
+    mirror, other = tmp_path / "mirror", tmp_path / "other"
+    write_log(other, [b"o" * 30])
+    with ScriptedMaster(sends(master_log)) as master:
+        assert "Ctrl-C or SIGTERM" in said[0]
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            follow_to(len(master_log), master.address, mirror, *SIZE, ending=ending)  # it ends with 0
+        assert "another log at the address" in said[1]
+        assert ended("follow", master.address, other).returncode == 1
+        assert "the mirror is open already" in said[1]
+        with open_store(other):
+            assert ended("follow", master.address, other).returncode == 1
+        assert "an address" in said[2]
+        assert ended("follow", "10.0.0.7:port", mirror).returncode == 2
+        assert ended("follow", master.address, mirror, "--ack", "all").returncode == 2
 
 
 @pytest.mark.parametrize("wrong", [["--from", "newest"], ["--ack", "all"], ["--config-from", "host:port"]])

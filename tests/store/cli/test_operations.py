@@ -272,7 +272,8 @@ def test_the_command_that_repair_names_ends_the_trouble(
     if command is not None:
         last = looked.stdout.splitlines()[-1].strip()
         assert last.startswith(f"commitlog {command}")
-        done = machine.run(last.replace("DIRECTORY", "/srv/store"))
+        answer = " --yes" if "--accept-lost-log" in last else ""  # no terminal is here to be asked
+        done = machine.run(last.replace("DIRECTORY", "/srv/store") + answer)
         assert done.returncode == ("salvage" in command), done.stderr
         if "salvage" in command:
             machine.run("mv /data/store /data/store.broken && mv /srv/store /data/store")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.test_repair import damaged_store
-from tests.store.cli.commands import ended, script
+from tests.store.cli.commands import answered, ended, plain, script
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.store.verify.test_assessment import cut_second, delete_newest, delete_second, newest_file
 
@@ -56,11 +56,77 @@ def test_after_an_accepted_loss_the_store_opens(tmp_path: Path) -> None:
     looked = ended("repair", store)
     assert looked.returncode == 1
     assert looked.stdout.splitlines()[-1] == f"  commitlog repair {store} --accept-lost-log"
-    done = ended("repair", store, "--accept-lost-log", "--json")
+    done = ended("repair", store, "--accept-lost-log", "--yes", "--json")
     assert (done.returncode, json.loads(done.stdout)["opens"]) == (0, True)
     assert ended("verify", store).returncode == 0
     done = ended("repair", store, "--accept-lost-log")
     assert (done.returncode, done.stdout) == (0, f"{store} opens now.\n"), "nothing was missing this time"
+
+
+def without_newest_files(path: Path) -> Path:
+    store = make_store(path)
+    for file in files(store, "commitlog")[2:]:
+        file.unlink()
+    return store
+
+
+def test_repair_accept_lost_log_shows_what_is_lost_and_asks(tmp_path: Path) -> None:
+    store = without_newest_files(tmp_path / "store")
+    lost = json.loads(ended("doctor", store, "--json").stdout)["lost"]
+    question = "Continue without the lost part of the log? Its files cannot be put back after that. [y/N]"
+    for answer in (b"n\n", b"\n"):
+        code, shown, asked = answered(answer, "repair", store, "--accept-lost-log")
+        assert code == 1
+        assert f"At least {lost} messages lost:" in shown
+        assert "Restore the files if a copy of them exists." in shown
+        assert "To continue with what is left" not in shown
+        assert question in plain(asked)
+        assert "Nothing is changed." in plain(asked)
+    assert ended("repair", store).returncode == 1
+    code, shown, _ = answered(b"y\n", "repair", store, "--accept-lost-log")
+    assert (code, f"{store} opens now." in shown) == (0, True)
+    assert ended("repair", store).returncode == 0
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_repair_accept_lost_log_changes_nothing_without_a_terminal(tmp_path: Path, form: list[str]) -> None:
+    store = without_newest_files(tmp_path / "store")
+    done = ended("repair", store, "--accept-lost-log", *form)
+    assert (done.returncode, done.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    assert str(json.loads(ended("doctor", store, "--json").stdout)["lost"]) in done.stdout
+    assert ended("repair", store).returncode == 1
+    assert ended("repair", store, "--accept-lost-log", "--yes", *form).returncode == 0
+    assert ended("repair", store).returncode == 0
+
+
+def test_files_that_are_restored_before_the_answer_are_not_given_up(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    newest = files(store, "commitlog")[2:]
+    for file in newest:
+        file.rename(tmp_path / file.name)
+
+    def restore() -> None:
+        for file in newest:
+            (tmp_path / file.name).rename(file)
+
+    code, shown, asked = answered(b"y\n", "repair", store, "--accept-lost-log", before_answer=restore)
+    assert code == 0
+    assert "The store has changed since this was shown. Nothing was done" in plain(asked)
+    assert f"{store} opens: the last owner closed the store, and nothing is missing." in shown
+    assert ended("verify", store).returncode == 0
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_repair_rebuild_says_whether_the_index_was_built(tmp_path: Path, has_index: bool) -> None:
+    store, settings = make_store(tmp_path / "store"), tmp_path / "broker.conf"
+    settings.write_text(f"messageIndexEnable={str(has_index).lower()}\n")
+    before = [(file.name, file.stat().st_mtime_ns) for file in files(store, "index")]
+    done = ended("repair", store, "--rebuild", "--config", settings)
+    assert done.returncode == 0
+    queues, index = "Its queues were built again from the log.", "Its index was not"
+    assert (queues in done.stdout, index in done.stdout) == (not has_index, not has_index)
+    assert ("Its queues and index were built again from the log." in done.stdout) == has_index
+    assert ([(file.name, file.stat().st_mtime_ns) for file in files(store, "index")] == before) != has_index
 
 
 def test_an_undamaged_place_is_not_cut(tmp_path: Path) -> None:

@@ -114,6 +114,15 @@ def test_a_relative_time_begins_with_a_minus_on_the_command_line(tmp_path: Path)
         assert row["body"] == "new"
     assert [row["body"] for row in lines("cat", builder.path, "t", "--until", "30s", "--json")] == ["old", "new"]
     assert [row["body"] for row in lines("cat", builder.path, "t", "--until", "2h", "--json")] == ["old"]
+    for where in ([builder.path, "-2h", "t"], [builder.path, "-90m"], ["--tz", "local", builder.path, "-1h60m"]):
+        (found,) = lines("offset-at", *where, "--json")
+        assert (found["offset"], found["maxOffset"]) == (1, 2)
+
+
+def test_a_misspelt_option_is_no_time(golden_533: Path) -> None:
+    done = ended("offset-at", golden_533, "-x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such option: -x" in plain(done.stderr)
 
 
 def test_times_are_printed_and_read_in_the_chosen_zone(tmp_path: Path) -> None:

@@ -486,6 +486,18 @@ def test_a_message_that_is_done_is_not_given_back(store: MessageStore, done: str
     assert len(store.get_message("SCHEDULE_TOPIC_XXXX", 2, 0).messages) == copies
 
 
+@pytest.mark.parametrize("method", ["retry", "ack"])
+def test_a_list_of_messages_is_answered_with_what_to_do(store: MessageStore, method: str) -> None:
+    put(store, 2)
+    with store.consumer("billing", "orders") as consumer:
+        messages = consumer.poll(2)
+        with pytest.raises(InvalidValue, match="takes one message of poll, not a value of type list") as error:
+            getattr(consumer, method)(messages)
+        assert f"for message in messages: consumer.{method}(message)" in str(error.value)
+        consumer.rewind()
+        assert len(consumer.poll(2)) == 2, "none of them is done"
+
+
 def test_what_comes_again_may_be_given_back(store: MessageStore) -> None:
     put(store, 4, queues=1)
     with store.consumer("billing", "orders") as consumer:

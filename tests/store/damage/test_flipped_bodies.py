@@ -43,6 +43,7 @@ ONE: dict[str, Callable[..., list[bytes]]] = {
         reader.message_by_id(reader.message_at(place, verify_crc=False).message_id, **more).body
     ],
     "query": lambda reader, _, **more: [one.body for one in reader.query("orders", f"k{BAD}", **more)],
+    "query_keys": lambda reader, _, **more: bodies_in(reader.query_keys("orders", [f"k{BAD}"], **more)),
 }
 
 

@@ -115,7 +115,7 @@ def _print_report(report: SalvageReport) -> None:
         console.print(
             Text(f"unreadable: {len(report.unreadable)} stretches, {decimal(report.unreadable_bytes)}", "red")
         )
-        stretches = Table("from", "to", "bytes", "what stands there", box=None, pad_edge=False)
+        stretches = Table("from", "to", "bytes", "content", box=None, pad_edge=False)
         for start, stop, what in report.unreadable:
             stretches.add_row(str(start), str(stop), str(stop - start), Text(printable_text(what)))
         print_table(stretches)

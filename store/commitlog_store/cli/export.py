@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.completion import complete_columns, complete_topic, one_of
-from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted, say_lost_ends
+from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, say_lost_ends
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
@@ -19,6 +19,7 @@ from commitlog_store.cli.options import (
     Until,
     examples,
 )
+from commitlog_store.cli.render import counted
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.store_paths import StorePaths
 
@@ -44,7 +45,7 @@ _Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Columns, separated by commas. Default: what a put takes back, and where each message stood.",
+        help="Columns, separated by commas. Default: what a put takes back, and the place of each message.",
         autocompletion=complete_columns,
     ),
 ]
@@ -95,7 +96,7 @@ def export(
     Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
     'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
 
-    How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store
+    DIR/_export.json or FILE.export.json records how far an export has come. After an interruption, or when the store
     has grown, --resume continues there with the same options: each row is in the target exactly once. It is refused
     when the store has lost messages that were exported.
 
