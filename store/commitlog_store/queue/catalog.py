@@ -72,7 +72,7 @@ class QueueCatalog:
         """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            if not isinstance(queue_id, SupportsIndex):
+            if type(queue_id) is not int and not isinstance(queue_id, SupportsIndex):  # the latter takes 6 µs
                 raise InvalidValue(f"queue_id is an int, not {queue_id!r}.")
             queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
             if queue_id not in self.queue_ids(topic):
