@@ -498,6 +498,7 @@ def _reput(
         config.delay_levels_ms,
         waiters.wake_all,
         watermark.dispatch_full,
+        log.queues.settle,
         log.gate,
         log.writer.recent_appends,
         last_store_timestamp=log.writer.last_store_timestamp,

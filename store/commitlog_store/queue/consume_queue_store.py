@@ -41,6 +41,7 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import sound_units
 from commitlog_store.queue.light_queues import append_light, rewrite_light
 from commitlog_store.queue.new_names import NewNames
+from commitlog_store.queue.settled_queues import SettledFile
 from commitlog_store.queue.written_units import written_units
 from commitlog_store.threads.fair_lock import FairLock
 from commitlog_store.threads.parallel import for_each
@@ -79,6 +80,9 @@ class ConsumeQueueStore:
         self.deleted = DeletedTopics(store_path)
         self._open_files = OpenFiles(read_only=read_only)
         self._names = NewNames()
+        # By which readers see that nothing has changed; None until the store's owner announces changes.
+        self._settled: SettledFile | None = None
+        self._store_path = store_path
         self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
         # A sync that failed has lost its pages: the next one would succeed all the same (invariant 7).
         self._failure: StoreIOError | None = None
@@ -92,6 +96,20 @@ class ConsumeQueueStore:
         self._lock = FairLock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
         self._flushing = threading.Lock()
+
+    def announce_changes(self) -> None:
+        """Before the first change of a store that is opened for writing. ``StoreIOError``."""
+        self._settled = SettledFile(self._store_path)
+
+    def _unsettle(self) -> None:
+        if self._settled is not None:
+            self._settled.unsettle()
+
+    def settle(self, dispatched_to: int) -> None:
+        """Show readers that all records before a physical offset are in their queues. ``StoreIOError``."""
+        with self._lock:
+            if self._settled is not None:
+                self._settled.settle(dispatched_to)
 
     def known_queues(self) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory. Topics of other kinds are skipped."""
@@ -274,6 +292,7 @@ class ConsumeQueueStore:
             if group is None:
                 continue
             with self._lock:
+                self._unsettle()
                 if group.light:
                     append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
                     continue
@@ -403,6 +422,7 @@ class ConsumeQueueStore:
     def remove_expired(self, topic: str, queue_id: int, count: int) -> None:
         """Delete so many of a queue's oldest files, discounted before. ``StoreIOError``."""
         with self._lock:
+            self._unsettle()
             self.writer(topic, queue_id).remove_oldest(count)
 
     def remove_expired_ext(self, log_start: int) -> int:
@@ -457,6 +477,7 @@ class ConsumeQueueStore:
     def remove_topic(self, topic: str) -> None:
         """Delete the queues of a topic, whose files are discounted; their next offset is 0. ``StoreIOError``."""
         with self._lock:
+            self._unsettle()
             for writer in self._writers_of(topic):
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)
@@ -486,6 +507,8 @@ class ConsumeQueueStore:
         with self._lock:
             self._open_files.close()
             self._writers = {}
+            if self._settled is not None:
+                self._settled.close()
 
 
 def _units_in(path: str) -> int:

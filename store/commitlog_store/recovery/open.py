@@ -115,6 +115,7 @@ def open_log(
     parts = StoreParts.of(directory, config, allocator)
     shown = parts.gate.state
     try:
+        parts.queues.announce_changes()
         looked_at = StartParts(directory.paths, directory.aborted, parts.queues, parts.index, parts.checkpoint)
         evidence, start = how_to_start(
             looked_at, config.delay_levels_ms, rebuild=wishes.rebuild, accept_lost_log=wishes.accept_lost_log
