@@ -23,6 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.benchmarks.measure import machine, scratch, show
 
 __all__ = ["main"]
@@ -48,6 +50,8 @@ _GOALS = {
     "queues(t), each again": "",
     "queue_infos()": "≤ 0.5 s",
     "scan of all": "≤ 1.5 s",
+    "first trigger": "≤ 0.5 s",
+    "idle trigger": "≤ 0.05 s",
 }
 Figures = dict[str, dict[str, float]]
 
@@ -140,11 +144,27 @@ def _scan(path: Path, queues: int, figures: Figures) -> None:
     assert rows == 2 * _ROUNDS * queues, rows
 
 
+def _trigger(path: Path, queues: int, figures: Figures) -> None:
+    """The planner's part of a stream's triggers; Spark passes the offsets to it and back."""
+    options = {"path": str(path), "subscribePattern": "topic-.*", "startingOffsets": "latest"}
+    with _clocked(figures, "first offset of a stream"):
+        planner = StreamPlanner.open(parse_stream_options(options))
+        start = planner.initial_offset()
+    assert sum(map(len, start["offsets"].values())) == queues
+    with _clocked(figures, "first trigger"):
+        end = planner.latest_offset(start, limited=True)
+    planner.latest_offset(end, limited=True)
+    with _clocked(figures, "idle trigger"):
+        assert planner.latest_offset(end, limited=True) == end
+    planner.close()
+
+
 _STEPS: dict[str, Callable[[Path, int, Figures], None]] = {
     "write": _write,
     "open": _open,
     "read": _read,
     "scan": _scan,
+    "trigger": _trigger,
 }
 
 
@@ -180,7 +200,7 @@ def main() -> None:
         print(f" {queues:,} queues")
         for name, figure in figures.items():
             show(name, f"{figure['s']:.3f} s, cpu {figure['cpu_s']:.3f}", _GOALS.get(name, ""))
-    (scratch() / "scale.json").write_text(json.dumps(found, indent=1))
+        (scratch() / "scale.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

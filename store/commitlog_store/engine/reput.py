@@ -165,7 +165,7 @@ class ReputMessageService:
         return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
 
     def settle(self) -> None:
-        """Show readers that the queues have everything, if they do. ``StoreIOError``."""
+        """Show readers that the queues have everything, if they do."""
         dispatched_to = self.reput_from
         if not self.undispatched_bytes:
             self._settle(dispatched_to)

@@ -43,24 +43,28 @@ class QueueCatalog:
 
     def _is_filled(self, topic: str) -> bool:
         """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""
-        if topic not in self._filled and topic not in self._queue_ids:
+        if topic not in self._filled:
+            ids = self._ids_of(topic)
             try:
-                if not disk.list_names(os.path.join(self._topics.path, topic)):
-                    return False
-            except (FileNotFoundError, NotADirectoryError):
-                return False
+                ids.now()
             except StoreAccessDenied:
-                pass  # reported when its queues are listed
+                return True  # reported when its queues are listed
+            if ids.is_empty:
+                return False
+            self._queue_ids[topic] = ids
             self._filled.add(topic)
         return True
 
+    def _ids_of(self, topic: str) -> _QueueIds:
+        return self._queue_ids.get(topic) or _QueueIds(os.path.join(self._topics.path, topic))
+
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
-        ids = self._queue_ids.get(topic)
-        if ids is None:
+        ids = self._ids_of(topic)
+        if not ids.kind_is_known:
             validate_topic(topic)
             check_topic_kind(self._path, topic)
-            ids = _QueueIds(os.path.join(self._topics.path, topic))
+            ids.kind_is_known = True
         now = ids.now()
         if not now:
             self._queue_ids.pop(topic, None)
@@ -113,9 +117,18 @@ def matching_topics(known: Sequence[str], patterns: Sequence[str], store_path: s
 class _QueueIds:
     """The queue ids in a topic's directory, sorted."""
 
+    __slots__ = ("_ids", "_listing", "kind_is_known")
+
     def __init__(self, path: str) -> None:
         self._listing = DirectoryListing(path)
         self._ids: list[int] = []
+        # Whether the topic is known to have plain consume queues.
+        self.kind_is_known = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the directory was missing or empty when it was listed last."""
+        return not self._listing.names
 
     def now(self) -> list[int]:
         try:

@@ -106,7 +106,7 @@ class ConsumeQueueStore:
             self._settled.unsettle()
 
     def settle(self, dispatched_to: int) -> None:
-        """Show readers that all records before a physical offset are in their queues. ``StoreIOError``."""
+        """Show readers that all records before a physical offset are in their queues."""
         with self._lock:
             if self._settled is not None:
                 self._settled.settle(dispatched_to)

@@ -19,6 +19,7 @@ log has a record at DISPATCHED TO, and whose mark the checkpoint has (docs/decis
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -101,17 +102,19 @@ class SettledFile:
             self._write(SettledTurn(self._now.turn + 1, self._now.dispatched_to), is_settled=False)
 
     def settle(self, dispatched_to: int) -> None:
-        """After all changes. ``StoreIOError``."""
+        """After all changes. A write that fails leaves a file that says nothing, which harms nothing."""
         if self._descriptor >= 0 and not (self._is_settled and self._now.dispatched_to == dispatched_to):
-            self._write(SettledTurn(self._now.turn + 1, dispatched_to), is_settled=True)
+            with contextlib.suppress(StoreIOError):
+                self._write(SettledTurn(self._now.turn + 1, dispatched_to), is_settled=True)
 
     def _write(self, now: SettledTurn, *, is_settled: bool) -> None:
         packed = _FIELDS.pack(_MAGIC, is_settled, *now, self._inode)
+        self._now, self._is_settled = now, True  # should the write fail, the next change writes first
         try:
             disk.write_at(self._descriptor, packed + _CRC.pack(crc32(packed)), 0)
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
-        self._now, self._is_settled = now, is_settled
+        self._is_settled = is_settled
 
     def close(self) -> None:
         if self._descriptor >= 0:

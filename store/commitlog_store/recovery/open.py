@@ -115,7 +115,6 @@ def open_log(
     parts = StoreParts.of(directory, config, allocator)
     shown = parts.gate.state
     try:
-        parts.queues.announce_changes()
         looked_at = StartParts(directory.paths, directory.aborted, parts.queues, parts.index, parts.checkpoint)
         evidence, start = how_to_start(
             looked_at, config.delay_levels_ms, rebuild=wishes.rebuild, accept_lost_log=wishes.accept_lost_log
@@ -123,6 +122,7 @@ def open_log(
         _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
         if start.refusal is not None:
             raise start.refusal(start.reason, path=directory.path)
+        parts.queues.announce_changes()
         recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
         topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_id)
         opened = OpenedLog(
