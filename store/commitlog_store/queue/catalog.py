@@ -13,7 +13,7 @@ from commitlog_store.errors import InvalidValue, QueueNotFound, StoreAccessDenie
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import DirectoryListing
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.store_directory import check_topic_kind
+from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
 
@@ -31,14 +31,16 @@ class QueueCatalog:
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
         self._queue_ids: dict[str, _QueueIds] = {}
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        # Topics whose directory is known not to be empty.
+        # Topics whose directory is known not to be empty; whether all topics were plain when they were listed last.
         self._filled: set[str] = set()
+        self._all_plain = False
 
     def topics(self) -> list[str]:
         """All topics that have a directory, sorted. Other names are ignored."""
         if self._topics.refresh():
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
             self._filled.intersection_update(self._topics.names)
+        self._all_plain = not has_other_kinds(self._path)
         return sorted(name for name in self._topics.names if _is_topic(name) and self._is_filled(name))
 
     def _is_filled(self, topic: str) -> bool:
@@ -63,7 +65,8 @@ class QueueCatalog:
         ids = self._ids_of(topic)
         if not ids.kind_is_known:
             validate_topic(topic)
-            check_topic_kind(self._path, topic)
+            if not (self._all_plain and topic in self._filled):
+                check_topic_kind(self._path, topic)
             ids.kind_is_known = True
         now = ids.now()
         if not now:

@@ -235,8 +235,7 @@ class ConsumeQueueStore:
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the queue's next message; 0 for a new queue, unless its topic was deleted."""
-        with self._lock:
-            return self._next_offset(self._positioned(topic, queue_id))
+        return self.next_offsets([(topic, queue_id)])[0]
 
     def next_offsets(self, queues: Sequence[tuple[str, int]]) -> list[int]:
         """``next_offset`` of many queues."""
@@ -244,8 +243,14 @@ class ConsumeQueueStore:
         while len(found) < len(queues):
             with self._lock:
                 part = queues[len(found) : len(found) + _QUEUES_AT_ONCE]
-                found += [self._next_offset(self._positioned(*queue)) for queue in part]
+                found += [self._next_offset_of(*queue) for queue in part]
         return found
+
+    def _next_offset_of(self, topic: str, queue_id: int) -> int:
+        """The next offset of a queue that no put has touched. Of most, the topic has no directory yet."""
+        if names_directory(topic) and queue_id >= 0 and not disk.exists(os.path.join(self.path, topic)):
+            return self.deleted.ends(topic).get(queue_id, 0)
+        return self._next_offset(self._positioned(topic, queue_id))
 
     def _next_offset(self, writer: ConsumeQueueWriter) -> int:
         if writer.is_empty:
