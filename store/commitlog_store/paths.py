@@ -54,6 +54,7 @@ __all__ = [
     "REPAIR",
     "REPLICA_MARK",
     "RETRY_TOPIC_PREFIX",
+    "SETTLED",
     "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
     "SYSTEM_GROUPS",
@@ -99,6 +100,7 @@ CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
 GATE = "gate"
+SETTLED = "settled"
 # The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"

@@ -409,6 +409,15 @@ class StoreReader:
 
         return self._reads.look(look, show)
 
+    def settled_state(self) -> object | None:
+        """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.
+
+        Ask for it before a question about queues. While it stays equal, the answer stays. None while the owner
+        dispatches or recovers, beside a broker, in a copy of a store, and with ``from_log``.
+        """
+        self._refuse_closed()
+        return None if self._snapshot is not None else self._reads.settled_state()
+
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.
 

@@ -157,8 +157,9 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     outcome.put(store.put_message(Message(queue_id=0, topic="topic-0", body=body, keys=["last"])), [body])
     # The lock file's content is never read, and a file that is half made is removed at the next chance.
     spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits or fault.refuses
-    # The list of topics is written again before the next message that needs it.
-    must_fail = fault.happened and not spared and not fault.path.endswith("config")
+    # The list of topics is written again before the next message that needs it; a file that cannot be settled says
+    # nothing, and where it cannot be unsettled, dispatch tries again.
+    must_fail = fault.happened and not spared and not fault.path.endswith(("config", "settled"))
     _try(store.close, outcome)
     assert parts_of(store).engine.state.failure is not None or not must_fail, (
         f"{fault.operation} at {fault.path} fenced nothing"

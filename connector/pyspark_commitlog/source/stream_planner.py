@@ -36,6 +36,8 @@ class StreamPlanner:
         # The last offset given to Spark and the last one parsed, as JSON and as value: Spark passes them back.
         self._given: tuple[dict[str, Any], StreamOffset] | None = None
         self._parsed: tuple[dict[str, Any], StreamOffset] | None = None
+        # The state of the store and the offset after which nothing waited: while both stay, nothing does.
+        self._idle: tuple[object, dict[str, Any]] | None = None
 
     @classmethod
     def open(cls, options: SourceOptions, *, ends: bool = False) -> StreamPlanner:
@@ -85,8 +87,12 @@ class StreamPlanner:
         return self._store.oldest_waiting(self._parse(end_json).offsets)
 
     def _latest_offset(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
+        settled = self._store.reader.settled_state()
+        if settled is not None and self._idle == (settled, start_json):
+            return start_json
         backlog = self._store.backlog(self._parse(start_json))
         if not backlog.needs_batch:
+            self._idle = None if settled is None else (settled, start_json)
             return start_json
         all_available = not limited or self._store.targets is not None  # AvailableNow reads all that is there
         if not all_available and self._limits.may_wait(backlog.rows, lost=backlog.lost):

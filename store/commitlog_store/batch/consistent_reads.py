@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 from commitlog_store.batch.frames import StoredFrames
 from commitlog_store.batch.visibility import NOTHING_HIDDEN, GateReader, GateState, hidden_from
 from commitlog_store.errors import (
+    CommitLogError,
     CorruptStoreError,
     Damaged,
     FileChanged,
@@ -32,17 +33,21 @@ from commitlog_store.errors import (
     StoreBusy,
     StoreOpenError,
 )
+from commitlog_store.files import disk
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
-from commitlog_store.paths import CHECKPOINT
+from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE
+from commitlog_store.queue.settled_queues import SettledTurn, settled_turn
 
-__all__ = ["ConsistentReads"]
+__all__ = ["ConsistentReads", "SettledState"]
 
 _Found = TypeVar("_Found")
 _Shown = TypeVar("_Shown")
 
 # Seconds to wait after each look at a store that changed during it; then StoreBusy.
 _PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+# The bytes at a record's start: its size and magic number.
+_RECORD_HEAD = 8
 # What a reader raises when a file, a queue or a message went between two of its calls; and for damage.
 _MAY_PASS = (Damaged, FileChanged, FileNotFoundError, NotADirectoryError, NotFoundError, OffsetOutOfRange)
 
@@ -58,6 +63,16 @@ class _Moment(NamedTuple):
     gate: GateState
 
 
+class SettledState(NamedTuple):
+    """A state in which no queue changes: ``StoreReader.settled_state``. The last three show what brokers change."""
+
+    turn: SettledTurn
+    gate_turn: int
+    log_start: int
+    abort: tuple[int, ...] | None
+    topics: tuple[int, ...] | None
+
+
 class ConsistentReads:
     """Asks a store as the module's docstring says, and leaves out batches that are still being dispatched."""
 
@@ -67,6 +82,7 @@ class ConsistentReads:
         self._commit_log = commit_log
         self._frames = frames
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
+        self._looked_at = [os.path.join(store_path, name) for name in (ABORT, CONSUME_QUEUE)]
 
     def look(self, ask: Callable[[], _Found], show: Callable[[_Found, int], _Shown]) -> _Shown:
         """What ``show`` makes of the answer to ``ask``, both of one moment.
@@ -84,6 +100,21 @@ class ConsistentReads:
             return show(found, hidden)
 
         return self.repeat(ask_once)
+
+    def settled_state(self) -> SettledState | None:
+        """``StoreReader.settled_state``."""
+        turn = settled_turn(self._store_path)
+        gate = self.gate.look()
+        if turn is None or not gate.is_open or read_mark(self._checkpoint) is None:
+            return None
+        try:
+            self._commit_log.refresh()
+            file = self._commit_log.find(turn.dispatched_to)
+            if file is not None and any(file.read(turn.dispatched_to - file.base, _RECORD_HEAD)):
+                return None  # a broker has put messages, or the owner has not dispatched them
+            return SettledState(turn, gate.turn, self._commit_log.min_offset, *map(_signature_of, self._looked_at))
+        except (CommitLogError, OSError):
+            return None  # whoever asks the queues gets the error
 
     def repeat(self, ask: Callable[[], _Shown], *, one_moment: bool = True) -> _Shown:
         """The answer to ``ask``, which is asked again while the store changes. ``StoreBusy``, and its own errors.
@@ -145,3 +176,10 @@ def _said(error: Exception) -> object:
     if isinstance(error, OffsetOutOfRange):
         return error.topic, error.queue_id, error.start, error.stop, error.min_offset
     return type(error), str(error)
+
+
+def _signature_of(path: str) -> tuple[int, ...] | None:
+    try:
+        return disk.file_signature(path)
+    except FileNotFoundError:
+        return None

@@ -189,6 +189,8 @@ class GateReader:
     def look(self) -> GateState:
         """The gate as it is now. Without a gate, or with a file that is not a gate, nothing is hidden."""
         if self._descriptor < 0:
+            if not disk.exists(self._path):
+                return _NEVER_CLOSED
             try:
                 self._descriptor = disk.open_file(self._path)
             except OSError:

@@ -113,6 +113,7 @@ class ReputMessageService:
         delay_levels_ms: Sequence[int],
         on_dispatched: Callable[[], None],
         on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
+        settle: Callable[[int], None],
         gate: BatchGate,
         recent_appends: RecentAppends,
         *,
@@ -128,6 +129,7 @@ class ReputMessageService:
         self._delay_levels_ms = delay_levels_ms
         self._on_dispatched = on_dispatched
         self._on_disk_full = on_disk_full
+        self._settle = settle
         self._gate = gate
         self._recent_appends = recent_appends
         # The last frame that was begun.
@@ -142,6 +144,7 @@ class ReputMessageService:
     def run_once(self) -> float:
         if not self.undispatched_bytes:
             self._on_disk_full(None)  # another thread may have dispatched what waited for space
+            self.settle()
             if not self.idle:
                 self.idle = True  # and one more look: a put may have come before it could see that
                 return _INTERVAL_SECONDS
@@ -160,6 +163,12 @@ class ReputMessageService:
         if self.undispatched_bytes >= _BUSY_BYTES:
             return 0
         return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
+
+    def settle(self) -> None:
+        """Show readers that the queues have everything, if they do."""
+        dispatched_to = self.reput_from
+        if not self.undispatched_bytes:
+            self._settle(dispatched_to)
 
     def dispatch(self) -> None:
         """Dispatch everything in the log now. ``CorruptRecord`` if the log contradicts itself, ``StoreIOError``."""

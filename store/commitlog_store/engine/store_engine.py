@@ -222,6 +222,7 @@ def _reput_service(
         config.delay_levels_ms,
         on_dispatched,
         on_disk_full,
+        log.queues.settle,
         log.gate,
         log.writer.recent_appends,
         last_store_timestamp=log.writer.last_store_timestamp,

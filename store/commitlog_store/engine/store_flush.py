@@ -118,6 +118,7 @@ class StoreFlush:
         self._fencing(lambda: self._leave_mark(save_batches))
 
     def _leave_mark(self, save_batches: Callable[[], None]) -> None:
+        self._reput.settle()
         save_batches()
         if self._log.index is not None:
             _of_index("close", self._log.index, self._log.index.close)

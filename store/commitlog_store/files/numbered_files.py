@@ -22,6 +22,8 @@ _SETTLED_NS = 2_000_000_000
 class DirectoryListing:
     """The names in a directory, listed again only after a change. A missing directory has no names."""
 
+    __slots__ = ("_settled", "_signature", "names", "path")  # a reader has one for each queue
+
     def __init__(self, path: str) -> None:
         self.path = path
         self.names: list[str] = []
@@ -60,6 +62,8 @@ class DirectoryListing:
 
 class NumberedFiles:
     """The first offsets of a directory's files, in order: ``bases``."""
+
+    __slots__ = ("_listing", "_paths", "bases", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path

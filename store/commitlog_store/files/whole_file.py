@@ -28,8 +28,10 @@ _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _NO_NAMING = (errno.EOPNOTSUPP, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EXDEV)
 
 
-def new_file(path: str, prepare: Callable[[int], None]) -> int:
+def new_file(path: str, prepare: Callable[[int], None], *, synced: bool = True) -> int:
     """Make a file whose name is on the device too; returns its descriptor, open for writing.
+
+    Without ``synced``, neither its content nor its name is: the caller syncs both before anything relies on them.
 
     ``prepare`` gets the descriptor and gives the file its size. The file has no name during that: RocketMQ parses every
     name beside its own files as a number, and does not open a store with any other name. Where the file system has no
@@ -37,14 +39,15 @@ def new_file(path: str, prepare: Callable[[int], None]) -> int:
     """
     made = path
     with errors_name(path):
-        descriptor = _named_at_last(path, prepare)
+        descriptor = _named_at_last(path, prepare, synced=synced)
         if descriptor is None:
-            descriptor, made = _written(path, prepare), path + TEMPORARY_SUFFIX
+            descriptor, made = _written(path, prepare, synced=synced), path + TEMPORARY_SUFFIX
     try:
         if made != path:
             disk.rename(made, path)
             made = path
-        disk.sync_directory(os.path.dirname(path))
+        if synced:
+            disk.sync_directory(os.path.dirname(path))
     except BaseException:
         disk.close(descriptor)
         # Also under its own name: while that is not on the device, the file must not be used.
@@ -53,8 +56,8 @@ def new_file(path: str, prepare: Callable[[int], None]) -> int:
     return descriptor
 
 
-def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
-    """The file, synced and named; None where unnamed files are not supported. ``OSError``; then nothing is left."""
+def _named_at_last(path: str, prepare: Callable[[int], None], *, synced: bool) -> int | None:
+    """The named file; None where unnamed files are not supported. ``OSError``; then nothing is left."""
     if disk.exists(path):
         return None  # only a rename replaces another file
     try:
@@ -65,7 +68,8 @@ def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
         return None
     try:
         prepare(descriptor)
-        disk.sync(descriptor)
+        if synced:
+            disk.sync(descriptor)
         disk.give_name(descriptor, path)
     except OSError as error:
         if error.errno in _NO_NAMING:
@@ -148,15 +152,16 @@ def replace_failed(path: str, error: OSError) -> DiskFull | StoreIOError:
     return StoreIOError("write", path=path, cause=error)
 
 
-def _written(path: str, prepare: Callable[[int], None]) -> int:
-    """The file under its temporary name, synced and open. ``OSError``; then nothing is left."""
+def _written(path: str, prepare: Callable[[int], None], *, synced: bool = True) -> int:
+    """The file under its temporary name, open. ``OSError``; then nothing is left."""
     temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
         disk.unlink(temporary)
     descriptor = disk.create_file(temporary)
     try:
         prepare(descriptor)
-        disk.sync(descriptor)
+        if synced:
+            disk.sync(descriptor)
     except BaseException:
         disk.close(descriptor)
         _remove_quietly(temporary)

@@ -30,6 +30,7 @@ __all__ = [
     "check_log_directory",
     "check_store_directory",
     "check_topic_kind",
+    "has_other_kinds",
     "not_a_directory",
     "other_topic_kind",
     "refuse_batch_queues",
@@ -181,12 +182,20 @@ def _is_rocksdb(path: str) -> bool:
     return "CURRENT" in inside and any(name.startswith("MANIFEST-") for name in inside)
 
 
+_OTHER_KINDS = (
+    (BATCH_CONSUME_QUEUE, "is kept in batch consume queues"),
+    (COMPACTION_CONSUME_QUEUE, "is a compaction topic"),
+)
+
+
+def has_other_kinds(path: str) -> bool:
+    """Whether a store may have topics whose messages are not in a plain consume queue."""
+    return any(disk.is_directory(os.path.join(path, directory)) for directory, _ in _OTHER_KINDS)
+
+
 def other_topic_kind(path: str, topic: str) -> str | None:
     """The kind of a topic whose messages are not in a plain consume queue, after its name in a sentence; else None."""
-    for directory, what in (
-        (BATCH_CONSUME_QUEUE, "is kept in batch consume queues"),
-        (COMPACTION_CONSUME_QUEUE, "is a compaction topic"),
-    ):
+    for directory, what in _OTHER_KINDS:
         if disk.is_directory(os.path.join(path, directory, topic)):
             return f"{what} ({directory}/{topic})"
     return None

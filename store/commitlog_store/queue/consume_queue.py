@@ -358,8 +358,23 @@ class ConsumeQueue:
         low = self._bases[0] // UNIT_SIZE if self._bases else 0
         if not self._commit_log.file_count:
             return self._end
-
+        if low < self._end and self._begin_the_log(low, log_start):
+            return low
         return end_before(self._read_across, low, self._end, log_start)
+
+    def _begin_the_log(self, low: int, log_start: int) -> bool:
+        """Whether the first units, a look at which decides for most queues, lead to messages that the log has.
+
+        Three of them, or all: the search would compare as many.
+        """
+        data = self._read(self._bases[0], low, min(low + 3, self._end))
+        before = log_start - 1
+        for at in range(0, len(data), UNIT_SIZE):
+            place, size = unit_place(data[at : at + UNIT_SIZE]) or (-1, 0)
+            if place <= before or size <= 0 or size == FILLER_SIZE:
+                return False
+            before = place
+        return bool(data)
 
     @property
     def removed(self) -> bool:

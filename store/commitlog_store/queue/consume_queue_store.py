@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -40,6 +40,8 @@ from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter, OpenF
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import sound_units
 from commitlog_store.queue.light_queues import append_light, rewrite_light
+from commitlog_store.queue.new_names import NewNames
+from commitlog_store.queue.settled_queues import SettledFile
 from commitlog_store.queue.written_units import written_units
 from commitlog_store.threads.fair_lock import FairLock
 from commitlog_store.threads.parallel import for_each
@@ -77,6 +79,10 @@ class ConsumeQueueStore:
         # Topics that were deleted, whose messages in the log get no units.
         self.deleted = DeletedTopics(store_path)
         self._open_files = OpenFiles(read_only=read_only)
+        self._names = NewNames()
+        # By which readers see that nothing has changed; None until the store's owner announces changes.
+        self._settled: SettledFile | None = None
+        self._store_path = store_path
         self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
         # A sync that failed has lost its pages: the next one would succeed all the same (invariant 7).
         self._failure: StoreIOError | None = None
@@ -90,6 +96,20 @@ class ConsumeQueueStore:
         self._lock = FairLock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
         self._flushing = threading.Lock()
+
+    def announce_changes(self) -> None:
+        """Before the first change of a store that is opened for writing. ``StoreIOError``."""
+        self._settled = SettledFile(self._store_path)
+
+    def _unsettle(self) -> None:
+        if self._settled is not None:
+            self._settled.unsettle()
+
+    def settle(self, dispatched_to: int) -> None:
+        """Show readers that all records before a physical offset are in their queues."""
+        with self._lock:
+            if self._settled is not None:
+                self._settled.settle(dispatched_to)
 
     def known_queues(self) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory. Topics of other kinds are skipped."""
@@ -114,7 +134,7 @@ class ConsumeQueueStore:
             self._file_size = sizes.most_common(1)[0][0]
             self._sized = True
         count = sum(map(len, found.values()))
-        self._counted = count - self._open_files.made
+        self._counted = count - self._names.files
         self._last_files = {path: files[-1] for path, files in found.items() if files}
         return QueueFiles(count=count, uneven=next((path for path, files in found.items() if _is_uneven(files)), None))
 
@@ -137,7 +157,7 @@ class ConsumeQueueStore:
     @property
     def file_count(self) -> int:
         """The number of queue files whose names are on the device, without a look at the directories."""
-        return self._counted + self._open_files.made
+        return self._counted + self._names.files
 
     @property
     def ends(self) -> int:
@@ -182,6 +202,8 @@ class ConsumeQueueStore:
             return self._highest_id(topic)
 
     def _highest_id(self, topic: str) -> int:
+        if not disk.exists(os.path.join(self.path, topic)):
+            return -1  # most topics that are asked for are new ones
         try:
             ids = self._catalog.queue_ids(topic)
         except (TopicNotFound, UnsupportedStore):
@@ -207,14 +229,13 @@ class ConsumeQueueStore:
             if not self._sized:
                 self._take_size()
             path = os.path.join(self.path, topic, str(queue_id))
-            found = ConsumeQueueWriter(path, topic, queue_id, self._file_size, self._open_files)
+            found = ConsumeQueueWriter(path, topic, queue_id, self._file_size, self._open_files, self._names)
             self._writers[topic, queue_id] = found
         return found
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the queue's next message; 0 for a new queue, unless its topic was deleted."""
-        with self._lock:
-            return self._next_offset(self._positioned(topic, queue_id))
+        return self.next_offsets([(topic, queue_id)])[0]
 
     def next_offsets(self, queues: Sequence[tuple[str, int]]) -> list[int]:
         """``next_offset`` of many queues."""
@@ -222,8 +243,14 @@ class ConsumeQueueStore:
         while len(found) < len(queues):
             with self._lock:
                 part = queues[len(found) : len(found) + _QUEUES_AT_ONCE]
-                found += [self._next_offset(self._positioned(*queue)) for queue in part]
+                found += [self._next_offset_of(*queue) for queue in part]
         return found
+
+    def _next_offset_of(self, topic: str, queue_id: int) -> int:
+        """The next offset of a queue that no put has touched. Of most, the topic has no directory yet."""
+        if names_directory(topic) and queue_id >= 0 and not disk.exists(os.path.join(self.path, topic)):
+            return self.deleted.ends(topic).get(queue_id, 0)
+        return self._next_offset(self._positioned(topic, queue_id))
 
     def _next_offset(self, writer: ConsumeQueueWriter) -> int:
         if writer.is_empty:
@@ -270,6 +297,7 @@ class ConsumeQueueStore:
             if group is None:
                 continue
             with self._lock:
+                self._unsettle()
                 if group.light:
                     append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
                     continue
@@ -311,26 +339,31 @@ class ConsumeQueueStore:
         self._flush(max(least_pages, 1))
 
     def flush_all(self) -> None:
-        """Sync every queue that was written, zeroed ends included. ``StoreIOError``."""
-        self._flush(0)
+        """Sync every queue that was written, zeroed ends included, and all new names. ``StoreIOError``."""
+        self._flush(0, names=True)
 
-    def _flush(self, least_pages: int) -> None:
-        """Sync the dirty files of queues with that many dirty pages, while puts and dispatch continue."""
+    def _flush(self, least_pages: int, *, names: bool = False) -> None:
+        """Sync the dirty files of queues with that many dirty pages, while puts and dispatch continue.
+
+        With ``names``, the directories with new names too.
+        """
         with self._flushing:
             with self._lock:
                 self._refuse_failed()
                 dirty = [writer for writer in self._writers.values() if writer.dirty_pages >= least_pages]
                 paths = sorted(path for writer in dirty for path in writer.begin_sync())
+                directories = self._names.begin_sync() if names else []
             unopened: list[TooManyOpenFiles] = []
 
-            def sync(path: str) -> None:
+            def sync(step: tuple[Callable[[str], None], str]) -> None:
                 try:
-                    _sync_file(path)
+                    step[0](step[1])
                 except TooManyOpenFiles as error:  # no sync has failed: the next one has all these files again
                     unopened.append(error)
 
             try:
-                for_each(sync, paths, most_threads=_MOST_SYNCS)
+                steps = [(_sync_file, path) for path in paths] + [(_sync_directory, path) for path in directories]
+                for_each(sync, steps, most_threads=_MOST_SYNCS)
             except Exception as error:
                 # Whatever it was: other files may lack their syncs, and the next sync would say that all is well.
                 cause = OSError(errno.EIO, str(error))
@@ -344,6 +377,8 @@ class ConsumeQueueStore:
             with self._lock:
                 for writer in dirty:
                     writer.end_sync()
+                if names:
+                    self._names.end_sync()
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
@@ -357,12 +392,8 @@ class ConsumeQueueStore:
         with self._lock:
             topics = {topic for topic, _ in self._writers}
             queues = [writer.path for writer in self._writers.values() if not writer.is_empty]
-            for path in [*queues, *(os.path.join(self.path, topic) for topic in sorted(topics)), self.path]:
-                try:
-                    if disk.is_directory(path):
-                        disk.sync_directory(path)
-                except OSError as error:
-                    raise StoreIOError("sync", path=path, cause=error) from error
+            paths = [*queues, *(os.path.join(self.path, topic) for topic in sorted(topics)), self.path]
+        for_each(_sync_directory, [*paths, os.path.dirname(self.path)], most_threads=_MOST_SYNCS)
 
     def reset(self, log_start: int) -> None:
         """Delete every queue file, for rebuilding from scratch; only the log's own messages can be rebuilt.
@@ -390,12 +421,13 @@ class ConsumeQueueStore:
                     _LOG.warning("Cleaning keeps the files of a damaged queue: %s", damage)
                 if count:
                     found.append((topic, queue_id, count))
-            self._open_files.count(-sum(count for _, _, count in found))
+            self._names.discount(sum(count for _, _, count in found))
             return found
 
     def remove_expired(self, topic: str, queue_id: int, count: int) -> None:
         """Delete so many of a queue's oldest files, discounted before. ``StoreIOError``."""
         with self._lock:
+            self._unsettle()
             self.writer(topic, queue_id).remove_oldest(count)
 
     def remove_expired_ext(self, log_start: int) -> int:
@@ -445,11 +477,12 @@ class ConsumeQueueStore:
     def discount_topic(self, topic: str) -> None:
         """Count the files of a topic's queues no more, before they are removed (see ``discount_expired``)."""
         with self._lock:
-            self._open_files.count(-sum(writer.file_count for writer in self._writers_of(topic)))
+            self._names.discount(sum(writer.file_count for writer in self._writers_of(topic)))
 
     def remove_topic(self, topic: str) -> None:
         """Delete the queues of a topic, whose files are discounted; their next offset is 0. ``StoreIOError``."""
         with self._lock:
+            self._unsettle()
             for writer in self._writers_of(topic):
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)
@@ -479,6 +512,8 @@ class ConsumeQueueStore:
         with self._lock:
             self._open_files.close()
             self._writers = {}
+            if self._settled is not None:
+                self._settled.close()
 
 
 def _units_in(path: str) -> int:
@@ -513,6 +548,16 @@ def _sync_file(path: str) -> None:
             disk.close(descriptor)
     except FileNotFoundError:
         pass  # deleted since: it need not be kept
+    except OSError as error:
+        raise StoreIOError("sync", path=path, cause=error) from error
+
+
+def _sync_directory(path: str) -> None:
+    """Sync the names in a directory. ``StoreIOError``."""
+    try:
+        disk.sync_directory(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # deleted since
     except OSError as error:
         raise StoreIOError("sync", path=path, cause=error) from error
 

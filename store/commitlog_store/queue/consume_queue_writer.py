@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from commitlog_store.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TooManyOpenFiles
+from commitlog_store.errors import CorruptConsumeQueue, NotAStore, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import errors_name
 from commitlog_store.files.limits import most_open_files
@@ -26,6 +26,7 @@ from commitlog_store.files.numbered_files import NumberedFiles
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
 from commitlog_store.paths import file_name_for_offset
 from commitlog_store.queue.expired_units import end_before, judge_range, sound_at_or_before, sound_units
+from commitlog_store.queue.new_names import NewNames
 from commitlog_store.queue.written_units import last_written
 
 __all__ = ["ConsumeQueueWriter", "OpenFiles", "first_of_each"]
@@ -43,8 +44,6 @@ class OpenFiles:
     """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
 
     def __init__(self, *, read_only: bool = False) -> None:
-        # The number of queue files made, less those deleted.
-        self.made = 0
         self._open_one = disk.open_file if read_only else disk.open_for_writing
         self._limit = max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
         self._open: OrderedDict[str, int] = OrderedDict()
@@ -58,10 +57,6 @@ class OpenFiles:
         else:
             self._open.move_to_end(path)
         return descriptor
-
-    def count(self, change: int) -> None:
-        """Count queue files that were made, or, as a negative number, deleted."""
-        self.made += change
 
     def forget(self, path: str) -> None:
         """Close a file that is to be deleted."""
@@ -77,7 +72,9 @@ class OpenFiles:
 class ConsumeQueueWriter:
     """Writer of one queue. ``next_offset`` is the offset of the next unit; None until it is first needed."""
 
-    def __init__(self, path: str, topic: str, queue_id: int, file_size: int, open_files: OpenFiles) -> None:
+    def __init__(
+        self, path: str, topic: str, queue_id: int, file_size: int, open_files: OpenFiles, names: NewNames
+    ) -> None:
         self.path = path
         self.topic = topic
         self.queue_id = queue_id
@@ -87,6 +84,7 @@ class ConsumeQueueWriter:
         self._files.refresh()
         self._file_size = self._size_of_files() or file_size
         self._open_files = open_files
+        self._names = names
         # Files written since the last flush, and the number of bytes.
         self.dirty: set[str] = set()
         self._syncing: set[str] = set()
@@ -258,11 +256,12 @@ class ConsumeQueueWriter:
         if base not in self._files.bases:
             if not disk.exists(path):
                 try:
-                    _make_directories(self.path)
+                    _make_directories(self.path, self._names)
                 except OSError as error:
                     raise StoreIOError("make the directory", path=self.path, cause=error) from error
-                make_file(path, self._file_size, sparse=True)
-                self._open_files.count(1)
+                # A queue may be one of thousands that a moment brings; a following file is one of 300,000 messages.
+                make_file(path, self._file_size, sparse=True, synced=not self.is_empty)
+                self._names.add_file(path)
             self._files.add(base)
         return path
 
@@ -337,7 +336,7 @@ class ConsumeQueueWriter:
         self._open_files.forget(path)
         disk.unlink(path)
         if discount:
-            self._open_files.count(-1)
+            self._names.discount(1)
         disk.sync_directory(self.path)
         self._files.bases.remove(base)
         self.dirty.discard(path)
@@ -478,18 +477,14 @@ def _refuse_links(path: str) -> None:
             raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
 
 
-def _make_directories(path: str) -> None:
-    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first."""
+def _make_directories(path: str, names: NewNames) -> None:
+    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later."""
     _refuse_links(path)
     topic = os.path.dirname(path)
     for directory in (os.path.dirname(topic), topic, path):
         if not disk.is_directory(directory):
             disk.make_directory(directory)
-            try:
-                disk.sync_directory(os.path.dirname(directory))
-            except TooManyOpenFiles:
-                disk.remove_directory(directory)  # made again later: its name is not on the device
-                raise
+            names.add_directory(directory)
 
 
 def first_of_each(offsets: npt.NDArray[np.int64], units: Units, start: int) -> tuple[npt.NDArray[np.int64], Units]:

@@ -189,13 +189,15 @@ class TopicConfig:
         with self._lock:
             if topic in self._plain:
                 return None
-            with contextlib.suppress(CorruptConfig, ReadFailed):
-                self._refresh()
-            kind = self._other_kinds.get(topic) or other_topic_kind(self._store_path, topic)
-            if kind is None:
-                self._plain.add(topic)
-                return None
-            return f"topic {topic!r} {kind}, which this store does not keep: no consumer would find the message"
+            self._refresh_if_readable()
+            return self._kind_fault(topic)
+
+    def _kind_fault(self, topic: str) -> str | None:
+        kind = self._other_kinds.get(topic) or other_topic_kind(self._store_path, topic)
+        if kind is None:
+            self._plain.add(topic)
+            return None
+        return f"topic {topic!r} {kind}, which this store does not keep: no consumer would find the message"
 
     def put_fault(self, topic: str) -> str | None:
         """Why a producer may put no message into the topic, as the end of a sentence; None if it may.
@@ -203,9 +205,12 @@ class TopicConfig:
         It is of another kind (``kind_fault``), or its ``perm`` has no bit for writing. A broker's clients obey that;
         the broker itself delivers delayed and committed messages all the same, and so does this package.
         """
-        if fault := self.kind_fault(topic):
+        with self._lock:
+            self._refresh_if_readable()
+            fault = None if topic in self._plain else self._kind_fault(topic)
+            perm = self._perms.get(topic, _READ_AND_WRITE)
+        if fault is not None:
             return fault
-        perm = self._perm(topic)
         if perm & _PERM_WRITE:
             return None
         return (
@@ -219,18 +224,14 @@ class TopicConfig:
 
     def refuse_consumers(self, topic: str) -> None:
         """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""
-        perm = self._perm(topic)
+        with self._lock:
+            self._refresh_if_readable()
+            perm = self._perms.get(topic, _READ_AND_WRITE)
         if not perm & _PERM_READ:
             raise InvalidValue(
                 f"Topic {topic!r} is closed for consumers: its perm is {perm} in {self.path}, without the {_PERM_READ} "
                 "for reading."
             )
-
-    def _perm(self, topic: str) -> int:
-        with self._lock:
-            with contextlib.suppress(CorruptConfig, ReadFailed):
-                self._refresh()
-            return self._perms.get(topic, _READ_AND_WRITE)
 
     def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
         """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
@@ -285,7 +286,8 @@ class TopicConfig:
         Topics that are not listed are added with ``queue_nums``.
         """
         root = self._file.read()
-        listed = _queue_nums(self._file, root)
+        is_known = self._signature == topic_list_signature(self.path)
+        listed = self._listed if is_known else _queue_nums(self._file, root)
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
@@ -304,7 +306,7 @@ class TopicConfig:
         if not changed and not self._may_be_lost:
             return
         version = next_version(root.get("dataVersion", {}), self._file)
-        is_known, self._signature = self._signature == topic_list_signature(self.path), None
+        self._signature = None
         try:
             self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
         except DiskFull:
@@ -324,6 +326,10 @@ class TopicConfig:
             self._listed[topic] = parsed.writeQueueNums
             self._readable[topic] = parsed.readQueueNums
             self._perms[topic] = parsed.perm
+
+    def _refresh_if_readable(self) -> None:
+        with contextlib.suppress(CorruptConfig, ReadFailed):
+            self._refresh()
 
     def _refresh(self) -> None:
         """Read the list if it changed since the last reading."""
@@ -423,7 +429,9 @@ def _file_of(store_path: str) -> JsonConfigFile:
 
 def _entries(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, _TopicEntry]:
     table = file.checked(root, _TopicList, "an object with the object 'topicConfigTable'").topicConfigTable
-    return {topic: _entry(topic, entry, file) for topic, entry in table.items()}
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(table, dict[str, _TopicEntry])
+    return {topic: _entry(topic, entry, file) for topic, entry in table.items()}  # one by one names the faulty one
 
 
 def _queue_nums(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, int]:

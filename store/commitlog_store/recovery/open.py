@@ -122,6 +122,7 @@ def open_log(
         _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
         if start.refusal is not None:
             raise start.refusal(start.reason, path=directory.path)
+        parts.queues.announce_changes()
         recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
         topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_id)
         opened = OpenedLog(

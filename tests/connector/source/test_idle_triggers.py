@@ -1,0 +1,123 @@
+"""An idle trigger over many queues: whether anything came is found without asking each queue."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.files import disk
+from commitlog_store.testing import parts_of
+from pyspark_commitlog.errors import DataLossError
+from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
+
+__all__: list[str] = []
+
+TOPICS = 40
+CONFIG = MessageStoreConfig(
+    mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=20 * 50, schedule_enable=False
+)
+Offset = dict[str, Any]
+
+
+def put(store: MessageStore, topic: str) -> None:
+    store.put_message(Message(topic=topic, body=b"body", queue_id=0)).raise_for_status()
+
+
+def settle(store: MessageStore) -> None:
+    store.dispatch()
+    parts_of(store).engine.reput.settle()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store", CONFIG) as opened:
+        for number in range(TOPICS):
+            put(opened, f"topic-{number}")
+        settle(opened)
+        yield opened
+
+
+def planner(path: Path) -> StreamPlanner:
+    return StreamPlanner.open(
+        parse_stream_options({"path": str(path), "subscribePattern": "topic-.*", "startingOffsets": "earliest"})
+    )
+
+
+def all_read(planned: StreamPlanner) -> Offset:
+    """The offset after all messages, once an idle trigger has seen that nothing follows."""
+    end = planned.latest_offset(planned.initial_offset(), limited=True)
+    assert planned.latest_offset(end, limited=True) is end
+    return end
+
+
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    opened: list[str] = []
+    real = disk.open_file
+
+    def open_file(path: str) -> int:
+        opened.append(path)
+        return real(path)
+
+    monkeypatch.setattr(disk, "open_file", open_file)
+    return opened
+
+
+def test_an_idle_trigger_opens_no_file_of_a_queue(
+    store: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = planner(tmp_path / "store")
+    end = all_read(planned)
+    opened = opened_files(monkeypatch)
+    assert planned.latest_offset(end, limited=True) is end
+    assert not [path for path in opened if "consumequeue" in path]
+    planned.close()
+
+
+@pytest.mark.parametrize("topic", ["topic-7", "topic-new"])
+def test_a_message_that_comes_after_idle_triggers_is_planned(topic: str, store: MessageStore, tmp_path: Path) -> None:
+    planned = planner(tmp_path / "store")
+    end = all_read(planned)
+    for _ in range(3):
+        put(store, topic)
+        settle(store)
+        following = planned.latest_offset(end, limited=True)
+        assert following["offsets"][topic]["0"] == end["offsets"].get(topic, {"0": 0})["0"] + 1
+        end = following
+        assert planned.latest_offset(end, limited=True) is end
+    planned.close()
+
+
+def test_a_topic_that_is_deleted_after_idle_triggers_is_a_loss(store: MessageStore, tmp_path: Path) -> None:
+    planned = planner(tmp_path / "store")
+    end = all_read(planned)
+    store.delete_topic("topic-3", with_messages=True)
+    settle(store)
+    with pytest.raises(DataLossError):
+        planned.latest_offset(end, limited=True)
+    planned.close()
+
+
+def test_idle_triggers_over_a_copy_see_what_the_next_copy_brings(store: MessageStore, tmp_path: Path) -> None:
+    """Nobody owns a copy, so each trigger asks its queues."""
+    store.flush()
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    planned = planner(tmp_path / "copy")
+    end = all_read(planned)
+    put(store, "topic-7")
+    settle(store)
+    for part in ("commitlog", "settled", "consumequeue"):
+        source, target = tmp_path / "store" / part, tmp_path / "copy" / part
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+        if part != "consumequeue":
+            assert planned.latest_offset(end, limited=True) is end
+    assert planned.latest_offset(end, limited=True)["offsets"]["topic-7"]["0"] == 2
+    planned.close()
