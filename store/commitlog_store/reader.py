@@ -75,7 +75,7 @@ from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, validate_topic
-from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader, SideBySide, read_together
 from commitlog_store.queue.catalog import QueueCatalog, matching_topics
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
@@ -91,8 +91,8 @@ from commitlog_store.queue.get_message import (
     pull,
     wait_for_match,
 )
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, LogBlocks
 from commitlog_store.queue.lost_log import refuse_lost_log
-from commitlog_store.queue.several_queues import SideBySide, read_together
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.store_times import StoreTimes
 from commitlog_store.queue.views import CatalogView, QueueView
@@ -223,6 +223,7 @@ class StoreReader:
             if self._snapshot is None
             else self._snapshot.catalog
         )
+        self._blocks = LogBlocks(self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._reads = ConsistentReads(path, self._commit_log, self._frames)
@@ -519,7 +520,7 @@ class StoreReader:
         wanted = _chosen(tags, filter, keys)
         low, high = self._check_range(topic, queue_id, start, stop)
         blocks = BlockReader(
-            self._commit_log,
+            self._blocks,
             self._catalog.queue(topic, queue_id),
             limits,
             verify_crc=verify_crc and BODY_COLUMN in schema.names,
@@ -640,7 +641,7 @@ class StoreReader:
         for topic, parts in by_topic.items():
             names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
             check = verify_crc and BODY_COLUMN in names
-            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+            read = read_together(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
             if read is None:
                 return None
             batches += [batch.select(schema.names) for batch in read]
@@ -682,7 +683,7 @@ class StoreReader:
         names = arrow_schema(columns).names
         parts = self._checked_ranges(ranges)
         check = verify_crc and BODY_COLUMN in names
-        blocks = SideBySide(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+        blocks = SideBySide(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
         return SideBySideBatches(blocks, topics[0], self)
 
     def _checked_ranges(self, ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[QueueView, int, int]]:
@@ -1128,7 +1129,7 @@ class StoreReader:
         places.offsets[possible], places.sizes[possible] = found.offsets, found.sizes
         which = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
         batches = newest_batches(
-            self._commit_log,
+            self._blocks,
             topic,
             distinct.dictionary.take(distinct.indices),
             places[which.astype(np.int64)],

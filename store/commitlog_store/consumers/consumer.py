@@ -33,7 +33,6 @@ from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import Message, MessageExt
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_topic
-from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_MESSAGES,
     GetMessageStatus,
@@ -42,6 +41,7 @@ from commitlog_store.queue.get_message import (
     checked_count,
     checked_int,
 )
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.reader import StoreReader
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Wakeup

@@ -19,8 +19,9 @@ from commitlog_store.groups.flush_consumer_offset import FlushConsumerOffsetServ
 from commitlog_store.groups.restored_positions import restore_positions
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import POSITIONS_TOPIC
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.replication.replica_mark import read_mark
 
@@ -97,7 +98,8 @@ class _Queues:
     def read(
         self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        blocks = BlockReader(self._log, self._catalog.queue(topic, queue_id), BlockLimits(), verify_crc=True)
+        queue = self._catalog.queue(topic, queue_id)
+        blocks = BlockReader(LogBlocks(self._log), queue, BlockLimits(), verify_crc=True)
         yield from blocks.batches(start, stop, columns)
 
     def close(self) -> None:

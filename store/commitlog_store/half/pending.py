@@ -38,7 +38,8 @@ from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import message_of
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import CatalogView
 
@@ -120,9 +121,9 @@ class HalfQueues:
     def _rows(self, queue: tuple[str, int], start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple]:  # type: ignore[type-arg]
         if start >= stop:
             return
-        view, limits = self._catalog.queue(*queue), BlockLimits()
-        blocks = BlockReader(self._commit_log, view, limits, verify_crc=BODY_COLUMN in columns, skips=self._skips)
-        for batch in blocks.batches(start, stop, columns):
+        view, blocks = self._catalog.queue(*queue), LogBlocks(self._commit_log)
+        reader = BlockReader(blocks, view, BlockLimits(), verify_crc=BODY_COLUMN in columns, skips=self._skips)
+        for batch in reader.batches(start, stop, columns):
             yield from zip(*(_values(column) for column in batch.columns), strict=True)
 
 

@@ -24,8 +24,9 @@ from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.message import MessageExt
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.expired_units import count_before
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.views import QueueView
 
@@ -233,7 +234,7 @@ def pull(
         matched = np.zeros(len(units), np.bool_)
     end = _first_full(units["size"], matched, limits)
     blocks = BlockReader(
-        commit_log,
+        LogBlocks(commit_log),
         queue,
         BlockLimits() if units_decide else BlockLimits(rows=max(limits.messages, DEFAULT_PULL_MESSAGES)),
         verify_crc=verify_crc,

@@ -14,7 +14,8 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.record_search import first_good_record
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
 
@@ -56,7 +57,7 @@ class StoreTimes:
 
     def refuse(self, start: int, stop: int, skips: Skips | None) -> None:
         """Raise the error that reading the messages of ``[start, stop)`` raises; return when none is lost."""
-        blocks = BlockReader(self._commit_log, self._queue, BlockLimits(), verify_crc=False, skips=skips)
+        blocks = BlockReader(LogBlocks(self._commit_log), self._queue, BlockLimits(), verify_crc=False, skips=skips)
         for _ in blocks.batches(start, stop, ("queueOffset",)):
             pass
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CatalogView", "QueueView"]
+__all__ = ["CatalogView", "QueueView", "Units"]
 
 Units = npt.NDArray[np.void]
 
