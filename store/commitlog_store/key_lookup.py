@@ -1,17 +1,19 @@
-"""Look-up of many keys at once: for each key the newest message that carries it, found through the index files.
+"""Messages by key: the newest messages with one key, and for each of many keys the newest message that carries it.
 
-The keys are hashed together, their chains followed side by side (``index.many_keys``), and the records that these lead
-to are read, checked and compared in blocks. What is unusual (damage, a chain that an owner is writing, one that is much
-longer than the others) is left to the look-up of a single key, which ``StoreReader.query`` does: so both find the same,
-and raise the same errors. Without index files, one walk of the log finds candidates for all keys (``places_in_log``).
-docs/decisions/0017-lookup.md.
+One key is looked up in the index files, entry by entry. Many are hashed together, their chains followed side by side
+(``index.many_keys``), and the records that these lead to are read, checked and compared in blocks. What is unusual
+(damage, a chain that an owner is writing, one that is much longer than the others) is left to the look-up of a single
+key: so both find the same, and raise the same errors. Without index files, one walk of the log finds the candidates of
+all keys. docs/decisions/0017-lookup.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,33 +25,28 @@ from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
 from commitlog_store.columnar.hash_codes import index_key_hashes
 from commitlog_store.columnar.keyed_records import carry_keys
 from commitlog_store.columnar.locate import RecordProblem
-from commitlog_store.errors import CorruptRecord
+from commitlog_store.errors import CorruptIndex, CorruptRecord, InvalidValue, MessageNotFound
 from commitlog_store.format.arrays import BoolArray, Int64Array
-from commitlog_store.format.properties import KEY_SEPARATOR
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.properties import KEY_SEPARATOR, decode_utf8
+from commitlog_store.format.single_record import message_of
 from commitlog_store.index.many_keys import KeyChains
 from commitlog_store.index.service import IndexService
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, walk_past_damage
+from commitlog_store.message import MessageExt
 from commitlog_store.queue.block_reader import BlockDecoder
 from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, LogBlocks
+from commitlog_store.queue.skipped import SkippedRange
 
-__all__ = [
-    "LookUpAlone",
-    "NewestPlaces",
-    "as_texts",
-    "could_be_key",
-    "newest_batches",
-    "newest_places",
-    "places_in_log",
-]
+__all__ = ["AFTER_ALL", "KeyLookup", "NewestPlaces", "WantedKeys", "could_be_key"]
+
+_logger = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**62
 # After every store time.
-_AFTER_ALL = 2**63 - 1
+AFTER_ALL = 2**63 - 1
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.null())
-
-LookUpAlone: TypeAlias = "Callable[[str], tuple[int, int] | None]"
-"""The physical offset and size of the newest message with a key, looked up alone; None without one."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,16 @@ class NewestPlaces:
         """The place of one key's message."""
         self.offsets[index], self.sizes[index] = (-1, 0) if place is None else place
 
+    @property
+    def end(self) -> int:
+        """The physical offset of the last of the messages; -1 without any."""
+        return int(self.offsets.max(initial=-1))
+
     def __getitem__(self, rows: slice | Int64Array) -> NewestPlaces:
         return NewestPlaces(self.offsets[rows], self.sizes[rows])
 
 
-def as_texts(keys: object) -> pa.StringArray:
+def _as_texts(keys: object) -> pa.StringArray:
     """Keys of any text type of Arrow, or texts in any sequence, as one array. ``TypeError``, ``ArrowInvalid``."""
     array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if not isinstance(array, pa.Array):
@@ -90,58 +92,238 @@ def could_be_key(key: object) -> bool:
     return isinstance(key, str) and bool(key) and KEY_SEPARATOR not in key
 
 
-def newest_places(
-    commit_log: CommitLog,
-    index: IndexService,
-    topic: str,
-    keys: pa.StringArray,
-    below: int,
-    alone: LookUpAlone,
-) -> NewestPlaces:
-    """The newest message of each key in the topic that begins before the physical offset ``below``.
+class WantedKeys:
+    """Keys to look up: ``possible`` are those that a message can have, each once."""
 
-    ``keys`` are distinct, and each could be one. Raises what ``alone`` raises, and the errors of the index files.
-    """
-    places = NewestPlaces.none(len(keys))
-    hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
-    blocks = LogBlocks(commit_log)
-    unusual = np.zeros(len(keys), np.bool_)
-    for file in index.newest_first():
-        rows = np.flatnonzero((places.offsets < 0) & ~unusual)
-        if not len(rows):
-            break
-        chains = KeyChains(file, hashes)
-        while len(rows):
-            rows, offsets = chains.next_hits(rows)
-            # Expired, or part of a batch that is being dispatched.
-            passed = ((offsets >= 0) & (offsets < commit_log.min_offset)) | (offsets >= below)
-            wanted = np.flatnonzero(~passed)
-            _compare(blocks, topic, keys, rows[wanted], offsets[wanted], places, unusual)
-            rows = rows[(places.offsets[rows] < 0) & ~unusual[rows]]
-        # A key that another file has answered, or that is unusual already, stays so.
-        unusual |= chains.given_up & (places.offsets < 0)
-        file.release()
-    for row in np.flatnonzero(unusual).tolist():
-        places.put(row, alone(keys[row].as_py()))
-    return places
+    def __init__(self, keys: object) -> None:
+        """Texts in any sequence, or an Arrow array of them. ``InvalidValue``."""
+        try:
+            distinct = _as_texts(keys).dictionary_encode()
+        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
+        texts = distinct.dictionary.to_pylist()
+        self._rows = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
+        self._distinct = distinct
+        self.possible: pa.StringArray = distinct.dictionary.take(pa.array(self._rows))
+
+    @property
+    def all(self) -> pa.StringArray:
+        """The keys as they were given."""
+        return self._distinct.dictionary.take(self._distinct.indices)
+
+    def of_all(self, possible: NewestPlaces) -> NewestPlaces:
+        """The place for each key that was given, from those of the possible ones."""
+        count = len(self._distinct.dictionary)
+        places = NewestPlaces.none(count + 1)  # one more, for NULL
+        places.offsets[self._rows], places.sizes[self._rows] = possible.offsets, possible.sizes
+        which = self._distinct.indices.fill_null(count).to_numpy(zero_copy_only=False)
+        return places[which.astype(np.int64)]
 
 
-def places_in_log(
-    commit_log: CommitLog, log_end: int, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = _AFTER_ALL
-) -> dict[int, list[int]]:
-    """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
-    places: dict[int, list[int]] = {}
-    for scan in walk_past_damage(commit_log, commit_log.min_offset, log_end, check_crc=False):
-        if isinstance(scan, Gap):
-            continue
-        requests = dispatch_requests(scan, ())
-        hashes, rows = index_entries(scan, requests)
-        times = requests.store_timestamps[rows]
-        hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
-        found = requests.physical_offsets[rows[hits]].tolist()
-        for key_hash, place in zip(hashes[hits].tolist(), found, strict=True):
-            places.setdefault(key_hash, []).append(place)
-    return places
+class KeyLookup:
+    """The messages of a store that carry a key or unique key."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        index: IndexService,
+        *,
+        log_end: int | None,
+        is_aborted: Callable[[], bool],
+        skipped: list[SkippedRange] | None,
+    ) -> None:
+        """With ``log_end``, the log is searched up to there, without index files. Damaged records go to ``skipped``;
+        None: they are raised."""
+        self._commit_log = commit_log
+        self._index = index
+        self._blocks = LogBlocks(commit_log)
+        self._log_end = log_end
+        self._is_aborted = is_aborted
+        self._skipped = skipped
+
+    def query(
+        self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int = AFTER_ALL, verify_crc: bool = True
+    ) -> list[MessageExt]:
+        """The newest ``limit`` messages stored within ``[begin, end]`` that begin before the physical offset ``below``,
+        in the order of the log. ``CorruptIndex``, ``CorruptRecord``."""
+        if self._log_end is not None:
+            wanted = index_key_hash(f"{topic}#{key}")
+            places = self._places_in_log(np.array([wanted]), begin, end)
+            return self._newest_of(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
+        self._commit_log.refresh()
+        found: dict[int, MessageExt] = {}
+        clean = not self._is_aborted()
+        for hit in self._index.candidates(topic, key, begin, end, strict=clean):
+            offset = hit.physical_offset
+            if offset in found or offset >= below or 0 <= offset < self._commit_log.min_offset:
+                continue
+            try:
+                message = self._message_at(offset, verify_crc=verify_crc)
+            except MessageNotFound as error:
+                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
+                if 0 <= offset < self._commit_log.min_offset or not clean:
+                    continue
+                raise CorruptIndex(
+                    "Physical offset of an entry",
+                    path=hit.path,
+                    offset=hit.position,
+                    expected="the place of a message",
+                    found=offset,
+                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
+                ) from error
+            except CorruptRecord as error:
+                self._refuse_or_skip(offset, error)
+                continue
+            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
+                found[offset] = message
+                if len(found) == limit:
+                    break
+        return [found[offset] for offset in sorted(found)]
+
+    def newest(self, topic: str, keys: pa.StringArray, below: int = AFTER_ALL) -> NewestPlaces:
+        """The newest message of each key that begins before the physical offset ``below``.
+
+        ``keys`` are distinct, and each could be one. The errors of ``query``, and those of the index files.
+        """
+        places = NewestPlaces.none(len(keys))
+        hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
+        if self._log_end is not None:
+            in_log = self._places_in_log(hashes)
+            for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
+                places.put(row, _place_of(self._newest_of(in_log.get(key_hash, []), topic, key, 1, verify_crc=True)))
+            return places
+        self._commit_log.refresh()
+        unusual = np.zeros(len(keys), np.bool_)
+        for file in self._index.newest_first():
+            rows = np.flatnonzero((places.offsets < 0) & ~unusual)
+            if not len(rows):
+                break
+            chains = KeyChains(file, hashes)
+            while len(rows):
+                rows, offsets = chains.next_hits(rows)
+                # Expired, or part of a batch that is being dispatched.
+                passed = ((offsets >= 0) & (offsets < self._commit_log.min_offset)) | (offsets >= below)
+                wanted = np.flatnonzero(~passed)
+                _compare(self._blocks, topic, keys, rows[wanted], offsets[wanted], places, unusual)
+                rows = rows[(places.offsets[rows] < 0) & ~unusual[rows]]
+            # A key that another file has answered, or that is unusual already, stays so.
+            unusual |= chains.given_up & (places.offsets < 0)
+            file.release()
+        for row in np.flatnonzero(unusual).tolist():
+            places.put(row, self._newest_alone(topic, keys[row].as_py(), below))
+        return places
+
+    def batches(
+        self, topic: str, keys: WantedKeys, places: NewestPlaces, columns: list[str], limits: BlockLimits, below: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages at ``places`` of the possible keys, one row for each key, in order; NULL in all columns for one
+        that does not exist.
+
+        A message whose body cannot be unpacked is looked up alone again, by its key. ``CorruptRecord``.
+        """
+        texts, places = keys.all, keys.of_all(places)
+        decoder = BlockDecoder(topic, None, columns, limits, verify_crc=False)
+        at = looked_up_again = 0
+        while at < len(texts):
+            ends = np.cumsum(places.sizes[at : at + limits.rows])
+            stop = at + max(int(np.searchsorted(ends, limits.size, side="right")), 1)
+            block = _in_key_order(self._blocks, places[at:stop])
+            if not len(block):
+                schema = arrow_schema(columns)
+                nulls = [pa.nulls(stop - at, kind) for kind in schema.types]
+                yield pa.RecordBatch.from_arrays(nulls, schema=schema)
+                at = stop
+            begin, decoded = at, 0
+            for part, batch in decoder.batches(block):
+                rows = begin + part.messages.ranges.astype(np.int64)
+                if isinstance(batch, RecordProblem):
+                    if rows[0] < looked_up_again:
+                        raise _corrupt(self._blocks, int(part.messages.physical_offsets[0]), batch) from batch
+                    for row in (at + np.flatnonzero(places.offsets[at:stop] >= 0)).tolist():
+                        places.put(row, self._newest_alone(topic, texts[row].as_py(), below))
+                    looked_up_again = stop
+                    break
+                assert batch is not None  # every message is wanted
+                decoded += len(part)
+                end = stop if decoded == len(block) else int(rows[-1]) + 1
+                yield _with_nulls(batch, rows - at, end - at)
+                at = end
+
+    def _newest_alone(self, topic: str, key: str, below: int) -> tuple[int, int] | None:
+        """Physical offset and size of the newest message with a key; None without one."""
+        return _place_of(self.query(topic, key, 0, AFTER_ALL, 1, below=below))
+
+    def _places_in_log(
+        self, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = AFTER_ALL
+    ) -> dict[int, list[int]]:
+        """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
+        assert self._log_end is not None
+        log, places = self._commit_log, dict[int, list[int]]()
+        for scan in walk_past_damage(log, log.min_offset, self._log_end, check_crc=False):
+            if isinstance(scan, Gap):
+                continue
+            requests = dispatch_requests(scan, ())
+            hashes, rows = index_entries(scan, requests)
+            times = requests.store_timestamps[rows]
+            hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
+            found = requests.physical_offsets[rows[hits]].tolist()
+            for key_hash, place in zip(hashes[hits].tolist(), found, strict=True):
+                places.setdefault(key_hash, []).append(place)
+        return places
+
+    def _newest_of(
+        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
+    ) -> list[MessageExt]:
+        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
+        found: dict[int, MessageExt] = {}
+        for place in reversed(places):
+            if place in found:
+                continue  # a key and a unique key may have the same hash
+            record = self._commit_log.whole_record(place, verify_crc=verify_crc)
+            if record is None:
+                continue  # one of the log's gaps, which were reported
+            try:
+                message = message_of(record, self._commit_log.body(record))
+            except CorruptRecord as error:
+                self._refuse_or_skip(place, error)
+                continue
+            if _has_key(message, topic, key):
+                found[place] = message
+                if len(found) == limit:
+                    break
+        return list(found.values())[::-1]
+
+    def _message_at(self, physical_offset: int, *, verify_crc: bool) -> MessageExt:
+        record = self._commit_log.read_record(physical_offset, check_crc=verify_crc)
+        return message_of(record, self._commit_log.body(record))
+
+    def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
+        """Raise the damage of a record that may have the key; or log it, and report its message as skipped."""
+        if self._skipped is None:
+            raise error
+        _logger.warning("A query skipped a record, which may have the key: %s", error)
+        # Only a record whose body alone is damaged says which message it is.
+        with contextlib.suppress(CorruptRecord, MessageNotFound):
+            record = self._commit_log.read_record(physical_offset, check_crc=False)
+            skipped = SkippedRange(
+                topic=decode_utf8(record.topic),
+                queue_id=record.queue_id,
+                start=record.queue_offset,
+                stop=record.queue_offset + 1,
+                physical_start=physical_offset,
+                physical_stop=physical_offset + record.total_size,
+                reason=str(error),
+            )
+            if skipped not in self._skipped:
+                self._skipped.append(skipped)
+
+
+def _has_key(message: MessageExt, topic: str, key: str) -> bool:
+    return message.topic == topic and (key in message.keys or message.unique_key == key)
+
+
+def _place_of(newest: list[MessageExt]) -> tuple[int, int] | None:
+    return (newest[-1].physical_offset, newest[-1].store_size) if newest else None
 
 
 def _compare(
@@ -173,47 +355,6 @@ def _compare(
         places.offsets[block_rows[match]] = messages.physical_offsets[match]
         places.sizes[block_rows[match]] = messages.sizes[match]
     unusual[rows[~read]] = True
-
-
-def newest_batches(
-    blocks: LogBlocks,
-    topic: str,
-    keys: pa.StringArray,
-    places: NewestPlaces,
-    columns: list[str],
-    limits: BlockLimits,
-    alone: LookUpAlone,
-) -> Iterator[pa.RecordBatch]:
-    """The messages at ``places``, one row for each, in order; NULL in all columns for one that is not there.
-
-    A message whose body cannot be unpacked is looked up alone again, by its key. ``CorruptRecord``.
-    """
-    decoder = BlockDecoder(topic, None, columns, limits, verify_crc=False)
-    at = looked_up_again = 0
-    while at < len(keys):
-        ends = np.cumsum(places.sizes[at : at + limits.rows])
-        stop = at + max(int(np.searchsorted(ends, limits.size, side="right")), 1)
-        block = _in_key_order(blocks, places[at:stop])
-        if not len(block):
-            schema = arrow_schema(columns)
-            nulls = [pa.nulls(stop - at, kind) for kind in schema.types]
-            yield pa.RecordBatch.from_arrays(nulls, schema=schema)
-            at = stop
-        begin, decoded = at, 0
-        for part, batch in decoder.batches(block):
-            rows = begin + part.messages.ranges.astype(np.int64)
-            if isinstance(batch, RecordProblem):
-                if rows[0] < looked_up_again:
-                    raise _corrupt(blocks, int(part.messages.physical_offsets[0]), batch) from batch
-                for row in (at + np.flatnonzero(places.offsets[at:stop] >= 0)).tolist():
-                    places.put(row, alone(keys[row].as_py()))
-                looked_up_again = stop
-                break
-            assert batch is not None  # every message is wanted
-            decoded += len(part)
-            end = stop if decoded == len(block) else int(rows[-1]) + 1
-            yield _with_nulls(batch, rows - at, end - at)
-            at = end
 
 
 def _in_key_order(blocks: LogBlocks, places: NewestPlaces) -> Block:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
 
-import numpy as np
 import pyarrow as pa
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
@@ -25,13 +24,11 @@ from commitlog_store.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.columnar.hash_codes import index_key_hashes
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.config_files.delay_offset import DelayOffsetFile
 from commitlog_store.delayed.levels import DelayLevel, delay_level
 from commitlog_store.errors import (
     CorruptConsumeQueue,
-    CorruptIndex,
     CorruptRecord,
     FileMissing,
     InvalidValue,
@@ -50,24 +47,14 @@ from commitlog_store.format import message_id
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
-from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC, check_queue_place
-from commitlog_store.format.properties import decode_utf8
-from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import message_of
 from commitlog_store.groups.dead_letters import DeadLetters, dead_letters
 from commitlog_store.groups.positions import GroupPosition, committed_offsets, group_offsets, group_positions
 from commitlog_store.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
-from commitlog_store.key_lookup import (
-    NewestPlaces,
-    as_texts,
-    could_be_key,
-    newest_batches,
-    newest_places,
-    places_in_log,
-)
+from commitlog_store.key_lookup import AFTER_ALL, KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.fence import Fence, fence_at
 from commitlog_store.log.past_damage import Gap
@@ -106,9 +93,6 @@ OnDamage = Literal["raise", "skip", "skip-records"]
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
-
-# After every store time.
-_AFTER_ALL = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +209,13 @@ class StoreReader:
         )
         self._blocks = LogBlocks(self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
+        self._keys = KeyLookup(
+            self._commit_log,
+            self._index,
+            log_end=None if self._snapshot is None else self._snapshot.end,
+            is_aborted=lambda: self.aborted,
+            skipped=None if on_damage == "raise" else self._skipped,
+        )
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._reads = ConsistentReads(path, self._commit_log, self._frames)
         self._watch = FileWatch(path)
@@ -879,7 +870,7 @@ class StoreReader:
             if unit is None:
                 self._refuse_damaged_unit(queue, offset)
             place = None if unit is None else unit[0]
-        if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
+        if place is not None and self._on_damage != "raise" and self._commit_log.whole_record(place) is None:
             return None  # its header cannot identify it
         return None if place is None else fence_at(self._commit_log, place)
 
@@ -975,13 +966,6 @@ class StoreReader:
                 ) from error.__cause__
         return at if boundary == "lower" else max(first - 1, info.min_offset)
 
-    def _whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
-        """The record there if it is whole and has the right CRC."""
-        try:
-            return self._commit_log.read_record(physical_offset, check_crc=verify_crc)
-        except (CorruptRecord, MessageNotFound):
-            return None
-
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
 
@@ -1017,7 +1001,7 @@ class StoreReader:
         key: str,
         *,
         begin: GivenTime = 0,
-        end: GivenTime = _AFTER_ALL,
+        end: GivenTime = AFTER_ALL,
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:
@@ -1035,60 +1019,16 @@ class StoreReader:
         checked_count("limit", limit)
         begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
-            return self._query_log(self._snapshot.end, topic, key, begin, end, limit, verify_crc=verify_crc)
+            return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc)
 
-        def ask(below: int | None = None) -> list[MessageExt]:
-            return self._query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
+        def ask(below: int = NOTHING_HIDDEN) -> list[MessageExt]:
+            return self._keys.query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
 
         def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
-            if not found or found[-1].physical_offset < hidden:
-                return found
             # Parts of a batch may have replaced older messages among the newest.
-            return ask(hidden)
+            return found if not found or found[-1].physical_offset < hidden else ask(hidden)
 
         return self._reads.look(ask, show)
-
-    def _query(
-        self,
-        topic: str,
-        key: str,
-        begin: int,
-        end: int,
-        limit: int,
-        *,
-        below: int | None = None,
-        verify_crc: bool = True,
-    ) -> list[MessageExt]:
-        self._commit_log.refresh()
-        found: dict[int, MessageExt] = {}
-        clean = not self.aborted
-        for hit in self._index.candidates(topic, key, begin, end, strict=clean):
-            offset = hit.physical_offset
-            if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
-                continue
-            try:
-                record = self._commit_log.read_record(offset, check_crc=verify_crc)
-                message = message_of(record, self._commit_log.body(record))
-            except MessageNotFound as error:
-                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
-                if 0 <= offset < self._commit_log.min_offset or not clean:
-                    continue
-                raise CorruptIndex(
-                    "Physical offset of an entry",
-                    path=hit.path,
-                    offset=hit.position,
-                    expected="the place of a message",
-                    found=offset,
-                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
-                ) from error
-            except CorruptRecord as error:
-                self._refuse_or_skip(offset, error)
-                continue
-            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
-                found[offset] = message
-                if len(found) == limit:
-                    break
-        return [found[offset] for offset in sorted(found)]
 
     def query_keys(
         self,
@@ -1117,105 +1057,21 @@ class StoreReader:
         limits = BlockLimits(
             rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
         )
-        try:
-            distinct = as_texts(keys).dictionary_encode()
-        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
-        texts = distinct.dictionary.to_pylist()
-        possible = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
-        found, below = self._newest_places(topic, distinct.dictionary.take(pa.array(possible)))
-        # One place more, for keys that no message has.
-        places = NewestPlaces.none(len(texts) + 1)
-        places.offsets[possible], places.sizes[possible] = found.offsets, found.sizes
-        which = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-        batches = newest_batches(
-            self._blocks,
-            topic,
-            distinct.dictionary.take(distinct.indices),
-            places[which.astype(np.int64)],
-            schema.names or ["queueOffset"],
-            limits,
-            lambda key: self._newest_place(topic, key, below),
-        )
-        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
+        wanted = WantedKeys(keys)
 
-    def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
-        """The newest message of each distinct key, and the physical offset from which on messages were hidden."""
-        if self._snapshot is not None:
-            places = NewestPlaces.none(len(keys))
-            hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
-            log_places = places_in_log(self._commit_log, self._snapshot.end, hashes)
-            for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
-                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1, verify_crc=True)
-                places.put(row, _place_of(found))
-            return places, NOTHING_HIDDEN
+        def ask(below: int = NOTHING_HIDDEN) -> NewestPlaces:
+            return self._keys.newest(topic, wanted.possible, below)
 
         def show(places: NewestPlaces, hidden: int) -> tuple[NewestPlaces, int]:
-            seen = int(places.offsets.max(initial=-1)) >= hidden
-            return (self._look_up(topic, keys, hidden) if seen else places), hidden
+            return (places if places.end < hidden else ask(hidden)), hidden
 
-        return self._reads.look(lambda: self._look_up(topic, keys, NOTHING_HIDDEN), show)
-
-    def _look_up(self, topic: str, keys: pa.StringArray, below: int) -> NewestPlaces:
-        self._commit_log.refresh()
-        return newest_places(
-            self._commit_log, self._index, topic, keys, below, lambda key: self._newest_place(topic, key, below)
-        )
-
-    def _newest_place(self, topic: str, key: str, below: int) -> tuple[int, int] | None:
-        """Physical offset and size of the newest message with a key."""
-        if self._snapshot is None:
-            return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below))
-        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1, verify_crc=True))
-
-    def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
-        """Raise the damage of a record that a query would look at; or log it, and report its message as skipped."""
-        if self._on_damage == "raise":
-            raise error
-        _logger.warning("A query skipped a record, which may have the key: %s", error)
-        # Only a record whose body alone is damaged says which message it is.
-        with contextlib.suppress(CorruptRecord, MessageNotFound):
-            record = self._commit_log.read_record(physical_offset, check_crc=False)
-            skipped = SkippedRange(
-                topic=decode_utf8(record.topic),
-                queue_id=record.queue_id,
-                start=record.queue_offset,
-                stop=record.queue_offset + 1,
-                physical_start=physical_offset,
-                physical_stop=physical_offset + record.total_size,
-                reason=str(error),
-            )
-            if skipped not in self._skipped:
-                self._skipped.append(skipped)
-
-    def _query_log(
-        self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int, *, verify_crc: bool
-    ) -> list[MessageExt]:
-        """``query`` without index files: the key's hash is compared with those of every record's keys."""
-        wanted = index_key_hash(f"{topic}#{key}")
-        places = places_in_log(self._commit_log, log_end, np.array([wanted]), begin, end)
-        return self._newest_with_key(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
-
-    def _newest_with_key(
-        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
-    ) -> list[MessageExt]:
-        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
-        found: dict[int, MessageExt] = {}
-        for place in reversed(places):
-            # A key and a unique key may have the same hash.
-            record = None if place in found else self._whole_record(place, verify_crc=verify_crc)
-            if record is None:
-                continue  # one of the log's gaps, which were reported
-            try:
-                message = message_of(record, self._commit_log.body(record))
-            except CorruptRecord as error:
-                self._refuse_or_skip(place, error)
-                continue
-            if _has_key(message, topic, key):
-                found[place] = message
-                if len(found) == limit:
-                    break
-        return list(found.values())[::-1]
+        if self._snapshot is not None:
+            places, below = self._keys.newest(topic, wanted.possible), NOTHING_HIDDEN
+        else:
+            places, below = self._reads.look(ask, show)
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        batches = self._keys.batches(topic, wanted, places, names, limits, below)
+        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
@@ -1308,14 +1164,6 @@ def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Seq
     if tags is not None or keys is not None:
         raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
     return given
-
-
-def _has_key(message: MessageExt, topic: str, key: str) -> bool:
-    return message.topic == topic and (key in message.keys or message.unique_key == key)
-
-
-def _place_of(newest: list[MessageExt]) -> tuple[int, int] | None:
-    return (newest[-1].physical_offset, newest[-1].store_size) if newest else None
 
 
 def _checked(on_damage: OnDamage) -> OnDamage:
