@@ -6,12 +6,12 @@ process. New messages are visible at the next call; messages removed by retentio
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
 
@@ -24,13 +24,8 @@ from commitlog_store.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.config_files.consumer_offset import ConsumerOffsets
-from commitlog_store.config_files.delay_offset import DelayOffsetFile
-from commitlog_store.delayed.levels import DelayLevel, delay_level
+from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import (
-    CorruptConsumeQueue,
-    CorruptRecord,
-    FileMissing,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -46,47 +41,44 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format import message_id
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
-from commitlog_store.format.message_rules import SCHEDULE_TOPIC, check_queue_place
+from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.format.single_record import message_of
 from commitlog_store.groups.dead_letters import DeadLetters, dead_letters
 from commitlog_store.groups.positions import GroupPosition, committed_offsets, group_offsets, group_positions
-from commitlog_store.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
+from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
 from commitlog_store.key_lookup import AFTER_ALL, KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.fence import Fence, fence_at
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, validate_topic
 from commitlog_store.queue.block_reader import BlockReader, SideBySide, read_together
-from commitlog_store.queue.catalog import QueueCatalog, matching_topics
+from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
+from commitlog_store.queue.fence import Fence, fence_of
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
     GetMessageResult,
-    Pulled,
     PullLimits,
-    answer_without_reading,
+    Pulls,
     checked_count,
     checked_int,
-    pull,
     wait_for_match,
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, LogBlocks
 from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.store_times import StoreTimes
+from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
-__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
+__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader", "pulls_of"]
 
 OnDamage = Literal["raise", "skip", "skip-records"]
 
@@ -213,7 +205,7 @@ class StoreReader:
             self._commit_log,
             self._index,
             log_end=None if self._snapshot is None else self._snapshot.end,
-            is_aborted=lambda: self.aborted,
+            is_aborted=partial(disk.exists, os.path.join(path, ABORT)),
             skipped=None if on_damage == "raise" else self._skipped,
         )
         self._frames = StoredFrames(self._commit_log, self._catalog)
@@ -429,25 +421,12 @@ class StoreReader:
         if self._snapshot is not None:
             self._refuse_closed()
             return self._snapshot.start, self._snapshot.end
-        return self.consistently(self._physical_bounds)
-
-    def _physical_bounds(self) -> tuple[int, int]:
-        end = self._commit_log.min_offset
-        for topic in self.topics():
-            try:
-                queue_ids = self.queue_ids(topic)
-            except (TopicNotFound, UnsupportedStore):
-                continue
-            for queue_id in queue_ids:
-                queue = self._catalog.queue(topic, queue_id)
-                try:
-                    queue.bounds()
-                except CorruptConsumeQueue:
-                    continue  # the others lead close enough to the end
-                unit = queue.unit(queue.last_unit()[0])
-                if unit is not None and self._commit_log.holds(*unit):
-                    end = max(end, sum(unit))
-        return self._commit_log.min_offset, self._commit_log.written_end(end)
+        return self.consistently(
+            lambda: (
+                self._commit_log.min_offset,
+                self._commit_log.written_end(log_end_by_queues(self._catalog, self._commit_log)),
+            )
+        )
 
     @property
     def aborted(self) -> bool:
@@ -515,7 +494,7 @@ class StoreReader:
             self._catalog.queue(topic, queue_id),
             limits,
             verify_crc=verify_crc and BODY_COLUMN in schema.names,
-            skips=self._skips(on_damage or self._on_damage),
+            skips=self._skips(on_damage),
             wanted=None if wanted.is_all else wanted,
         )
         return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
@@ -553,17 +532,19 @@ class StoreReader:
         """
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
-        given = _names_of(topics)
         first = None if since is None else milliseconds_of(since, "since")
         last = None if until is None else milliseconds_of(until, "until")
-        unreadable: dict[str, UnsupportedStore] = {}
+        unreadable: list[UnsupportedStore] = []
 
-        def look() -> list[QueueInfo]:
-            infos = self.queue_infos(lambda: self._queues_to_scan(given, unreadable))
-            return [self._between(info, first, last) for info in infos]
+        def queues() -> list[tuple[str, int]]:
+            found, unreadable[:] = matching_queues(self._catalog, topics, self.path)
+            return found
 
-        ranges = self.consistently(look, one_moment=False)
-        for error in unreadable.values():
+        def ask() -> list[QueueInfo]:
+            return [self._between(info, first, last) for info in self.queue_infos(queues)]
+
+        ranges = self.consistently(ask, one_moment=False)
+        for error in unreadable:
             _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -575,18 +556,6 @@ class StoreReader:
                     )
 
         return pa.RecordBatchReader.from_batches(schema, batches())
-
-    def _queues_to_scan(
-        self, given: Sequence[str], unreadable: dict[str, UnsupportedStore]
-    ) -> Iterator[tuple[str, int]]:
-        """The queues of the named topics; those that match a pattern and cannot be read go to ``unreadable``."""
-        for topic in matching_topics(self.topics(), given, self.path):
-            try:
-                yield from [(topic, queue_id) for queue_id in self.queue_ids(topic)]
-            except UnsupportedStore as error:
-                if topic in given:
-                    raise
-                unreadable[topic] = error
 
     def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
         """The queue with the bounds of the messages stored from one time on and before another."""
@@ -720,32 +689,10 @@ class StoreReader:
         wanted = _chosen(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
         return wait_for_match(
-            lambda position: self._get_message(topic, queue_id, position, limits, wanted),
+            lambda position: pulls_of(self).messages(topic, queue_id, position, limits, wanted),
             lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
             checked_int("offset", offset),
             checked_seconds("wait_s", wait_s),
-        )
-
-    def _get_message(
-        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
-    ) -> GetMessageResult:
-        columns = ("queueOffset", "physicalOffset")
-
-        def look() -> tuple[Pulled, int, int, list[MessageExt]]:
-            pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
-            places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
-            records = (self._commit_log.read_record(place, check_crc=False) for place in places)
-            return pulled, low, high, [message_of(record, self._commit_log.body(record)) for record in records]
-
-        pulled, low, high, messages = self.consistently(look, one_moment=False)
-        if self._on_read is not None and messages:
-            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
-        return GetMessageResult(
-            status=pulled.status,
-            next_begin_offset=pulled.next_begin_offset,
-            min_offset=low,
-            max_offset=high,
-            messages=messages,
         )
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
@@ -783,49 +730,10 @@ class StoreReader:
         except (TopicNotFound, QueueNotFound):
             return False
 
-    def _pull(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        limits: PullLimits,
-        wanted: MessageFilter,
-        columns: Sequence[str],
-        *,
-        verify_crc: bool,
-    ) -> tuple[Pulled, int, int]:
-        """The answer of ``get_message`` as record batches, and the queue's bounds. ``StoreBusy``."""
-
-        def look() -> tuple[Pulled, int, int]:
-            try:
-                info = self.queue_info(topic, queue_id)
-            except (TopicNotFound, QueueNotFound):
-                bounds = None
-            else:
-                bounds = info.min_offset, info.max_offset
-            low, high = bounds or (0, 0)
-            pulled = answer_without_reading(offset, bounds)
-            if pulled is None:
-                pulled = pull(
-                    self._commit_log,
-                    self._catalog.queue(topic, queue_id),
-                    offset,
-                    high,
-                    limits,
-                    wanted,
-                    columns,
-                    verify_crc=verify_crc,
-                    skips=self._skips(self._on_damage),
-                )
-            return pulled, low, high
-
-        return self.consistently(look, one_moment=False)
-
-    def _skips(self, on_damage: OnDamage) -> Skips | None:
+    def _skips(self, on_damage: OnDamage | None = None) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
-        if _checked(on_damage) == "raise":
-            return None
-        return Skips(self._skipped, missing_files=on_damage == "skip")
+        how = _checked(on_damage or self._on_damage)
+        return None if how == "raise" else Skips(self._skipped, missing_files=how == "skip")
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
@@ -856,61 +764,24 @@ class StoreReader:
 
         Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
         """
-        return self.consistently(lambda: self._fence(topic, queue_id, offset), one_moment=False)
 
-    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        queue = self._catalog.queue(topic, queue_id)
-        if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
-            self.queue_info(topic, queue_id)
-        last_offset, last_place = queue.last_unit()
-        if offset == last_offset:
-            place: int | None = last_place
-        else:
-            unit = queue.unit(offset)
-            if unit is None:
-                self._refuse_damaged_unit(queue, offset)
-            place = None if unit is None else unit[0]
-        if place is not None and self._on_damage != "raise" and self._commit_log.whole_record(place) is None:
-            return None  # its header cannot identify it
-        return None if place is None else fence_at(self._commit_log, place)
+        def ask() -> Fence | None:
+            queue = self._catalog.queue(topic, queue_id)
+            if queue.last_unit()[0] < 0:  # not read yet, or empty then
+                self.queue_info(topic, queue_id)
+            return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
-    def _refuse_damaged_unit(self, queue: QueueView, offset: int) -> None:
-        """``CorruptConsumeQueue`` for a unit within the queue's bounds that was zeroed; not where damage is skipped."""
-        low, high = queue.bounds()
-        if self._on_damage == "raise" and low <= offset < high:
-            with contextlib.suppress(FileMissing, OffsetOutOfRange):
-                next(queue.units(offset, offset + 1), None)
+        return self.consistently(ask, one_moment=False)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
 
         def look() -> int:
             self._check_range(topic, queue_id, offset, offset + 1)
-            return self._stored_at(topic, queue_id, offset)
+            queue = self._catalog.queue(topic, queue_id)
+            return stored_at(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
         return self.consistently(look, one_moment=False)
-
-    def _stored_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, and the errors of ``read``."""
-        queue = self._catalog.queue(topic, queue_id)
-        unit = queue.unit(offset)
-        if unit is None:
-            self._refuse_damaged_unit(queue, offset)
-            low, high = queue.bounds()
-            raise OffsetOutOfRange(
-                topic=topic,
-                queue_id=queue_id,
-                start=offset,
-                stop=offset + 1,
-                min_offset=low,
-                max_offset=high,
-                advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
-            )
-        try:
-            return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
-        except MessageNotFound:
-            StoreTimes(self._commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
-            raise
 
     def offset_by_time(
         self,
@@ -939,32 +810,19 @@ class StoreReader:
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
         wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
-        how = _checked(on_damage or self._on_damage)
+
+        def find(info: QueueInfo) -> int:
+            queue, skips = self._catalog.queue(info.topic, info.queue_id), self._skips(on_damage)
+            times = StoreTimes(self._commit_log, queue, whole=skips is not None)
+            first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
+            if first < at and self._snapshot is None:
+                times.refuse_or_skip(first, at, skips, wanted_ms, self.paths.for_shell)
+            return at if boundary == "lower" else max(first - 1, info.min_offset)
+
         if bounds is not None:
             self._refuse_closed()
-            return self._offset_by_time(bounds, wanted_ms, boundary, how)
-        return self.consistently(
-            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary, how), one_moment=False
-        )
-
-    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str, on_damage: OnDamage) -> int:
-        queue = self._catalog.queue(info.topic, info.queue_id)
-        times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
-        first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
-        if first < at and self._snapshot is None:
-            skips = self._skips(on_damage)
-            try:
-                if skips is None or not skips.missing_files:
-                    times.refuse(first, at, skips)
-                else:
-                    times.skip(first, at, skips)
-            except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
-                raise error.advised(
-                    f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
-                    f"which cannot be read: 'commitlog doctor {self.paths.for_shell}' says what is lost. To take the "
-                    "next message that can be read: on_damage='skip', or --on-damage skip."
-                ) from error.__cause__
-        return at if boundary == "lower" else max(first - 1, info.min_offset)
+            return find(bounds)
+        return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
@@ -1084,15 +942,9 @@ class StoreReader:
         Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
         ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
         """
-        return self.consistently(self._delay_levels)
-
-    def _delay_levels(self) -> list[DelayLevel]:
-        ledger, file = delivered_offsets(self._ledger()), DelayOffsetFile(self.path).read()
-        try:
-            ids = self._catalog.queue_ids(SCHEDULE_TOPIC)
-        except TopicNotFound:
-            return []
-        return [delay_level(queue_id + 1, self._catalog, self._commit_log, ledger, file) for queue_id in ids]
+        return self.consistently(
+            lambda: delay_levels(self.path, self._catalog, self._commit_log, delivered_offsets(self._ledger()))
+        )
 
     def _ledger(self) -> BatchLedger:
         self._refuse_closed()
@@ -1111,20 +963,7 @@ class StoreReader:
                 for pending in reader.pending_half_messages():
                     print(pending.handle, pending.message.topic, pending.message.keys, pending.check_times)
         """
-        return self.consistently(self._pending_half_messages)
-
-    def _pending_half_messages(self) -> list[PendingHalfMessage]:
-        # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
-        offsets = ConsumerOffsets(self.path)
-        topics = self.topics()
-        queues = [(topic, HALF_QUEUE_ID) for topic in (HALF_TOPIC, OP_TOPIC) if topic in topics]
-        bounds = {info.topic: (info.min_offset, info.max_offset) for info in self.queue_infos(queues)}
-        half_bounds, op_bounds = bounds.get(HALF_TOPIC, (0, 0)), bounds.get(OP_TOPIC, (0, 0))
-        pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
-        skips = self._skips(self._on_damage)
-        pending.read_up_to(HalfQueues(self._commit_log, self._catalog, skips), half_bounds, op_bounds)
-        found = (read_pending(self._commit_log, place, skips) for place in pending)
-        return [one[1] for one in found if one is not None]
+        return self.consistently(lambda: pending_half_messages(self, self._commit_log, self._catalog, self._skips()))
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         start = checked_int("start", start)
@@ -1134,6 +973,11 @@ class StoreReader:
             _refuse_outside(info, start, start + 1)
         _refuse_outside(info, start, high)
         return start, high
+
+
+def pulls_of(reader: StoreReader) -> Pulls:
+    """Pulls as ``get_message`` makes them, also of rows: for consumers, which read on where a pull has ended."""
+    return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._on_read)
 
 
 def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
@@ -1149,13 +993,6 @@ def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
             min_offset=info.min_offset,
             max_offset=info.max_offset,
         )
-
-
-def _names_of(topics: object) -> Sequence[str]:
-    names = [topics] if isinstance(topics, str) else topics
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
-    return names
 
 
 def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from commitlog_store.config_files.delay_offset import DelayOffsetFile
 from commitlog_store.delayed.positions import start_position
-from commitlog_store.errors import CorruptRecord, MessageNotFound
+from commitlog_store.errors import CorruptRecord, MessageNotFound, TopicNotFound
 from commitlog_store.format.consume_queue_unit import LAST_HASH_CODE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["DelayLevel", "delay_level"]
+__all__ = ["DelayLevel", "delay_levels"]
 
 _NOTED_WITHIN_MS = 15_000
 
@@ -47,7 +48,20 @@ class DelayLevel:
         return late if late > _NOTED_WITHIN_MS else 0
 
 
-def delay_level(
+def delay_levels(
+    store_path: str, catalog: CatalogView, commit_log: CommitLog, ledger: Mapping[int, int]
+) -> list[DelayLevel]:
+    """The levels that messages waited at so far; ``ledger`` has their positions there. ``CorruptConfig``, and the
+    errors of reading units."""
+    file = DelayOffsetFile(store_path).read()
+    try:
+        ids = catalog.queue_ids(SCHEDULE_TOPIC)
+    except TopicNotFound:
+        return []
+    return [_delay_level(queue_id + 1, catalog, commit_log, ledger, file) for queue_id in ids]
+
+
+def _delay_level(
     level: int,
     catalog: CatalogView,
     commit_log: CommitLog,

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -43,7 +43,15 @@ from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["HalfPlace", "HalfPositions", "HalfQueues", "PendingHalfMessages", "half_positions", "read_pending"]
+__all__ = [
+    "HalfPlace",
+    "HalfPositions",
+    "HalfQueues",
+    "PendingHalfMessages",
+    "half_positions",
+    "pending_half_messages",
+    "read_pending",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -341,3 +349,35 @@ def _pending_message(record: Record, body: bytes) -> PendingHalfMessage:
         message=type(stored)(**fields),
         check_times=max(check_times(properties), 0),
     )
+
+
+class _Bounds(Protocol):
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+
+
+class _Reader(Protocol):
+    """What is needed of a ``StoreReader``."""
+
+    path: str
+
+    def topics(self) -> list[str]: ...
+    def queue_infos(self, queues: list[tuple[str, int]], /) -> Sequence[_Bounds]: ...
+
+
+def pending_half_messages(
+    reader: _Reader, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
+) -> list[PendingHalfMessage]:
+    """``StoreReader.pending_half_messages``, read once. The errors of ``HalfQueues``, ``CorruptConfig``."""
+    # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
+    offsets = ConsumerOffsets(reader.path)
+    topics = reader.topics()
+    queues = [queue for queue in (_HALF_QUEUE, _OP_QUEUE) if queue[0] in topics]
+    bounds = dict(zip(queues, ((one.min_offset, one.max_offset) for one in reader.queue_infos(queues)), strict=True))
+    half_bounds, op_bounds = bounds.get(_HALF_QUEUE, (0, 0)), bounds.get(_OP_QUEUE, (0, 0))
+    pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
+    pending.read_up_to(HalfQueues(commit_log, catalog, skips), half_bounds, op_bounds)
+    found = (read_pending(commit_log, place, skips) for place in pending)
+    return [one[1] for one in found if one is not None]
