@@ -360,7 +360,7 @@ class StoreReader:
         def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
             return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
 
-        return self._reads.look(look, show)
+        return self._reads.read(look, show)
 
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.
@@ -580,8 +580,8 @@ class StoreReader:
         in memory at once: topic by topic, and range by range in the order given. ``filter`` and ``verify_crc`` are
         those of ``read``.
 
-        None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
-        the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
+        None where a unit or record is damaged, a file is missing, or bodies unpack to much. Then ``read`` each of the
+        ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
         ``InvalidValue`` are raised as by ``read``::
 
             with StoreReader.open("/data/store") as reader:
@@ -623,7 +623,7 @@ class StoreReader:
         would do so for each queue. Within a queue the order is that of its messages. ``filter`` and ``verify_crc`` are
         those of ``read``.
 
-        The batches end early if anything stands in the way: damage, or a missing file. ``positions`` has the offsets
+        The batches end early where a unit or record is damaged, or a file is missing. ``positions`` has the offsets
         from which on to ``read`` each of the ranges, which gives what can be read and raises for the rest.
         ``OffsetOutOfRange``, ``QueueNotFound`` and ``InvalidValue`` (also for queues of several topics) are raised as
         by ``read``::
@@ -886,7 +886,7 @@ class StoreReader:
             # Parts of a batch may have replaced older messages among the newest.
             return found if not found or found[-1].physical_offset < hidden else ask(hidden)
 
-        return self._reads.look(ask, show)
+        return self._reads.read(ask, show)
 
     def query_keys(
         self,
@@ -926,7 +926,7 @@ class StoreReader:
         if self._snapshot is not None:
             places, below = self._keys.newest(topic, wanted.possible), NOTHING_HIDDEN
         else:
-            places, below = self._reads.look(ask, show)
+            places, below = self._reads.read(ask, show)
         names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
         batches = self._keys.batches(topic, wanted, places, names, limits, below)
         return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))

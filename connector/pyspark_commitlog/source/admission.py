@@ -168,7 +168,7 @@ def admit_bytes(walkers: Sequence[SizeWalker], waiting: Sequence[int], heads: Se
 
     First one message of each queue, oldest first, as far as they fit; then the others in proportion to the waiting
     bytes; then the rest of the limit, oldest first. The oldest message of all is always admitted: if it alone is larger
-    than the limit it goes alone, since it would block its queue for ever otherwise.
+    than the limit it goes alone, since it would block its queue indefinitely otherwise.
     """
     left = limit
     open_queues: list[int] = []
