@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
@@ -74,7 +73,7 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLi
 from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
-from commitlog_store.queue.views import CatalogView, QueueView
+from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
@@ -85,22 +84,6 @@ OnDamage = Literal["raise", "skip", "skip-records"]
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written.
-
-    ::
-
-        with StoreReader.open("/data/store") as reader:
-            print(sum(queue.max_offset - queue.min_offset for queue in reader.queues("orders")), "messages")
-    """
-
-    topic: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
 
 
 class MessageBatches(Iterator[pa.RecordBatch]):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import CommitLogError
 from commitlog_store.paths import DLQ_TOPIC_PREFIX
+from commitlog_store.queue.views import ReaderView
 
 __all__ = ["DeadLetters", "dead_letters"]
 
@@ -39,31 +38,14 @@ class DeadLetters:
     """Why a value is missing."""
 
 
-class _Bounds(Protocol):
-    @property
-    def queue_id(self) -> int: ...
-    @property
-    def min_offset(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-
-
-class _Reader(Protocol):
-    """What is needed of a StoreReader."""
-
-    def topics(self) -> list[str]: ...
-    def queues(self, topic: str) -> Sequence[_Bounds]: ...
-    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
-
-
-def dead_letters(reader: _Reader, offsets: ConsumerOffsets, group: str | None = None) -> list[DeadLetters]:
+def dead_letters(reader: ReaderView, offsets: ConsumerOffsets, group: str | None = None) -> list[DeadLetters]:
     """A row for each group with a dead-letter topic, or for one, by name. ``offsets`` are the groups' positions."""
     topics = [topic for topic in reader.topics() if topic.startswith(DLQ_TOPIC_PREFIX)]
     groups = ((topic.removeprefix(DLQ_TOPIC_PREFIX), topic) for topic in topics)
     return [_row(reader, offsets, name, topic) for name, topic in groups if group in (None, name)]
 
 
-def _row(reader: _Reader, offsets: ConsumerOffsets, group: str, topic: str) -> DeadLetters:
+def _row(reader: ReaderView, offsets: ConsumerOffsets, group: str, topic: str) -> DeadLetters:
     positions = offsets.get(group, topic)
     try:
         infos = reader.queues(topic)

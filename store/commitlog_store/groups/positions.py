@@ -6,16 +6,14 @@ Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``getConsumeSta
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
-
-import pyarrow as pa
 
 from commitlog_store.config_files.consumer_offset import ConsumerOffsets
 from commitlog_store.errors import CommitLogError, FileChanged, OffsetOutOfRange
 from commitlog_store.groups.restored_positions import restore_positions
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from commitlog_store.queue.views import QueueInfo, ReaderView
 
 __all__ = ["GroupPosition", "committed_offsets", "group_offsets", "group_positions"]
 
@@ -64,28 +62,7 @@ class GroupPosition:
 _Queue = tuple[str, int]
 
 
-class _Bounds(Protocol):
-    @property
-    def min_offset(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-
-
-class _Reader(Protocol):
-    """What is needed of a StoreReader."""
-
-    @property
-    def path(self) -> str: ...
-    def queue_ids(self, topic: str) -> list[int]: ...
-    def queue_infos(self, queues: Iterable[_Queue]) -> Sequence[_Bounds]: ...
-    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
-    def queue_info(self, topic: str, queue_id: int) -> _Bounds: ...
-    def read(
-        self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]: ...
-
-
-def committed_offsets(reader: _Reader) -> ConsumerOffsets:
+def committed_offsets(reader: ReaderView) -> ConsumerOffsets:
     """The positions of all groups: the file's, and those in the log that it lacks after a crash. For looking only.
 
     ``CorruptConfig``, ``ReadFailed``.
@@ -98,7 +75,7 @@ def committed_offsets(reader: _Reader) -> ConsumerOffsets:
     return offsets
 
 
-def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
+def group_offsets(reader: ReaderView, group: str) -> dict[_Queue, int]:
     """The group's positions: the next queue offset by topic and queue id. ``CorruptConfig``, ``ReadFailed``."""
     offsets = committed_offsets(reader)
     return {
@@ -109,7 +86,7 @@ def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
     }
 
 
-def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> list[GroupPosition]:
+def group_positions(reader: ReaderView, now_ms: int, group: str | None = None) -> list[GroupPosition]:
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
 
     None of a group's own dead-letter topic: no message there waits for the group.
@@ -145,7 +122,7 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
     return rows
 
 
-def _queues(reader: _Reader, topics: set[str]) -> tuple[Mapping[str, list[int]], Mapping[str, str]]:
+def _queues(reader: ReaderView, topics: set[str]) -> tuple[Mapping[str, list[int]], Mapping[str, str]]:
     """The queues of the topics that exist, and for the others the reason."""
     queues, errors = {}, {}
     for topic in sorted(topics):
@@ -156,15 +133,15 @@ def _queues(reader: _Reader, topics: set[str]) -> tuple[Mapping[str, list[int]],
     return queues, errors
 
 
-def _lag(position: int | None, bounds: _Bounds) -> int:
+def _lag(position: int | None, bounds: QueueInfo) -> int:
     return max(bounds.max_offset - max(bounds.min_offset, position or 0), 0)
 
 
 def _row(
-    reader: _Reader,
+    reader: ReaderView,
     place: tuple[str, str, int],
     position: int | None,
-    bounds: _Bounds | None,
+    bounds: QueueInfo | None,
     now_ms: int,
     of_group: tuple[int, int],
     error: str,
@@ -193,7 +170,7 @@ def _row(
     return GroupPosition(*place, position, low, high, lag, lost, lag_ms, waiting, last, *of_group, error)
 
 
-def _stored(reader: _Reader, topic: str, queue_id: int, offset: int) -> int | None:
+def _stored(reader: ReaderView, topic: str, queue_id: int, offset: int) -> int | None:
     try:
         return reader.store_timestamp(topic, queue_id, offset)
     except (OffsetOutOfRange, FileChanged):

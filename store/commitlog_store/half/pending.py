@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.views import CatalogView
+from commitlog_store.queue.views import CatalogView, ReaderView
 
 __all__ = [
     "HalfPlace",
@@ -351,24 +351,8 @@ def _pending_message(record: Record, body: bytes) -> PendingHalfMessage:
     )
 
 
-class _Bounds(Protocol):
-    @property
-    def min_offset(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-
-
-class _Reader(Protocol):
-    """What is needed of a ``StoreReader``."""
-
-    path: str
-
-    def topics(self) -> list[str]: ...
-    def queue_infos(self, queues: list[tuple[str, int]], /) -> Sequence[_Bounds]: ...
-
-
 def pending_half_messages(
-    reader: _Reader, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
+    reader: ReaderView, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
 ) -> list[PendingHalfMessage]:
     """``StoreReader.pending_half_messages``, read once. The errors of ``HalfQueues``, ``CorruptConfig``."""
     # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import index
-from typing import NamedTuple, Protocol, SupportsIndex, TypeVar
+from typing import NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.expired_units import count_before
 from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import Skips
-from commitlog_store.queue.views import CatalogView, QueueView
+from commitlog_store.queue.views import CatalogView, QueueView, ReaderView
 
 __all__ = [
     "DEFAULT_PULL_BYTES",
@@ -186,26 +186,12 @@ class Pulled(NamedTuple):
     batches: list[pa.RecordBatch]
 
 
-class _Bounds(Protocol):
-    @property
-    def min_offset(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-
-
-class _Reader(Protocol):
-    """What is needed of a ``StoreReader``: the bounds of queues, beside an owner."""
-
-    def queue_info(self, topic: str, queue_id: int) -> _Bounds: ...
-    def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T: ...
-
-
 class Pulls:
     """Pulls from the queues of a store, for ``get_message`` and consumers."""
 
     def __init__(
         self,
-        reader: _Reader,
+        reader: ReaderView,
         commit_log: CommitLog,
         catalog: CatalogView,
         skips: Callable[[], Skips | None],
