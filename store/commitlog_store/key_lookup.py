@@ -142,10 +142,18 @@ class KeyLookup:
         self._skipped = skipped
 
     def query(
-        self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int = AFTER_ALL, verify_crc: bool = True
+        self,
+        topic: str,
+        key: str,
+        begin: int,
+        end: int,
+        limit: int,
+        *,
+        below: int | None = None,
+        verify_crc: bool = True,
     ) -> list[MessageExt]:
-        """The newest ``limit`` messages stored within ``[begin, end]`` that begin before the physical offset ``below``,
-        in the order of the log. ``CorruptIndex``, ``CorruptRecord``."""
+        """The newest ``limit`` messages stored within ``[begin, end]``, in the order of the log; with ``below``, of those
+        that begin before that physical offset. ``CorruptIndex``, ``CorruptRecord``."""
         if self._log_end is not None:
             wanted = index_key_hash(f"{topic}#{key}")
             places = self._places_in_log(np.array([wanted]), begin, end)
@@ -155,7 +163,7 @@ class KeyLookup:
         clean = not self._is_aborted()
         for hit in self._index.candidates(topic, key, begin, end, strict=clean):
             offset = hit.physical_offset
-            if offset in found or offset >= below or 0 <= offset < self._commit_log.min_offset:
+            if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
                 continue
             try:
                 message = self._message_at(offset, verify_crc=verify_crc)

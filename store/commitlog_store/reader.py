@@ -862,7 +862,7 @@ class StoreReader:
         if self._snapshot is not None:
             return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc)
 
-        def ask(below: int = NOTHING_HIDDEN) -> list[MessageExt]:
+        def ask(below: int | None = None) -> list[MessageExt]:
             return self._keys.query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
 
         def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:

@@ -529,7 +529,7 @@ class Consumer:
         check = BODY_COLUMN in columns
 
         def pull(limits: PullLimits) -> Pulled:
-            return pulls_of(self._reader).rows(topic, queue_id, at, limits, wanted, columns, verify_crc=check)
+            return pulls_of(self._reader).rows(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
 
         pulled = _before_damage(limits, pull)
         if pulled.next_begin_offset == progress.fetched:

@@ -12,7 +12,6 @@ import enum
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import index
 from typing import NamedTuple, SupportsIndex, TypeVar
 
@@ -211,7 +210,7 @@ class Pulls:
 
         def ask() -> tuple[Pulled, tuple[int, int], list[MessageExt]]:
             columns = ("queueOffset", "physicalOffset")
-            pulled, bounds = self._rows(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
+            pulled, bounds = self.rows(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
             places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
             records = (self._commit_log.read_record(place, check_crc=False) for place in places)
             return pulled, bounds, [message_of(record, self._commit_log.body(record)) for record in records]
@@ -237,38 +236,25 @@ class Pulls:
         columns: Sequence[str],
         *,
         verify_crc: bool,
-    ) -> Pulled:
-        """The answer of ``get_message`` as record batches; ``queueOffset`` has to be among the columns. ``StoreBusy``,
-        and damage as in ``StoreReader.read``."""
-        ask = partial(self._rows, topic, queue_id, offset, limits, wanted, columns, verify_crc=verify_crc)
-        return self._reader.consistently(ask, one_moment=False)[0]
-
-    def _rows(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        limits: PullLimits,
-        wanted: MessageFilter,
-        columns: Sequence[str],
-        *,
-        verify_crc: bool,
     ) -> tuple[Pulled, tuple[int, int]]:
-        """The answer, and the queue's bounds."""
-        try:
-            info = self._reader.queue_info(topic, queue_id)
-        except (TopicNotFound, QueueNotFound):
-            return Pulled(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, []), (0, 0)
-        bounds = info.min_offset, info.max_offset
-        pulled = _answer_without_reading(offset, *bounds)
-        if pulled is None:
-            queue = self._catalog.queue(topic, queue_id)
-            pulled = _pull(
-                *(self._commit_log, queue, offset, bounds[1], limits, wanted, columns),
-                verify_crc=verify_crc,
-                skips=self._skips(),
-            )
-        return pulled, bounds
+        """The answer of ``get_message`` as record batches, and the queue's bounds; ``queueOffset`` has to be among the
+        columns. ``StoreBusy``, and damage as in ``StoreReader.read``."""
+
+        def ask() -> tuple[Pulled, tuple[int, int]]:
+            try:
+                info = self._reader.queue_info(topic, queue_id)
+            except (TopicNotFound, QueueNotFound):
+                return Pulled(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, []), (0, 0)
+            low, high = info.min_offset, info.max_offset
+            pulled = _answer_without_reading(offset, low, high)
+            if pulled is None:
+                place = (self._catalog.queue(topic, queue_id), offset, high)
+                pulled = _pull(
+                    self._commit_log, *place, limits, wanted, columns, verify_crc=verify_crc, skips=self._skips()
+                )
+            return pulled, (low, high)
+
+        return self._reader.consistently(ask, one_moment=False)
 
 
 def _answer_without_reading(offset: int, low: int, high: int) -> Pulled | None:
