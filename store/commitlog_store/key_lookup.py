@@ -152,8 +152,10 @@ class KeyLookup:
         below: int | None = None,
         verify_crc: bool = True,
     ) -> list[MessageExt]:
-        """The newest ``limit`` messages stored within ``[begin, end]``, in the order of the log; with ``below``, of those
-        that begin before that physical offset. ``CorruptIndex``, ``CorruptRecord``."""
+        """The newest ``limit`` messages stored within ``[begin, end]``, in the order of the log.
+
+        With ``below``, of those that begin before that physical offset. ``CorruptIndex``, ``CorruptRecord``.
+        """
         if self._log_end is not None:
             wanted = index_key_hash(f"{topic}#{key}")
             places = self._places_in_log(np.array([wanted]), begin, end)
