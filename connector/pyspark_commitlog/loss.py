@@ -45,7 +45,7 @@ _RESTORE = (
 def naming_store(name: str | None) -> Iterator[None]:
     """Within it, errors and warnings of losses begin with the name of the store, if it has one."""
     before = _of_store.get()
-    _of_store.set("" if name is None else f"Store {name!r}: ")
+    _of_store.set("" if not name else f"Store {name!r}: ")
     try:
         yield
     finally:

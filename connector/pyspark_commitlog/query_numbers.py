@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.progress_report import ProgressReport
-from pyspark_commitlog.source.several_stores_offset import offset_by_queue, planned_by_queue
+from pyspark_commitlog.source.stores_offset import offset_by_queue, planned_by_queue
 from pyspark_commitlog.source.task_reports import Tally
 
 __all__ = ["SEVERAL_TOPICS", "BatchNumbers", "Lag", "batch_numbers", "delivered_numbers", "lag_by_queue", "lag_of"]

@@ -1,60 +1,52 @@
-"""Look-up of many keys at once: for each key the newest message that carries it, found through the index files.
+"""Messages by key: the newest messages with one key, and for each of many keys the newest message that carries it.
 
-The keys are hashed together, their chains followed side by side (``index.many_keys``), and the records that these lead
-to are read, checked and compared in blocks. What is unusual (damage, a chain that an owner is writing, one that is much
-longer than the others) is left to the look-up of a single key, which ``StoreReader.query`` does: so both find the same,
-and raise the same errors. Without index files, one walk of the log finds candidates for all keys (``places_in_log``).
-docs/decisions/0017-lookup.md.
+One key is looked up in the index files, entry by entry. Many are hashed together, their chains followed side by side
+(``index.many_keys``), and the records that these lead to are read, checked and compared in blocks. What is unusual
+(damage, a chain that an owner is writing, one that is much longer than the others) is left to the look-up of a single
+key: so both find the same, and raise the same errors. Without index files, one walk of the log finds the candidates of
+all keys. docs/decisions/0017-lookup.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog_store.columnar.bodies import BodiesTooLarge, verify_crc
+from commitlog_store.columnar.bodies import verify_crc
 from commitlog_store.columnar.columns import arrow_schema
-from commitlog_store.columnar.decode import record_batch
 from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
 from commitlog_store.columnar.hash_codes import index_key_hashes
 from commitlog_store.columnar.keyed_records import carry_keys
-from commitlog_store.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
-from commitlog_store.errors import CorruptRecord
-from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.columnar.locate import RecordProblem
+from commitlog_store.errors import CorruptIndex, CorruptRecord, InvalidValue, MessageNotFound
 from commitlog_store.format.arrays import BoolArray, Int64Array
-from commitlog_store.format.properties import KEY_SEPARATOR
-from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from commitlog_store.format.java_hash import index_key_hash
+from commitlog_store.format.properties import KEY_SEPARATOR, decode_utf8
+from commitlog_store.format.single_record import message_of
 from commitlog_store.index.many_keys import KeyChains
 from commitlog_store.index.service import IndexService
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, walk_past_damage
-from commitlog_store.queue.block_reader import BlockLimits
+from commitlog_store.message import MessageExt
+from commitlog_store.queue.block_reader import BlockDecoder
+from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, LogBlocks
+from commitlog_store.queue.skipped import SkippedRange
 
-__all__ = [
-    "LookUpAlone",
-    "NewestPlaces",
-    "as_texts",
-    "could_be_key",
-    "newest_batches",
-    "newest_places",
-    "places_in_log",
-]
+__all__ = ["AFTER_ALL", "KeyLookup", "NewestPlaces", "WantedKeys", "could_be_key"]
 
-# Bytes of a record that are read before its size is known; most records fit.
-_FIRST_READ = 1024
+_logger = logging.getLogger(__name__)
+
 _NO_LIMIT = 2**62
 # After every store time.
-_AFTER_ALL = 2**63 - 1
+AFTER_ALL = 2**63 - 1
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.null())
-_MAGICS = frozenset(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
-
-LookUpAlone: TypeAlias = "Callable[[str], tuple[int, int] | None]"
-"""The physical offset and size of the newest message with a key, looked up alone; None without one."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +65,16 @@ class NewestPlaces:
         """The place of one key's message."""
         self.offsets[index], self.sizes[index] = (-1, 0) if place is None else place
 
+    @property
+    def end(self) -> int:
+        """The physical offset of the last of the messages; -1 without any."""
+        return int(self.offsets.max(initial=-1))
+
     def __getitem__(self, rows: slice | Int64Array) -> NewestPlaces:
         return NewestPlaces(self.offsets[rows], self.sizes[rows])
 
 
-class _Records(NamedTuple):
-    """Bytes of records, where each starts in them, its size, and which of the wanted ones they are."""
-
-    data: bytes
-    starts: Int64Array
-    sizes: Int64Array
-    rows: Int64Array
-
-
-def as_texts(keys: object) -> pa.StringArray:
+def _as_texts(keys: object) -> pa.StringArray:
     """Keys of any text type of Arrow, or texts in any sequence, as one array. ``TypeError``, ``ArrowInvalid``."""
     array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if not isinstance(array, pa.Array):
@@ -104,64 +92,264 @@ def could_be_key(key: object) -> bool:
     return isinstance(key, str) and bool(key) and KEY_SEPARATOR not in key
 
 
-def newest_places(
-    commit_log: CommitLog,
-    index: IndexService,
-    topic: str,
-    keys: pa.StringArray,
-    below: int,
-    alone: LookUpAlone,
-    *,
-    check_crc: bool = True,
-) -> NewestPlaces:
-    """The newest message of each key in the topic that begins before the physical offset ``below``.
+class WantedKeys:
+    """Keys to look up: ``possible`` are those that a message can have, each once."""
 
-    ``keys`` are distinct, and each could be one. ``check_crc=False`` takes messages whose bodies do not match their
-    CRC, too. Raises what ``alone`` raises, and the errors of the index files.
-    """
-    places = NewestPlaces.none(len(keys))
-    hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
-    unusual = np.zeros(len(keys), np.bool_)
-    for file in index.newest_first():
-        rows = np.flatnonzero((places.offsets < 0) & ~unusual)
-        if not len(rows):
-            break
-        chains = KeyChains(file, hashes)
-        while len(rows):
-            rows, offsets = chains.next_hits(rows)
-            # Expired, or part of a batch that is being dispatched.
-            passed = ((offsets >= 0) & (offsets < commit_log.min_offset)) | (offsets >= below)
-            wanted = np.flatnonzero(~passed)
-            _compare(commit_log, topic, keys, rows[wanted], offsets[wanted], places, unusual, check_crc)
-            rows = rows[(places.offsets[rows] < 0) & ~unusual[rows]]
-        # A key that another file has answered, or that is unusual already, stays so.
-        unusual |= chains.given_up & (places.offsets < 0)
-        file.release()
-    for row in np.flatnonzero(unusual).tolist():
-        places.put(row, alone(keys[row].as_py()))
-    return places
+    def __init__(self, keys: object) -> None:
+        """Texts in any sequence, or an Arrow array of them. ``InvalidValue``."""
+        try:
+            distinct = _as_texts(keys).dictionary_encode()
+        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
+        texts = distinct.dictionary.to_pylist()
+        self._rows = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
+        self._distinct = distinct
+        self.possible: pa.StringArray = distinct.dictionary.take(pa.array(self._rows))
+
+    @property
+    def all(self) -> pa.StringArray:
+        """The keys as they were given."""
+        return self._distinct.dictionary.take(self._distinct.indices)
+
+    def of_all(self, possible: NewestPlaces) -> NewestPlaces:
+        """The place for each key that was given, from those of the possible ones."""
+        count = len(self._distinct.dictionary)
+        places = NewestPlaces.none(count + 1)  # one more, for NULL
+        places.offsets[self._rows], places.sizes[self._rows] = possible.offsets, possible.sizes
+        which = self._distinct.indices.fill_null(count).to_numpy(zero_copy_only=False)
+        return places[which.astype(np.int64)]
 
 
-def places_in_log(
-    commit_log: CommitLog, log_end: int, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = _AFTER_ALL
-) -> dict[int, list[int]]:
-    """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
-    places: dict[int, list[int]] = {}
-    for scan in walk_past_damage(commit_log, commit_log.min_offset, log_end, check_crc=False):
-        if isinstance(scan, Gap):
-            continue
-        requests = dispatch_requests(scan, ())
-        hashes, rows = index_entries(scan, requests)
-        times = requests.store_timestamps[rows]
-        hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
-        found = requests.physical_offsets[rows[hits]].tolist()
-        for key_hash, place in zip(hashes[hits].tolist(), found, strict=True):
-            places.setdefault(key_hash, []).append(place)
-    return places
+class KeyLookup:
+    """The messages of a store that carry a key or unique key."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        index: IndexService,
+        *,
+        log_end: int | None,
+        is_aborted: Callable[[], bool],
+        skipped: list[SkippedRange] | None,
+    ) -> None:
+        """With ``log_end``, the log is searched up to there, without index files. Damaged records go to ``skipped``;
+        None: they are raised."""
+        self._commit_log = commit_log
+        self._index = index
+        self._blocks = LogBlocks(commit_log)
+        self._log_end = log_end
+        self._is_aborted = is_aborted
+        self._skipped = skipped
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        begin: int,
+        end: int,
+        limit: int,
+        *,
+        below: int | None = None,
+        verify_crc: bool = True,
+    ) -> list[MessageExt]:
+        """The newest ``limit`` messages stored within ``[begin, end]``, in the order of the log.
+
+        With ``below``, of those that begin before that physical offset. ``CorruptIndex``, ``CorruptRecord``.
+        """
+        if self._log_end is not None:
+            wanted = index_key_hash(f"{topic}#{key}")
+            places = self._places_in_log(np.array([wanted]), begin, end)
+            return self._newest_of(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
+        self._commit_log.refresh()
+        found: dict[int, MessageExt] = {}
+        clean = not self._is_aborted()
+        for hit in self._index.candidates(topic, key, begin, end, strict=clean):
+            offset = hit.physical_offset
+            if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
+                continue
+            try:
+                message = self._message_at(offset, verify_crc=verify_crc)
+            except MessageNotFound as error:
+                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
+                if 0 <= offset < self._commit_log.min_offset or not clean:
+                    continue
+                raise CorruptIndex(
+                    "Physical offset of an entry",
+                    path=hit.path,
+                    offset=hit.position,
+                    expected="the place of a message",
+                    found=offset,
+                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
+                ) from error
+            except CorruptRecord as error:
+                self._refuse_or_skip(offset, error)
+                continue
+            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
+                found[offset] = message
+                if len(found) == limit:
+                    break
+        return [found[offset] for offset in sorted(found)]
+
+    def newest(
+        self, topic: str, keys: pa.StringArray, below: int = AFTER_ALL, *, check_crc: bool = True
+    ) -> NewestPlaces:
+        """The newest message of each key that begins before the physical offset ``below``.
+
+        ``keys`` are distinct, and each could be one. ``check_crc=False`` takes messages whose bodies do not match their
+        CRC, too. The errors of ``query``, and those of the index files.
+        """
+        places = NewestPlaces.none(len(keys))
+        hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
+        if self._log_end is not None:
+            in_log = self._places_in_log(hashes)
+            for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
+                found = self._newest_of(in_log.get(key_hash, []), topic, key, 1, verify_crc=check_crc)
+                places.put(row, _place_of(found))
+            return places
+        self._commit_log.refresh()
+        unusual = np.zeros(len(keys), np.bool_)
+        for file in self._index.newest_first():
+            rows = np.flatnonzero((places.offsets < 0) & ~unusual)
+            if not len(rows):
+                break
+            chains = KeyChains(file, hashes)
+            while len(rows):
+                rows, offsets = chains.next_hits(rows)
+                # Expired, or part of a batch that is being dispatched.
+                passed = ((offsets >= 0) & (offsets < self._commit_log.min_offset)) | (offsets >= below)
+                wanted = np.flatnonzero(~passed)
+                _compare(self._blocks, topic, keys, rows[wanted], offsets[wanted], places, unusual, check_crc)
+                rows = rows[(places.offsets[rows] < 0) & ~unusual[rows]]
+            # A key that another file has answered, or that is unusual already, stays so.
+            unusual |= chains.given_up & (places.offsets < 0)
+            file.release()
+        for row in np.flatnonzero(unusual).tolist():
+            places.put(row, self._newest_alone(topic, keys[row].as_py(), below, check_crc))
+        return places
+
+    def batches(
+        self,
+        topic: str,
+        keys: WantedKeys,
+        places: NewestPlaces,
+        columns: list[str],
+        limits: BlockLimits,
+        below: int,
+        *,
+        check_crc: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages at ``places`` of the possible keys, one row for each key, in order; NULL in all columns for one
+        that does not exist.
+
+        A message whose body cannot be unpacked is looked up alone again, by its key. ``CorruptRecord``.
+        """
+        texts, places = keys.all, keys.of_all(places)
+        decoder = BlockDecoder(topic, None, columns, limits, verify_crc=False)
+        at = looked_up_again = 0
+        while at < len(texts):
+            ends = np.cumsum(places.sizes[at : at + limits.rows])
+            stop = at + max(int(np.searchsorted(ends, limits.size, side="right")), 1)
+            block = _in_key_order(self._blocks, places[at:stop])
+            if not len(block):
+                schema = arrow_schema(columns)
+                nulls = [pa.nulls(stop - at, kind) for kind in schema.types]
+                yield pa.RecordBatch.from_arrays(nulls, schema=schema)
+                at = stop
+            begin, decoded = at, 0
+            for part, batch in decoder.batches(block):
+                rows = begin + part.messages.ranges.astype(np.int64)
+                if isinstance(batch, RecordProblem):
+                    if rows[0] < looked_up_again:
+                        raise _corrupt(self._blocks, int(part.messages.physical_offsets[0]), batch) from batch
+                    for row in (at + np.flatnonzero(places.offsets[at:stop] >= 0)).tolist():
+                        places.put(row, self._newest_alone(topic, texts[row].as_py(), below, check_crc))
+                    looked_up_again = stop
+                    break
+                assert batch is not None  # every message is wanted
+                decoded += len(part)
+                end = stop if decoded == len(block) else int(rows[-1]) + 1
+                yield _with_nulls(batch, rows - at, end - at)
+                at = end
+
+    def _newest_alone(self, topic: str, key: str, below: int, check_crc: bool) -> tuple[int, int] | None:
+        """Physical offset and size of the newest message with a key; None without one."""
+        return _place_of(self.query(topic, key, 0, AFTER_ALL, 1, below=below, verify_crc=check_crc))
+
+    def _places_in_log(
+        self, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = AFTER_ALL
+    ) -> dict[int, list[int]]:
+        """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
+        assert self._log_end is not None
+        log, places = self._commit_log, dict[int, list[int]]()
+        for scan in walk_past_damage(log, log.min_offset, self._log_end, check_crc=False):
+            if isinstance(scan, Gap):
+                continue
+            requests = dispatch_requests(scan, ())
+            hashes, rows = index_entries(scan, requests)
+            times = requests.store_timestamps[rows]
+            hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
+            found = requests.physical_offsets[rows[hits]].tolist()
+            for key_hash, place in zip(hashes[hits].tolist(), found, strict=True):
+                places.setdefault(key_hash, []).append(place)
+        return places
+
+    def _newest_of(
+        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
+    ) -> list[MessageExt]:
+        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
+        found: dict[int, MessageExt] = {}
+        for place in reversed(places):
+            if place in found:
+                continue  # a key and a unique key may have the same hash
+            record = self._commit_log.whole_record(place, verify_crc=verify_crc)
+            if record is None:
+                continue  # one of the log's gaps, which were reported
+            try:
+                message = message_of(record, self._commit_log.body(record))
+            except CorruptRecord as error:
+                self._refuse_or_skip(place, error)
+                continue
+            if _has_key(message, topic, key):
+                found[place] = message
+                if len(found) == limit:
+                    break
+        return list(found.values())[::-1]
+
+    def _message_at(self, physical_offset: int, *, verify_crc: bool) -> MessageExt:
+        record = self._commit_log.read_record(physical_offset, check_crc=verify_crc)
+        return message_of(record, self._commit_log.body(record))
+
+    def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
+        """Raise the damage of a record that may have the key; or log it, and report its message as skipped."""
+        if self._skipped is None:
+            raise error
+        _logger.warning("A query skipped a record, which may have the key: %s", error)
+        # Only a record whose body alone is damaged says which message it is.
+        with contextlib.suppress(CorruptRecord, MessageNotFound):
+            record = self._commit_log.read_record(physical_offset, check_crc=False)
+            skipped = SkippedRange(
+                topic=decode_utf8(record.topic),
+                queue_id=record.queue_id,
+                start=record.queue_offset,
+                stop=record.queue_offset + 1,
+                physical_start=physical_offset,
+                physical_stop=physical_offset + record.total_size,
+                reason=str(error),
+            )
+            if skipped not in self._skipped:
+                self._skipped.append(skipped)
+
+
+def _has_key(message: MessageExt, topic: str, key: str) -> bool:
+    return message.topic == topic and (key in message.keys or message.unique_key == key)
+
+
+def _place_of(newest: list[MessageExt]) -> tuple[int, int] | None:
+    return (newest[-1].physical_offset, newest[-1].store_size) if newest else None
 
 
 def _compare(
-    commit_log: CommitLog,
+    blocks: LogBlocks,
     topic: str,
     keys: pa.StringArray,
     rows: Int64Array,
@@ -174,148 +362,51 @@ def _compare(
     order = np.argsort(offsets, kind="stable")
     rows, offsets = rows[order], offsets[order]
     read = np.zeros(len(rows), np.bool_)
-    for records in _read_records(commit_log, offsets, None, BlockLimits()):
-        read[records.rows] = True
-        block_rows = rows[records.rows]
+    limits = BlockLimits()
+    decoder = BlockDecoder(topic, None, (), limits, verify_crc=True)
+    for block in blocks.at_places(offsets, None, limits):
+        messages = block.messages
+        read[messages.ranges] = True
+        block_rows = rows[messages.ranges]
         try:
-            block = _block(records, offsets[records.rows], topic, BlockLimits().size)
+            records = decoder.located(block)
             if check_crc:
-                verify_crc(block)
+                verify_crc(records)
         except RecordProblem:
             unusual[block_rows] = True
             continue
-        match = carry_keys(block, topic, keys.take(pa.array(block_rows)))
-        places.offsets[block_rows[match]] = offsets[records.rows][match]
-        places.sizes[block_rows[match]] = records.sizes[match]
+        match = carry_keys(records, topic, keys.take(pa.array(block_rows)))
+        places.offsets[block_rows[match]] = messages.physical_offsets[match]
+        places.sizes[block_rows[match]] = messages.sizes[match]
     unusual[rows[~read]] = True
 
 
-def _read_records(
-    commit_log: CommitLog, offsets: Int64Array, sizes: Int64Array | None, limits: BlockLimits
-) -> Iterator[_Records]:
-    """The records at ascending physical offsets, in blocks within the limits; what is not a whole record is left out.
-
-    They lie far apart, so each is read by itself. ``sizes`` are those that are known already, None for none.
-    """
-    parts: list[bytes] = []
-    rows: list[int] = []
-    taken = 0
-    file: MappedFile | None = None
-    file_end = -1
-    for row, offset in enumerate(offsets.tolist()):
-        # In ascending order, so that each file is looked for once.
-        if offset >= file_end:
-            file = commit_log.find(offset) if offset >= 0 else None
-            file_end = -1 if file is None else file.base + file.size
-        part = None if file is None else _read_record(file, offset, _FIRST_READ if sizes is None else int(sizes[row]))
-        if part is None:
-            continue
-        if parts and (taken + len(part) > limits.size or len(parts) == limits.rows):
-            yield _joined(parts, rows)
-            parts, rows, taken = [], [], 0
-        parts.append(part)
-        rows.append(row)
-        taken += len(part)
-    if parts:
-        yield _joined(parts, rows)
-
-
-def _joined(parts: list[bytes], rows: list[int]) -> _Records:
-    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-    return _Records(b"".join(parts), np.cumsum(sizes) - sizes, sizes, np.array(rows, np.int64))
-
-
-def _read_record(file: MappedFile, offset: int, guess: int) -> bytes | None:
-    """The bytes that begin at an offset of the log and are as many as they say; None where no record can be."""
-    at = offset - file.base
-    data = file.read(at, guess)
-    size = int.from_bytes(data[:4], "big", signed=True)
-    if data[4:8] not in _MAGICS or size < MIN_RECORD_SIZE:
-        return None
-    if size > len(data):
-        if size > file.size - at:
-            return None
-        data = file.read(at, size)
-    return data[:size] if len(data) >= size else None
-
-
-def _block(records: _Records, offsets: Int64Array, topic: str, body_limit: int) -> RecordBlock:
-    """The records checked, and named after the queues that they name themselves. ``RecordProblem``."""
-    data = np.frombuffer(records.data, np.uint8)
-    # No queue led to the records, so there is none to compare them with.
-    place = QueuePlace(topic=topic, queue_id=0, queue_offsets=np.zeros(0, np.int64), shared=True)
-    block = locate(data, records.starts, records.sizes, offsets, place, body_limit=body_limit)
-    own = replace(place, queue_id=block.field("queue_id"), queue_offsets=block.field("queue_offset"), shared=False)
-    return replace(block, place=own)
-
-
-def newest_batches(
-    commit_log: CommitLog,
-    topic: str,
-    keys: pa.StringArray,
-    places: NewestPlaces,
-    columns: list[str],
-    limits: BlockLimits,
-    alone: LookUpAlone,
-) -> Iterator[pa.RecordBatch]:
-    """The messages at ``places``, one row for each, in order; NULL in all columns for one that is not there.
-
-    A message whose body cannot be unpacked is looked up alone again, by its key. ``CorruptRecord``.
-    """
-    at = 0
-    while at < len(keys):
-        ends = np.cumsum(places.sizes[at : at + limits.rows])
-        stop = at + max(int(np.searchsorted(ends, limits.size, side="right")), 1)
-        looked_up_again = False
-        while True:
-            try:
-                yield _decoded(commit_log, topic, places[at:stop], columns, limits)
-                break
-            except BodiesTooLarge as full:
-                stop = at + int(np.flatnonzero(places.offsets[at:stop] >= 0)[full.rows])
-            except CorruptRecord:
-                if looked_up_again:
-                    raise
-                looked_up_again = True
-                for row in (at + np.flatnonzero(places.offsets[at:stop] >= 0)).tolist():
-                    places.put(row, alone(keys[row].as_py()))
-        at = stop
-
-
-def _decoded(
-    commit_log: CommitLog, topic: str, places: NewestPlaces, columns: list[str], limits: BlockLimits
-) -> pa.RecordBatch:
-    """One row for each place. ``CorruptRecord``; ``BodiesTooLarge`` counts the places that have a message."""
+def _in_key_order(blocks: LogBlocks, places: NewestPlaces) -> Block:
+    """The records at ``places``, without those that retention has removed since they were found."""
     rows = np.flatnonzero(places.offsets >= 0)
-    order = np.argsort(places.offsets[rows], kind="stable")
-    wanted = places[rows[order]]
+    rows = rows[np.argsort(places.offsets[rows], kind="stable")]
+    wanted = places[rows]
     whole = BlockLimits(rows=len(rows) + 1, size=_NO_LIMIT)
-    read = next(_read_records(commit_log, wanted.offsets, wanted.sizes, whole), None)
-    if read is None:
-        schema = arrow_schema(columns)
-        return pa.RecordBatch.from_arrays([pa.nulls(len(places.offsets), kind) for kind in schema.types], schema=schema)
-    # Back into the order of the keys. Retention may have removed some messages since.
-    rows = rows[order][read.rows]
-    back = np.argsort(rows, kind="stable")
-    records = _Records(read.data, read.starts[back], read.sizes[back], rows[back])
-    offsets = places.offsets[records.rows]
-    try:
-        batch = record_batch(_block(records, offsets, topic, limits.size), columns)
-    except RecordProblem as problem:
-        raise _corrupt(commit_log, int(offsets[problem.index]), problem) from problem
-    if len(records.rows) == len(places.offsets):
+    block = next(blocks.at_places(wanted.offsets, wanted.sizes, whole), NO_BLOCK)
+    block = replace(block, messages=replace(block.messages, ranges=rows[block.messages.ranges].astype(np.int32)))
+    return block.take(np.argsort(block.messages.ranges, kind="stable"))
+
+
+def _with_nulls(batch: pa.RecordBatch, rows: Int64Array, count: int) -> pa.RecordBatch:
+    """The batch with its rows at ``rows`` of ``count``, and NULLs in the others."""
+    if len(rows) == count:
         return batch
-    taken = np.full(len(places.offsets), -1, np.int64)
-    taken[records.rows] = np.arange(len(records.rows))
+    taken = np.full(count, -1, np.int64)
+    taken[rows] = np.arange(len(rows))
     return batch.take(pa.array(taken, mask=taken < 0))
 
 
-def _corrupt(commit_log: CommitLog, offset: int, problem: RecordProblem) -> CorruptRecord:
-    file = commit_log.find(offset)
+def _corrupt(blocks: LogBlocks, physical_offset: int, problem: RecordProblem) -> CorruptRecord:
+    path, position = blocks.place_of(physical_offset)
     return CorruptRecord(
-        f"{problem.field} of the record at physical offset {offset}",
-        path=commit_log.path if file is None else file.path,
-        offset=offset - (0 if file is None else file.base) + problem.within,
+        f"{problem.field} of the record at physical offset {physical_offset}",
+        path=path,
+        offset=position + problem.within,
         expected=problem.expected,
         found=problem.found,
     )

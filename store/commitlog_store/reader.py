@@ -6,16 +6,14 @@ process. New messages are visible at the next call; messages removed by retentio
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
 
-import numpy as np
 import pyarrow as pa
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
@@ -25,13 +23,8 @@ from commitlog_store.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.columnar.hash_codes import index_key_hashes
-from commitlog_store.delayed.levels import DelayLevel, DelayOffsetFile, delay_level
+from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import (
-    CorruptConsumeQueue,
-    CorruptIndex,
-    CorruptRecord,
-    FileMissing,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -47,13 +40,8 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format import message_id
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
-from commitlog_store.format.java_hash import index_key_hash
-from commitlog_store.format.message_rules import SCHEDULE_TOPIC, check_queue_place
-from commitlog_store.format.properties import decode_utf8
-from commitlog_store.format.record import Record
+from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.format.single_record import message_of
-from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.group_settings import (
     ConsumerFilter,
     SubscriptionGroupConfig,
@@ -68,75 +56,47 @@ from commitlog_store.groups.positions import (
     group_offsets,
     group_positions,
 )
-from commitlog_store.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
+from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
-from commitlog_store.key_lookup import (
-    NewestPlaces,
-    as_texts,
-    could_be_key,
-    newest_batches,
-    newest_places,
-    places_in_log,
-)
+from commitlog_store.key_lookup import AFTER_ALL, KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.fence import Fence, fence_at
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, validate_topic
-from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
-from commitlog_store.queue.catalog import QueueCatalog, matching_topics
+from commitlog_store.queue.block_reader import BlockReader, SideBySide, read_together
+from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
+from commitlog_store.queue.fence import Fence, fence_of
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
     GetMessageResult,
-    Pulled,
     PullLimits,
-    answer_without_reading,
+    Pulls,
     checked_count,
     checked_int,
-    pull,
     wait_for_match,
 )
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, LogBlocks
 from commitlog_store.queue.lost_ends import lost_ends
 from commitlog_store.queue.lost_log import refuse_lost_log
-from commitlog_store.queue.several_queues import SideBySide, read_together
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.store_times import StoreTimes
-from commitlog_store.queue.views import CatalogView, QueueView
+from commitlog_store.queue.store_times import StoreTimes, stored_at
+from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
-__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
+__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader", "pulls_of"]
 
 OnDamage = Literal["raise", "skip", "skip-records"]
 
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
-
-# After every store time.
-_AFTER_ALL = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written.
-
-    ::
-
-        with StoreReader.open("/data/store") as reader:
-            print(sum(queue.max_offset - queue.min_offset for queue in reader.queues("orders")), "messages")
-    """
-
-    topic: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
 
 
 class MessageBatches(Iterator[pa.RecordBatch]):
@@ -235,7 +195,15 @@ class StoreReader:
             if self._snapshot is None
             else self._snapshot.catalog
         )
+        self._blocks = LogBlocks(self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
+        self._keys = KeyLookup(
+            self._commit_log,
+            self._index,
+            log_end=None if self._snapshot is None else self._snapshot.end,
+            is_aborted=partial(disk.exists, os.path.join(path, ABORT)),
+            skipped=None if on_damage == "raise" else self._skipped,
+        )
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._reads = ConsistentReads(path, self._commit_log, self._frames)
         self._watch = FileWatch(path)
@@ -407,7 +375,7 @@ class StoreReader:
         def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
             return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
 
-        return self._reads.look(look, show)
+        return self._reads.read(look, show)
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.
@@ -493,25 +461,12 @@ class StoreReader:
         if self._snapshot is not None:
             self._refuse_closed()
             return self._snapshot.start, self._snapshot.end
-        return self.consistently(self._physical_bounds)
-
-    def _physical_bounds(self) -> tuple[int, int]:
-        end = self._commit_log.min_offset
-        for topic in self.topics():
-            try:
-                queue_ids = self.queue_ids(topic)
-            except (TopicNotFound, UnsupportedStore):
-                continue
-            for queue_id in queue_ids:
-                queue = self._catalog.queue(topic, queue_id)
-                try:
-                    queue.bounds()
-                except CorruptConsumeQueue:
-                    continue  # the others lead close enough to the end
-                unit = queue.unit(queue.last_unit()[0])
-                if unit is not None and self._commit_log.holds(*unit):
-                    end = max(end, sum(unit))
-        return self._commit_log.min_offset, self._commit_log.written_end(end)
+        return self.consistently(
+            lambda: (
+                self._commit_log.min_offset,
+                self._commit_log.written_end(log_end_by_queues(self._catalog, self._commit_log)),
+            )
+        )
 
     @property
     def aborted(self) -> bool:
@@ -575,11 +530,11 @@ class StoreReader:
         wanted = _chosen(tags, filter, keys)
         low, high = self._check_range(topic, queue_id, start, stop)
         blocks = BlockReader(
-            self._commit_log,
+            self._blocks,
             self._catalog.queue(topic, queue_id),
             limits,
             verify_crc=verify_crc and BODY_COLUMN in schema.names,
-            skips=self._skips(on_damage or self._on_damage),
+            skips=self._skips(on_damage),
             wanted=None if wanted.is_all else wanted,
         )
         return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
@@ -617,17 +572,19 @@ class StoreReader:
         """
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
-        given = _names_of(topics)
         first = None if since is None else milliseconds_of(since, "since")
         last = None if until is None else milliseconds_of(until, "until")
-        unreadable: dict[str, UnsupportedStore] = {}
+        unreadable: list[UnsupportedStore] = []
 
-        def look() -> list[QueueInfo]:
-            infos = self.queue_infos(lambda: self._queues_to_scan(given, unreadable))
-            return [self._between(info, first, last) for info in infos]
+        def queues() -> list[tuple[str, int]]:
+            found, unreadable[:] = matching_queues(self._catalog, topics, self.path)
+            return found
 
-        ranges = self.consistently(look, one_moment=False)
-        for error in unreadable.values():
+        def ask() -> list[QueueInfo]:
+            return [self._between(info, first, last) for info in self.queue_infos(queues)]
+
+        ranges = self.consistently(ask, one_moment=False)
+        for error in unreadable:
             _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -639,18 +596,6 @@ class StoreReader:
                     )
 
         return pa.RecordBatchReader.from_batches(schema, batches())
-
-    def _queues_to_scan(
-        self, given: Sequence[str], unreadable: dict[str, UnsupportedStore]
-    ) -> Iterator[tuple[str, int]]:
-        """The queues of the named topics; those that match a pattern and cannot be read go to ``unreadable``."""
-        for topic in matching_topics(self.topics(), given, self.path):
-            try:
-                yield from [(topic, queue_id) for queue_id in self.queue_ids(topic)]
-            except UnsupportedStore as error:
-                if topic in given:
-                    raise
-                unreadable[topic] = error
 
     def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
         """The queue with the bounds of the messages stored from one time on and before another."""
@@ -675,8 +620,8 @@ class StoreReader:
         in memory at once: topic by topic, and range by range in the order given. ``filter`` and ``verify_crc`` are
         those of ``read``.
 
-        None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
-        the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
+        None where a unit or record is damaged, a file is missing, or bodies unpack to much. Then ``read`` each of the
+        ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
         ``InvalidValue`` are raised as by ``read``::
 
             with StoreReader.open("/data/store") as reader:
@@ -696,7 +641,7 @@ class StoreReader:
         for topic, parts in by_topic.items():
             names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
             check = verify_crc and BODY_COLUMN in names
-            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+            read = read_together(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
             if read is None:
                 return None
             batches += [batch.select(schema.names) for batch in read]
@@ -718,7 +663,7 @@ class StoreReader:
         would do so for each queue. Within a queue the order is that of its messages. ``filter`` and ``verify_crc`` are
         those of ``read``.
 
-        The batches end early if anything stands in the way: damage, or a missing file. ``positions`` has the offsets
+        The batches end early where a unit or record is damaged, or a file is missing. ``positions`` has the offsets
         from which on to ``read`` each of the ranges, which gives what can be read and raises for the rest.
         ``OffsetOutOfRange``, ``QueueNotFound`` and ``InvalidValue`` (also for queues of several topics) are raised as
         by ``read``::
@@ -738,7 +683,7 @@ class StoreReader:
         names = arrow_schema(columns).names
         parts = self._checked_ranges(ranges)
         check = verify_crc and BODY_COLUMN in names
-        blocks = SideBySide(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+        blocks = SideBySide(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
         return SideBySideBatches(blocks, topics[0], self)
 
     def _checked_ranges(self, ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[QueueView, int, int]]:
@@ -784,32 +729,10 @@ class StoreReader:
         wanted = _chosen(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
         return wait_for_match(
-            lambda position: self._get_message(topic, queue_id, position, limits, wanted),
+            lambda position: pulls_of(self).messages(topic, queue_id, position, limits, wanted),
             lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
             checked_int("offset", offset),
             checked_seconds("wait_s", wait_s),
-        )
-
-    def _get_message(
-        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
-    ) -> GetMessageResult:
-        columns = ("queueOffset", "physicalOffset")
-
-        def look() -> tuple[Pulled, int, int, list[MessageExt]]:
-            pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
-            places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
-            records = (self._commit_log.read_record(place, check_crc=False) for place in places)
-            return pulled, low, high, [message_of(record, self._commit_log.body(record)) for record in records]
-
-        pulled, low, high, messages = self.consistently(look, one_moment=False)
-        if self._on_read is not None and messages:
-            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
-        return GetMessageResult(
-            status=pulled.status,
-            next_begin_offset=pulled.next_begin_offset,
-            min_offset=low,
-            max_offset=high,
-            messages=messages,
         )
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
@@ -847,49 +770,10 @@ class StoreReader:
         except (TopicNotFound, QueueNotFound):
             return False
 
-    def _pull(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        limits: PullLimits,
-        wanted: MessageFilter,
-        columns: Sequence[str],
-        *,
-        verify_crc: bool,
-    ) -> tuple[Pulled, int, int]:
-        """The answer of ``get_message`` as record batches, and the queue's bounds. ``StoreBusy``."""
-
-        def look() -> tuple[Pulled, int, int]:
-            try:
-                info = self.queue_info(topic, queue_id)
-            except (TopicNotFound, QueueNotFound):
-                bounds = None
-            else:
-                bounds = info.min_offset, info.max_offset
-            low, high = bounds or (0, 0)
-            pulled = answer_without_reading(offset, bounds)
-            if pulled is None:
-                pulled = pull(
-                    self._commit_log,
-                    self._catalog.queue(topic, queue_id),
-                    offset,
-                    high,
-                    limits,
-                    wanted,
-                    columns,
-                    verify_crc=verify_crc,
-                    skips=self._skips(self._on_damage),
-                )
-            return pulled, low, high
-
-        return self.consistently(look, one_moment=False)
-
-    def _skips(self, on_damage: OnDamage) -> Skips | None:
+    def _skips(self, on_damage: OnDamage | None = None) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
-        if _checked(on_damage) == "raise":
-            return None
-        return Skips(self._skipped, missing_files=on_damage == "skip")
+        how = _checked(on_damage or self._on_damage)
+        return None if how == "raise" else Skips(self._skipped, missing_files=how == "skip")
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
@@ -920,61 +804,24 @@ class StoreReader:
 
         Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
         """
-        return self.consistently(lambda: self._fence(topic, queue_id, offset), one_moment=False)
 
-    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        queue = self._catalog.queue(topic, queue_id)
-        if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
-            self.queue_info(topic, queue_id)
-        last_offset, last_place = queue.last_unit()
-        if offset == last_offset:
-            place: int | None = last_place
-        else:
-            unit = queue.unit(offset)
-            if unit is None:
-                self._refuse_damaged_unit(queue, offset)
-            place = None if unit is None else unit[0]
-        if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
-            return None  # its header cannot identify it
-        return None if place is None else fence_at(self._commit_log, place)
+        def ask() -> Fence | None:
+            queue = self._catalog.queue(topic, queue_id)
+            if queue.last_unit()[0] < 0:  # not read yet, or empty then
+                self.queue_info(topic, queue_id)
+            return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
-    def _refuse_damaged_unit(self, queue: QueueView, offset: int) -> None:
-        """``CorruptConsumeQueue`` for a unit within the queue's bounds that was zeroed; not where damage is skipped."""
-        low, high = queue.bounds()
-        if self._on_damage == "raise" and low <= offset < high:
-            with contextlib.suppress(FileMissing, OffsetOutOfRange):
-                next(queue.units(offset, offset + 1), None)
+        return self.consistently(ask, one_moment=False)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
 
         def look() -> int:
             self._check_range(topic, queue_id, offset, offset + 1)
-            return self._stored_at(topic, queue_id, offset)
+            queue = self._catalog.queue(topic, queue_id)
+            return stored_at(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
         return self.consistently(look, one_moment=False)
-
-    def _stored_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, and the errors of ``read``."""
-        queue = self._catalog.queue(topic, queue_id)
-        unit = queue.unit(offset)
-        if unit is None:
-            self._refuse_damaged_unit(queue, offset)
-            low, high = queue.bounds()
-            raise OffsetOutOfRange(
-                topic=topic,
-                queue_id=queue_id,
-                start=offset,
-                stop=offset + 1,
-                min_offset=low,
-                max_offset=high,
-                advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
-            )
-        try:
-            return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
-        except MessageNotFound:
-            StoreTimes(self._commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
-            raise
 
     def offset_by_time(
         self,
@@ -1003,39 +850,19 @@ class StoreReader:
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
         wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
-        how = _checked(on_damage or self._on_damage)
+
+        def find(info: QueueInfo) -> int:
+            queue, skips = self._catalog.queue(info.topic, info.queue_id), self._skips(on_damage)
+            times = StoreTimes(self._commit_log, queue, whole=skips is not None)
+            first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
+            if first < at and self._snapshot is None:
+                times.refuse_or_skip(first, at, skips, wanted_ms, self.paths.for_shell)
+            return at if boundary == "lower" else max(first - 1, info.min_offset)
+
         if bounds is not None:
             self._refuse_closed()
-            return self._offset_by_time(bounds, wanted_ms, boundary, how)
-        return self.consistently(
-            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary, how), one_moment=False
-        )
-
-    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str, on_damage: OnDamage) -> int:
-        queue = self._catalog.queue(info.topic, info.queue_id)
-        times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
-        first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
-        if first < at and self._snapshot is None:
-            skips = self._skips(on_damage)
-            try:
-                if skips is None or not skips.missing_files:
-                    times.refuse(first, at, skips)
-                else:
-                    times.skip(first, at, skips)
-            except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
-                raise error.advised(
-                    f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
-                    f"which cannot be read: 'commitlog doctor {self.paths.for_shell}' says what is lost. To take the "
-                    "next message that can be read: on_damage='skip', or --on-damage skip."
-                ) from error.__cause__
-        return at if boundary == "lower" else max(first - 1, info.min_offset)
-
-    def _whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
-        """The record there if it is whole and has the right CRC."""
-        try:
-            return self._commit_log.read_record(physical_offset, check_crc=verify_crc)
-        except (CorruptRecord, MessageNotFound):
-            return None
+            return find(bounds)
+        return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
@@ -1072,7 +899,7 @@ class StoreReader:
         key: str,
         *,
         begin: GivenTime = 0,
-        end: GivenTime = _AFTER_ALL,
+        end: GivenTime = AFTER_ALL,
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:
@@ -1090,60 +917,16 @@ class StoreReader:
         checked_count("limit", limit)
         begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
-            return self._query_log(self._snapshot.end, topic, key, begin, end, limit, verify_crc=verify_crc)
+            return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc)
 
         def ask(below: int | None = None) -> list[MessageExt]:
-            return self._query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
+            return self._keys.query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
 
         def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
-            if not found or found[-1].physical_offset < hidden:
-                return found
             # Parts of a batch may have replaced older messages among the newest.
-            return ask(hidden)
+            return found if not found or found[-1].physical_offset < hidden else ask(hidden)
 
-        return self._reads.look(ask, show)
-
-    def _query(
-        self,
-        topic: str,
-        key: str,
-        begin: int,
-        end: int,
-        limit: int,
-        *,
-        below: int | None = None,
-        verify_crc: bool = True,
-    ) -> list[MessageExt]:
-        self._commit_log.refresh()
-        found: dict[int, MessageExt] = {}
-        clean = not self.aborted
-        for hit in self._index.candidates(topic, key, begin, end, strict=clean):
-            offset = hit.physical_offset
-            if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
-                continue
-            try:
-                record = self._commit_log.read_record(offset, check_crc=verify_crc)
-                message = message_of(record, self._commit_log.body(record))
-            except MessageNotFound as error:
-                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
-                if 0 <= offset < self._commit_log.min_offset or not clean:
-                    continue
-                raise CorruptIndex(
-                    "Physical offset of an entry",
-                    path=hit.path,
-                    offset=hit.position,
-                    expected="the place of a message",
-                    found=offset,
-                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
-                ) from error
-            except CorruptRecord as error:
-                self._refuse_or_skip(offset, error)
-                continue
-            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
-                found[offset] = message
-                if len(found) == limit:
-                    break
-        return [found[offset] for offset in sorted(found)]
+        return self._reads.read(ask, show)
 
     def query_keys(
         self,
@@ -1173,111 +956,21 @@ class StoreReader:
         limits = BlockLimits(
             rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
         )
-        try:
-            distinct = as_texts(keys).dictionary_encode()
-        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
-        texts = distinct.dictionary.to_pylist()
-        possible = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
-        found, below = self._newest_places(topic, distinct.dictionary.take(pa.array(possible)), verify_crc=verify_crc)
-        # One place more, for keys that no message has.
-        places = NewestPlaces.none(len(texts) + 1)
-        places.offsets[possible], places.sizes[possible] = found.offsets, found.sizes
-        which = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-        batches = newest_batches(
-            self._commit_log,
-            topic,
-            distinct.dictionary.take(distinct.indices),
-            places[which.astype(np.int64)],
-            schema.names or ["queueOffset"],
-            limits,
-            lambda key: self._newest_place(topic, key, below, verify_crc=verify_crc),
-        )
-        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
+        wanted = WantedKeys(keys)
 
-    def _newest_places(self, topic: str, keys: pa.StringArray, *, verify_crc: bool) -> tuple[NewestPlaces, int]:
-        """The newest message of each distinct key, and the physical offset from which on messages were hidden."""
-        if self._snapshot is not None:
-            places = NewestPlaces.none(len(keys))
-            hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
-            log_places = places_in_log(self._commit_log, self._snapshot.end, hashes)
-            for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
-                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1, verify_crc=verify_crc)
-                places.put(row, _place_of(found))
-            return places, NOTHING_HIDDEN
+        def ask(below: int = NOTHING_HIDDEN) -> NewestPlaces:
+            return self._keys.newest(topic, wanted.possible, below, check_crc=verify_crc)
 
         def show(places: NewestPlaces, hidden: int) -> tuple[NewestPlaces, int]:
-            seen = int(places.offsets.max(initial=-1)) >= hidden
-            return (look_up(hidden) if seen else places), hidden
+            return (places if places.end < hidden else ask(hidden)), hidden
 
-        def look_up(below: int) -> NewestPlaces:
-            self._commit_log.refresh()
-            return newest_places(
-                self._commit_log,
-                self._index,
-                topic,
-                keys,
-                below,
-                lambda key: self._newest_place(topic, key, below, verify_crc=verify_crc),
-                check_crc=verify_crc,
-            )
-
-        return self._reads.look(lambda: look_up(NOTHING_HIDDEN), show)
-
-    def _newest_place(self, topic: str, key: str, below: int, *, verify_crc: bool) -> tuple[int, int] | None:
-        """Physical offset and size of the newest message with a key."""
-        if self._snapshot is None:
-            return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below, verify_crc=verify_crc))
-        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1, verify_crc=verify_crc))
-
-    def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
-        """Raise the damage of a record that a query would look at; or log it, and report its message as skipped."""
-        if self._on_damage == "raise":
-            raise error
-        _logger.warning("A query skipped a record, which may have the key: %s", error)
-        # Only a record whose body alone is damaged says which message it is.
-        with contextlib.suppress(CorruptRecord, MessageNotFound):
-            record = self._commit_log.read_record(physical_offset, check_crc=False)
-            skipped = SkippedRange(
-                topic=decode_utf8(record.topic),
-                queue_id=record.queue_id,
-                start=record.queue_offset,
-                stop=record.queue_offset + 1,
-                physical_start=physical_offset,
-                physical_stop=physical_offset + record.total_size,
-                reason=str(error),
-            )
-            if skipped not in self._skipped:
-                self._skipped.append(skipped)
-
-    def _query_log(
-        self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int, *, verify_crc: bool
-    ) -> list[MessageExt]:
-        """``query`` without index files: the key's hash is compared with those of every record's keys."""
-        wanted = index_key_hash(f"{topic}#{key}")
-        places = places_in_log(self._commit_log, log_end, np.array([wanted]), begin, end)
-        return self._newest_with_key(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
-
-    def _newest_with_key(
-        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
-    ) -> list[MessageExt]:
-        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
-        found: dict[int, MessageExt] = {}
-        for place in reversed(places):
-            # A key and a unique key may have the same hash.
-            record = None if place in found else self._whole_record(place, verify_crc=verify_crc)
-            if record is None:
-                continue  # one of the log's gaps, which were reported
-            try:
-                message = message_of(record, self._commit_log.body(record))
-            except CorruptRecord as error:
-                self._refuse_or_skip(place, error)
-                continue
-            if _has_key(message, topic, key):
-                found[place] = message
-                if len(found) == limit:
-                    break
-        return list(found.values())[::-1]
+        if self._snapshot is not None:
+            places, below = self._keys.newest(topic, wanted.possible, check_crc=verify_crc), NOTHING_HIDDEN
+        else:
+            places, below = self._reads.read(ask, show)
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        batches = self._keys.batches(topic, wanted, places, names, limits, below, check_crc=verify_crc)
+        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
@@ -1290,15 +983,9 @@ class StoreReader:
         Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
         ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
         """
-        return self.consistently(self._delay_levels)
-
-    def _delay_levels(self) -> list[DelayLevel]:
-        ledger, file = delivered_offsets(self._ledger()), DelayOffsetFile(self.path).read()
-        try:
-            ids = self._catalog.queue_ids(SCHEDULE_TOPIC)
-        except TopicNotFound:
-            return []
-        return [delay_level(queue_id + 1, self._catalog, self._commit_log, ledger, file) for queue_id in ids]
+        return self.consistently(
+            lambda: delay_levels(self.path, self._catalog, self._commit_log, delivered_offsets(self._ledger()))
+        )
 
     def _ledger(self) -> BatchLedger:
         self._refuse_closed()
@@ -1317,20 +1004,7 @@ class StoreReader:
                 for pending in reader.pending_half_messages():
                     print(pending.handle, pending.message.topic, pending.message.keys, pending.check_times)
         """
-        return self.consistently(self._pending_half_messages)
-
-    def _pending_half_messages(self) -> list[PendingHalfMessage]:
-        # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
-        offsets = ConsumerOffsets(self.path)
-        topics = self.topics()
-        queues = [(topic, HALF_QUEUE_ID) for topic in (HALF_TOPIC, OP_TOPIC) if topic in topics]
-        bounds = {info.topic: (info.min_offset, info.max_offset) for info in self.queue_infos(queues)}
-        half_bounds, op_bounds = bounds.get(HALF_TOPIC, (0, 0)), bounds.get(OP_TOPIC, (0, 0))
-        pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
-        skips = self._skips(self._on_damage)
-        pending.read_up_to(HalfQueues(self._commit_log, self._catalog, skips), half_bounds, op_bounds)
-        found = (read_pending(self._commit_log, place, skips) for place in pending)
-        return [one[1] for one in found if one is not None]
+        return self.consistently(lambda: pending_half_messages(self, self._commit_log, self._catalog, self._skips()))
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         start = checked_int("start", start)
@@ -1340,6 +1014,11 @@ class StoreReader:
             _refuse_outside(info, start, start + 1)
         _refuse_outside(info, start, high)
         return start, high
+
+
+def pulls_of(reader: StoreReader) -> Pulls:
+    """Pulls as ``get_message`` makes them, also of rows: for consumers, which read on where a pull has ended."""
+    return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._on_read)
 
 
 def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
@@ -1357,27 +1036,12 @@ def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
         )
 
 
-def _names_of(topics: object) -> Sequence[str]:
-    names = [topics] if isinstance(topics, str) else topics
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
-    return names
-
-
 def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:
     if not isinstance(given, MessageFilter):
         return MessageFilter.parse(tags=tags, filter=given, keys=keys)
     if tags is not None or keys is not None:
         raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
     return given
-
-
-def _has_key(message: MessageExt, topic: str, key: str) -> bool:
-    return message.topic == topic and (key in message.keys or message.unique_key == key)
-
-
-def _place_of(newest: list[MessageExt]) -> tuple[int, int] | None:
-    return (newest[-1].physical_offset, newest[-1].store_size) if newest else None
 
 
 def _checked(on_damage: OnDamage) -> OnDamage:

@@ -14,6 +14,7 @@ import pytest
 from commitlog_store import GetMessageResult, GetMessageStatus, Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import StoreClosed
 from commitlog_store.files import file_watch
+from commitlog_store.queue.get_message import Pulls
 from commitlog_store.testing import waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -134,15 +135,15 @@ def test_each_message_that_does_not_match_is_looked_at_once(
 ) -> None:
     """100,000 of them, in tables of 5,000; each table wakes the wait once or twice."""
     looks: list[tuple[int, int]] = []
-    look = StoreReader._get_message
+    look = Pulls.messages
 
-    def counted(reader: StoreReader, topic: str, queue_id: int, offset: int, *others: object) -> GetMessageResult:
-        result = look(reader, topic, queue_id, offset, *others)  # type: ignore[arg-type]
+    def counted(pulls: Pulls, topic: str, queue_id: int, offset: int, *others: object) -> GetMessageResult:
+        result = look(pulls, topic, queue_id, offset, *others)  # type: ignore[arg-type]
         if result.next_begin_offset != offset:
             looks.append((offset, result.next_begin_offset))
         return result
 
-    monkeypatch.setattr(StoreReader, "_get_message", counted)
+    monkeypatch.setattr(Pulls, "messages", counted)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.get_message, "orders", 0, 1, tags="paid", wait_s=10 * WAIT_LIMIT_S)
         for _ in range(20):

@@ -78,7 +78,9 @@ class SourceOptions:
     keys: MessageFilter = field(default_factory=MessageFilter)
 
     def of_store(self, name: str) -> SourceOptions:
-        """The options for one of the named stores, as if it were the only one."""
+        """The options for one of the named stores, as if it were the only one; these for the one without a name."""
+        if not name:
+            return self
         return replace(
             self,
             path=self.stores[name],

@@ -9,7 +9,7 @@ A consume queue holds the size of every message, so limits and cuts by bytes are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,8 +17,18 @@ import numpy.typing as npt
 
 from commitlog_store import FILLER_SIZE, StoreReader
 from commitlog_store.errors import FileMissing
+from pyspark_commitlog.options.read import SourceOptions
 
-__all__ = ["SizeWalker", "Sizes", "WaitingQueue", "admit", "admit_bytes", "admit_rows", "message_sizes"]
+__all__ = [
+    "SizeWalker",
+    "Sizes",
+    "TriggerLimits",
+    "WaitingQueue",
+    "admit",
+    "admit_bytes",
+    "admit_rows",
+    "message_sizes",
+]
 
 Sizes: TypeAlias = npt.NDArray[np.int64]
 
@@ -158,7 +168,7 @@ def admit_bytes(walkers: Sequence[SizeWalker], waiting: Sequence[int], heads: Se
 
     First one message of each queue, oldest first, as far as they fit; then the others in proportion to the waiting
     bytes; then the rest of the limit, oldest first. The oldest message of all is always admitted: if it alone is larger
-    than the limit it goes alone, since it would block its queue for ever otherwise.
+    than the limit it goes alone, since it would block its queue indefinitely otherwise.
     """
     left = limit
     open_queues: list[int] = []
@@ -180,3 +190,37 @@ def admit_bytes(walkers: Sequence[SizeWalker], waiting: Sequence[int], heads: Se
         left -= walkers[i].take(share)
     for i in share_of:
         left -= walkers[i].take(left)
+
+
+class TriggerLimits:
+    """The limits of one run of one query; they hold over all its queues, and over all its stores."""
+
+    def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._clock = clock
+        # When the last batch with messages was planned, by the clock in seconds; None before the first of this run.
+        self._last_batch_s: float | None = None
+
+    def may_wait(self, rows: int, *, lost: bool) -> bool:
+        """Whether the batch is delayed: by ``minOffsetsPerTrigger`` for less messages than that, at most for
+        ``maxTriggerDelay`` since the batch before. Lost messages are reported at once.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or not rows or lost or self._last_batch_s is None or rows >= least:
+            return False
+        return self._clock() - self._last_batch_s < self._options.max_trigger_delay_s
+
+    def batch_planned(self) -> None:
+        """A batch with messages was planned, and no attempt will be repeated: the next delay begins."""
+        self._last_batch_s = self._clock()
+
+    def bind(self, rows: int) -> bool:
+        """Whether a batch may have to leave some of the ``rows`` for later."""
+        most = self._options.max_offsets_per_trigger
+        return self._options.max_bytes_per_trigger is not None or (most is not None and rows > most)
+
+    def admit(self, queues: Sequence[WaitingQueue]) -> list[int]:
+        """Where the next batch ends in each queue."""
+        return admit(
+            queues, max_rows=self._options.max_offsets_per_trigger, max_bytes=self._options.max_bytes_per_trigger
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,14 +16,13 @@ from pyspark_commitlog.loss import naming_store, report_lost_ends
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.values import LATEST, OffsetRule
 from pyspark_commitlog.short_errors import with_short_errors
-from pyspark_commitlog.source.missing_topics import check_topics, check_topics_of_stores
+from pyspark_commitlog.source.missing_topics import check_topics
 from pyspark_commitlog.source.offset_rules import resolve_rule
-from pyspark_commitlog.source.open_stores import OpenStores
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
-from pyspark_commitlog.source.record_limit import limit_records
+from pyspark_commitlog.source.open_stores import OpenStores, share_partitions
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.replanning import plan_again
 from pyspark_commitlog.source.schema import Projection
-from pyspark_commitlog.source.store_shares import share_partitions
+from pyspark_commitlog.source.store_planner import StorePlanner
 from pyspark_commitlog.source.task import ReadTask
 
 if TYPE_CHECKING:
@@ -46,50 +45,39 @@ class CommitLogBatchReader(DataSourceReader):
         """The ranges of offsets of all queues, cut by bytes. failOnMissingTopic counts."""
         options = self._options
         options.warn_of_doubts()
-        if options.stores:
-            return list(self._partitions_of_stores())
-        with options.open_store() as reader:
-            check_topics(options, reader, ends=True)
-            return list(self._plan(reader, options))
-
-    def _partitions_of_stores(self) -> Iterator[RangePartition]:
-        """Those of each store after the other's. failOnMissingTopic is about what none of the stores has."""
-        options = self._options
         stores = OpenStores(options, time.monotonic)
         try:
             readers = stores.look()
             if not readers:
                 stores.require(min(options.stores), "None of the stores of path is there.")
-            check_topics_of_stores(options, readers, ends=True)
-            wanted: dict[str, list[QueueRange]] = {}
-            for name, reader in readers.items():
-                with naming_store(name):
-                    wanted[name] = plan_again(reader, partial(self._ranges, reader, options.of_store(name)))
-            shares = share_partitions(wanted, options.min_partitions)
-            for name, reader in readers.items():
-                with naming_store(name):
-                    planned = self._plan(reader, replace(options.of_store(name), min_partitions=shares[name]))
-                yield from (replace(partition, store=name) for partition in planned)
+            check_topics(options, readers, ends=True)
+            return list(self._plan(readers))
         finally:
             stores.close()
 
-    def _plan(self, reader: StoreReader, options: SourceOptions) -> list[RangePartition]:
-        if options.end_rule == OffsetRule(default=LATEST):
-            report_lost_ends(reader, fail=options.fail_on_data_loss)
+    def _plan(self, readers: Mapping[str, StoreReader]) -> Iterator[RangePartition]:
+        """The partitions of each store after the other's."""
+        shares = dict.fromkeys(readers, self._options.min_partitions)
+        if len(readers) > 1 and self._options.min_partitions is not None:
+            wanted: dict[str, list[QueueRange]] = {}
+            for name, reader in readers.items():
+                with naming_store(name):
+                    wanted[name] = plan_again(reader, partial(self._ranges, reader, name))
+            shares = share_partitions(wanted, self._options.min_partitions)
+        for name, reader in readers.items():
+            with naming_store(name):
+                options = self._options.of_store(name)
+                if options.end_rule == OffsetRule(default=LATEST):
+                    report_lost_ends(reader, fail=options.fail_on_data_loss)
+                planned = plan_again(reader, partial(self._plan_store, reader, name, shares[name]))
+            yield from (replace(partition, store=name or None) for partition in planned)
 
-        def plan() -> list[RangePartition]:
-            partitions = plan_partitions(
-                reader,
-                self._ranges(reader, options),
-                max_bytes=options.max_bytes_per_partition,
-                min_partitions=options.min_partitions,
-                fail_on_data_loss=options.fail_on_data_loss,
-            )
-            return limit_records(partitions, options.max_records_per_partition)
+    def _plan_store(self, reader: StoreReader, name: str, min_partitions: int | None) -> list[RangePartition]:
+        planner = StorePlanner(reader, self._options.of_store(name))
+        return planner.partitions(self._ranges(reader, name), min_partitions=min_partitions)
 
-        return plan_again(reader, plan)
-
-    def _ranges(self, reader: StoreReader, options: SourceOptions) -> list[QueueRange]:
+    def _ranges(self, reader: StoreReader, name: str) -> list[QueueRange]:
+        options = self._options.of_store(name)
         queues = options.subscription.bounds(reader).values()
         if not queues:
             _logger.warning("No topic of %s matches; the result is empty.", options.path)

@@ -9,30 +9,27 @@ from commitlog_store.errors import QueueNotFound, TopicNotFound
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import Subscription
 
-__all__ = ["check_topics", "check_topics_of_stores"]
+__all__ = ["check_topics"]
 
 _WAYS_OUT = "To read the others without it, set the option failOnMissingTopic to false."
 
 
-def check_topics(options: SourceOptions, reader: StoreReader, *, ends: bool) -> None:
-    """``ends``: the query reads what is there now, so that what comes later would come too late.
+def check_topics(options: SourceOptions, readers: Mapping[str, StoreReader], *, ends: bool) -> None:
+    """``ends``: the query reads what exists now, so that what comes later would come too late.
 
-    ``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that is not in the store, or one warning.
+    ``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that none of the stores has, or a warning.
+    An unavailable store may have them: unless failOnMissingTopic is given, they are a warning then.
     """
-    if not options.fails_on_missing_topic(ends=ends):
-        options.subscription.warn_of_missing(reader, waits=not ends)
+    if "" in readers:
+        if not options.fails_on_missing_topic(ends=ends):
+            options.subscription.warn_of_missing(readers[""], waits=not ends)
+            return
+        try:
+            options.subscription.require_all(readers[""])
+        except (TopicNotFound, QueueNotFound) as error:
+            error.advised(_WAYS_OUT)
+            raise
         return
-    try:
-        options.subscription.require_all(reader)
-    except (TopicNotFound, QueueNotFound) as error:
-        error.advised(_WAYS_OUT)
-        raise
-
-
-def check_topics_of_stores(options: SourceOptions, readers: Mapping[str, StoreReader], *, ends: bool) -> None:
-    """The same for named topics and queues that none of several stores has. An unavailable store may have them: unless
-    failOnMissingTopic is given, they are a warning then.
-    """
     ends = ends and readers.keys() == options.stores.keys()
     for part in options.subscription.parts() if readers else ():
         if any(next(part.find_queues(reader), None) for reader in readers.values()):

@@ -1,15 +1,16 @@
-"""``OpenStores``: the named stores of a query that are there now, and what happens when one is away."""
+"""``OpenStores``: the stores of a query that are available now, and what happens when one is not."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from commitlog_store import StoreReader
 from commitlog_store.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.source.partitions import QueueRange
 
-__all__ = ["OpenStores"]
+__all__ = ["OpenStores", "share_partitions"]
 
 _logger = logging.getLogger(__name__)
 
@@ -18,7 +19,9 @@ _WAYS_OUT = "To continue without it until it is back, set the option onMissingSt
 
 
 class OpenStores:
-    """Opens the stores, and looks whether they are still there. One that is away is an error, or skipped.
+    """Opens the stores, and checks whether they are still available: those that are not are an error, or skipped.
+
+    The only store of a plain path has an empty name; it is opened once.
 
     A warning names a store that is skipped at once, then after one, two, four minutes, and so on up to an hour.
     """
@@ -27,20 +30,20 @@ class OpenStores:
         self._options = options
         self._clock = clock
         self._readers: dict[str, StoreReader] = {}
-        # For each store that is away: when the next warning is due, and the pause after it, in seconds.
+        # For each store that is unavailable: when the next warning is due, and the pause after it, in seconds.
         self._away: dict[str, tuple[float, float]] = {}
 
     def look(self) -> Mapping[str, StoreReader]:
-        """The readers of the stores that are there, by name. A store that was away has a new reader.
+        """The readers of the stores that are available, by name. A store that was unavailable has a new reader.
 
         ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` with onMissingStore=fail; ``UnsupportedStore``.
         """
-        there: dict[str, StoreReader] = {}
-        for name in self._options.stores:
+        available: dict[str, StoreReader] = {}
+        for name in self._options.stores or ("",):
             reader = self._reader_of(name)
             if reader is not None:
-                there[name] = reader
-        return there
+                available[name] = reader
+        return available
 
     def require(self, name: str, why: str) -> StoreReader:
         """The reader of a store without which nothing can be done, as ``why`` says, whatever onMissingStore is."""
@@ -60,6 +63,8 @@ class OpenStores:
         except UnsupportedStore:
             raise
         except StoreOpenError as error:
+            if not name:
+                raise
             if not self._options.skips_missing_stores:
                 error.args = (f"Store {name!r} of the option path: {error} {_WAYS_OUT}",)
                 raise
@@ -70,7 +75,9 @@ class OpenStores:
         return reader
 
     def _open(self, name: str) -> StoreReader:
-        """The reader; also one that is open is looked at again, since its directory may be gone by now."""
+        """The reader. A named store is opened again even if it is open, since its directory may be gone by now."""
+        if not name and name in self._readers:
+            return self._readers[name]
         try:
             fresh = self._options.of_store(name).open_store()
         except StoreOpenError:
@@ -89,3 +96,12 @@ class OpenStores:
             _logger.warning("Store %r is away and is skipped; its position is kept. %s", name, error)
             due, pause = now + pause, min(2 * pause, _LONGEST_PAUSE_S)
         self._away[name] = due, pause
+
+
+def share_partitions(wanted: Mapping[str, Sequence[QueueRange]], least: int | None) -> dict[str, int | None]:
+    """The ``minPartitions`` of each store: by its messages, rounded up, so that the sum is at least ``least``."""
+    if least is None:
+        return dict.fromkeys(wanted)
+    rows = {name: sum(one.stop - one.start for one in ranges) for name, ranges in wanted.items()}
+    total = max(1, sum(rows.values()))
+    return {name: max(1, -(-least * count // total)) for name, count in rows.items()}

@@ -18,7 +18,7 @@ from commitlog_store.errors import FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.source.admission import Sizes, message_sizes
 
-__all__ = ["QueueRange", "RangePartition", "plan_partitions"]
+__all__ = ["QueueRange", "RangePartition", "limit_records", "plan_partitions"]
 
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32
@@ -285,3 +285,58 @@ def _pack(pieces: Sequence[tuple[QueueRange, int]], target: int) -> list[RangePa
     if current:
         packed.append(RangePartition.of(current, filled))
     return packed
+
+
+def limit_records(partitions: Sequence[RangePartition], most: int | None) -> list[RangePartition]:
+    """The partitions, those of more than ``most`` offsets cut into pieces of about the same size; None: no limit.
+
+    Queues that are read side by side stay so, unless ``most`` is less than two messages of each.
+    """
+    if most is None:
+        return list(partitions)
+    return [piece for partition in partitions for piece in _cut_by_rows(partition, most)]
+
+
+def _cut_by_rows(partition: RangePartition, most: int) -> Iterator[RangePartition]:
+    ranges = partition.ranges
+    total = sum(stop - start for _, _, start, stop in ranges)
+    if total <= most:
+        yield partition
+    elif partition.side_by_side and most >= 2 * len(ranges):
+        # Each range adds less than one offset to a piece by rounding, so that many less are shared out: at most half.
+        count = -(-total // (most - len(ranges) + 1))
+        for number in range(count):
+            parts = [_share(one, number, count) for one in ranges]
+            parts = [part for part in parts if part.start < part.stop]
+            if parts:
+                more = len(parts) > 1
+                yield RangePartition(tuple(parts), side_by_side=more, short=partition.short and more)
+    else:
+        for pieces in _one_after_the_other(ranges, -(-total // -(-total // most))):
+            yield RangePartition(tuple(pieces), short=partition.short and len(pieces) > 1)
+
+
+def _share(whole: QueueRange, number: int, count: int) -> QueueRange:
+    """One of ``count`` even parts of a range."""
+    length = whole.stop - whole.start
+    return whole._replace(
+        start=whole.start + length * number // count, stop=whole.start + length * (number + 1) // count
+    )
+
+
+def _one_after_the_other(ranges: Sequence[QueueRange], size: int) -> Iterator[list[QueueRange]]:
+    """Pieces of ``size`` offsets, the last one of the rest."""
+    parts: list[QueueRange] = []
+    room = size
+    for whole in ranges:
+        at = whole.start
+        while at < whole.stop:
+            stop = min(whole.stop, at + room)
+            parts.append(whole._replace(start=at, stop=stop))
+            room -= stop - at
+            at = stop
+            if not room:
+                yield parts
+                parts, room = [], size
+    if parts:
+        yield parts

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
-from pyspark_commitlog.source.several_stores_offset import offset_by_queue
+from pyspark_commitlog.source.stores_offset import offset_by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 

@@ -39,11 +39,13 @@ def plan_again(reader: StoreReader, plan: Callable[[], _T]) -> _T:
 
 
 def plan_again_of_stores(readers: Mapping[str, StoreReader], plan: Callable[[], _T]) -> _T:
-    """``plan_again`` for a plan of several stores, by name."""
+    """``plan_again`` for a plan of one store or several, by name."""
     if not readers:
         return plan()
+    if "" in readers:
+        return plan_again(readers[""], plan)
     try:
-        return plan_again(next(iter(readers.values())), plan)  # any of them: it looks at its own files in ``plan`` only
+        return plan_again(next(iter(readers.values())), plan)  # any of them: it reads its own files in ``plan`` only
     except StoreBusy as error:
         raise StoreBusy(
             f"One of the stores {', '.join(readers)} changed during each of many looks at them: retention deletes "

@@ -1,29 +1,40 @@
 """``StorePlanner``: what waits in one store, the offset after a batch, and the partitions of a batch.
 
-It decides nothing about limits: ``StreamPlanner`` does for one store, ``SeveralStoresPlanner`` for several together.
+It decides nothing about limits: ``StreamPlanner`` does, for all stores together.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from commitlog_store import QueueInfo, StoreReader
 from commitlog_store.errors import CommitLogError, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.options.subscription import QueueKey, Subscription
 from pyspark_commitlog.source.offset_rules import resolve_rule
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
-from pyspark_commitlog.source.record_limit import limit_records
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, limit_records, plan_partitions
 from pyspark_commitlog.source.stream_offset import StreamOffset
-from pyspark_commitlog.source.stream_positions import Positions, find_positions
 
 __all__ = ["Backlog", "StorePlanner", "planned_ranges"]
 
 # The oldest message that waits is looked for in so many queues: each takes a tenth of a millisecond of every trigger.
 _MOST_QUEUES_ASKED = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Positions:
+    """Positions of the queues. ``next``: the next offset to read; ``moved``: those that differ from the checkpoint.
+
+    A queue that has moved was new, or has lost messages. ``kept`` are positions of queues that exist but are not
+    subscribed (any more): they are kept, so that subscribing again continues at the query's last position.
+    """
+
+    next: dict[QueueKey, int] = field(default_factory=dict)
+    moved: set[QueueKey] = field(default_factory=set)
+    kept: dict[QueueKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +123,7 @@ class StorePlanner:
         """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``."""
         bounds = self._bounds = self._look()
         start = self._begun_later(start, bounds)
-        positions = find_positions(
+        positions = _find_positions(
             self.reader,
             start,
             self._within_targets(bounds, start),
@@ -219,3 +230,44 @@ def planned_ranges(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         for key, stop in sorted(end.offsets.items())
         if (begin := end.batch_starts.get(key, start.offsets.get(key, stop))) < stop
     ]
+
+
+def _find_positions(
+    reader: StoreReader,
+    start: StreamOffset,
+    bounds: Mapping[QueueKey, QueueInfo],
+    subscription: Subscription,
+    *,
+    check_idle: bool,
+    fail: bool,
+) -> Positions:
+    """Check every position of ``start`` against ``bounds`` (of the subscribed queues that exist), and add new queues.
+
+    The fence of a queue is compared whenever messages will be read after it, so a replaced tail never stays unnoticed.
+    ``check_idle`` compares those of idle queues as well. ``DataLossError`` or ``TailLostError`` with ``fail``.
+    """
+    found = Positions()
+    for key, position in start.offsets.items():
+        info = bounds.get(key)
+        if info is None and not subscription.covers(*key):
+            found.kept[key] = position
+            continue
+        if info is not None and position == info.max_offset and not check_idle:
+            found.next[key] = position
+            continue
+        available = None if info is None else (info.min_offset, info.max_offset)
+        wanted = (position, position if available is None else max(position, available[1]))
+        replaced = loss.replaced_position(reader, *key, available, [(position, start.fences.get(key))])
+        losses = loss.find_losses(wanted, available, replaced)
+        loss.report_losses(*key, losses, fail=fail)
+        if info is not None:
+            found.next[key] = losses.left[0]
+        if losses.kinds:
+            found.moved.add(key)
+    for key in bounds.keys() - start.offsets.keys():
+        info = bounds[key]
+        # An empty queue needs no batch. It is still new when its first message comes.
+        if info.min_offset < info.max_offset:
+            found.next[key] = info.min_offset
+            found.moved.add(key)
+    return found

@@ -1,147 +1,312 @@
-"""``StreamPlanner``: plans the batches of a stream over one store: the end offset of each, and its partitions.
+"""``StreamPlanner``: plans the batches of a stream over one store or several: each one's end offset and partitions.
+
+The only store of a plain path is planned as the first of several is: its name is empty, and its offset that of one
+store (docs/decisions/0024-several-stores.md).
 
 No necessary state is kept between calls, since the process may be killed between any two: everything that a batch needs
-is in the offsets themselves. The state that is kept saves repeated looks, and delays small batches.
+is in the offsets themselves. The state that is kept saves repeated reads, and delays small batches.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from commitlog_store import StoreReader
-from pyspark_commitlog.options.read import SourceOptions
+from commitlog_store.errors import CommitLogError
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.loss import naming_store
+from pyspark_commitlog.options.read import SourceOptions, rule_option
 from pyspark_commitlog.options.subscription import QueueKey
-from pyspark_commitlog.source.admission import WaitingQueue
+from pyspark_commitlog.source.admission import TriggerLimits, WaitingQueue
 from pyspark_commitlog.source.missing_topics import check_topics
-from pyspark_commitlog.source.partitions import RangePartition
-from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again
+from pyspark_commitlog.source.open_stores import OpenStores, share_partitions
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again, plan_again_of_stores
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
+from pyspark_commitlog.source.stores_offset import StoresOffset, by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
-from pyspark_commitlog.source.trigger_limits import TriggerLimits
 
 __all__ = ["StreamPlanner"]
+
+_logger = logging.getLogger(__name__)
+
+_NOTHING_READ = StreamOffset(offsets={})
+_WAITS = "A batch that was planned before reads from it: the query can continue when the store is available again."
 
 
 class StreamPlanner:
     """Plans one run of one query. Not for several threads; Spark has one process for each run."""
 
-    def __init__(
-        self, reader: StoreReader, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._store = StorePlanner(reader, options)
+    def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self._names = sorted(options.stores) or [""]
+        self._open = OpenStores(options, clock)
         self._limits = TriggerLimits(options, clock)
+        self._planners: dict[str, StorePlanner] = {}
+        # Where AvailableNow stops, by store; None for the other triggers.
+        self._targets: dict[str, dict[QueueKey, int]] | None = None
+        self._warned_of: set[str] = set()
         # The last offset given to Spark and the last one parsed, as JSON and as value: Spark passes them back.
-        self._given: tuple[dict[str, Any], StreamOffset] | None = None
-        self._parsed: tuple[dict[str, Any], StreamOffset] | None = None
-        # The state of the store and the offset after which nothing waited: while both stay, nothing does.
+        self._given: tuple[dict[str, Any], StoresOffset] | None = None
+        self._parsed: tuple[dict[str, Any], StoresOffset] | None = None
+        # The state of the stores and the offset after which nothing waited: while both stay, nothing does.
         self._idle: tuple[object, dict[str, Any]] | None = None
+        self._nothing_waits = False
 
     @classmethod
     def open(cls, options: SourceOptions, *, ends: bool = False) -> StreamPlanner:
-        """``ends``: the run is one of AvailableNow. ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
-        ``UnsupportedStore``; the errors of ``check_topics``.
-        """
-        reader = options.open_store()
+        """``ends``: the run is one of AvailableNow. Errors of ``OpenStores.look`` and ``check_topics``."""
+        planner = cls(options)
         try:
-            check_topics(options, reader, ends=ends)
+            check_topics(options, planner._open.look(), ends=ends)
         except BaseException:
-            reader.close()
+            planner.close()
             raise
-        return cls(reader, options)
+        return planner
 
     def close(self) -> None:
-        self._store.close()
+        self._open.close()
+        self._planners.clear()
 
     def initial_offset(self) -> dict[str, Any]:
-        """Start of a query without a checkpoint: ``startingOffsets`` or ``startingTimestamp``.
+        """Start of a query without a checkpoint. Topics that do not exist yet are read as soon as they do.
 
-        Topics that do not exist yet are read as soon as they do.
+        A store that is unavailable is left out, and joins when it is available.
         """
-        return plan_again(self._store.reader, self._store.initial).to_json()
+        stores: dict[str, StreamOffset] = {}
+        available = self._available()
+        for name in self._names:
+            rule = self._options.start_rule
+            if name not in available and name in rule.stores:
+                option = rule_option("starting", rule.of_store(name))
+                self._open.require(name, f"A new query needs it, since {option} names it.")
+            if name in available:
+                with naming_store(name):
+                    stores[name] = plan_again(available[name].reader, available[name].initial)
+        return StoresOffset(stores=stores).to_json()
 
     def prepare_for_available_now(self) -> None:
-        """Limit the run to messages written until now."""
-        self._store.stop_at_present_end()
+        """Limit the run to messages written until now, in the stores that are available now."""
+        targets: dict[str, dict[QueueKey, int]] = {}
+        for name, planner in self._available().items():
+            planner.stop_at_present_end()
+            targets[name] = planner.targets or {}
+        self._targets = targets
 
     def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
         """The end of the next batch; ``start_json`` itself if there is nothing to read.
 
-        ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``.
+        ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``;
+        ``OptionError`` for a store that is not in ``path`` any more; the errors of ``OpenStores.look``.
         """
-        return plan_again(self._store.reader, lambda: self._latest_offset(start_json, limited))
+        settled = self._settled_state()
+        if settled is not None and self._idle == (settled, start_json):
+            return start_json
+        start = self._parse(start_json)
+        for name in sorted(start.stores.keys() - set(self._names)):
+            self._report_removed(name)
+        while True:
+            available = self._available()
+            try:
+                readers = {name: planner.reader for name, planner in available.items()}
+                found, lost = plan_again_of_stores(readers, partial(self._after, start, available, limited))
+            except (CommitLogError, OSError):
+                if self._available().keys() >= available.keys():
+                    raise
+                continue  # a store became unavailable during planning: its messages are not lost
+            # Each repetition has a store less than the one before.
+            if not lost or self._available().keys() >= available.keys():
+                break
+        if found is None:
+            if not self._options.stores or start_json == start.to_json():
+                self._idle = (settled, start_json) if settled is not None and self._nothing_waits else None
+                return start_json
+            # An empty batch writes down the name of a store that had none before.
+            found = replace(start, stores={name: _unchanged(offset) for name, offset in start.stores.items()})
+        self._given = found.to_json(), found
+        return self._given[0]
 
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """The ends of all queues as the last ``latest_offset`` saw them, without another look at the disk.
+        """The ends of all queues as the last ``latest_offset`` saw them, without reading the disk again.
 
         ``from`` has the starts of queues with an expired head. None before the first ``latest_offset``: after a
         restart, Spark first repeats the batch that was not committed.
         """
-        ends = self._store.ends()
-        return None if ends is None else ends.to_json()
+        ends = {name: end for name, planner in self._planners.items() if (end := planner.ends()) is not None}
+        return StoresOffset(stores=ends).to_json() if ends else None
 
     def oldest_waiting(self, end_json: dict[str, Any]) -> dict[QueueKey, int]:
-        """When messages after a batch's end were stored: ``StorePlanner.oldest_waiting``."""
-        return self._store.oldest_waiting(self._parse(end_json).offsets)
+        """When messages after a batch's end were stored: ``StorePlanner.oldest_waiting``.
 
-    def _latest_offset(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
-        settled = self._store.reader.settled_state()
-        if settled is not None and self._idle == (settled, start_json):
-            return start_json
-        backlog = self._store.backlog(self._parse(start_json))
-        if not backlog.needs_batch:
-            self._idle = None if settled is None else (settled, start_json)
-            return start_json
-        all_available = not limited or self._store.targets is not None  # AvailableNow reads all that is there
-        if not all_available and self._limits.may_wait(backlog.rows, lost=backlog.lost):
-            return start_json
-        ends = self._admit(backlog) if limited and self._limits.bind(backlog.rows) else backlog.ends()
-        planned = self._give(self._store.offset_after(backlog, ends))
-        if backlog.queues:  # only now: an attempt that fails is repeated, and must not wait for itself
-            self._limits.batch_planned()
-        return planned
-
-    def _admit(self, backlog: Backlog) -> dict[QueueKey, int]:
-        """The end of each queue in the next batch, within the limits of the options."""
-        places = self._store.next_places(backlog)
-        ends = self._limits.admit(
-            [
-                WaitingQueue(self._store.reader, *key, backlog.positions.next[key], backlog.queues[key][1], place)
-                for key, place in places.items()
-            ]
-        )
-        return dict(zip(places, ends, strict=True))
+        The topics of named stores are ``store/topic``.
+        """
+        end = self._parse(end_json)
+        oldest: dict[QueueKey, int] = {}
+        for name, planner in self._planners.items():
+            oldest |= by_queue(name, planner.oldest_waiting(end.stores.get(name, _NOTHING_READ).offsets))
+        return oldest
 
     def partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[RangePartition]:
-        """The partitions of the batch between two offsets. The same two give the same messages, in any process."""
+        """The partitions of the batch between two offsets, each of one store, those of a store after another's.
+
+        The same two offsets give the same messages, in any process.
+        """
         if start_json == end_json:
             return []
         start, end = self._parse(start_json), self._parse(end_json)
-        wanted = planned_ranges(start, end)
+        wanted: dict[str, list[QueueRange]] = {}
+        for name in sorted(end.stores):
+            ranges = planned_ranges(start.stores.get(name, _NOTHING_READ), end.stores[name])
+            if ranges and name not in self._names:
+                self._report_removed(name)
+            elif ranges:
+                wanted[name] = ranges
+        for name in wanted:
+            self._open.require(name, _WAITS)
+        available = self._available()
         # An end that this process has just planned was checked then; one from the checkpoint was not.
         just_planned = self._given is not None and self._given[0] == end_json
+        shares = share_partitions(wanted, self._options.min_partitions)
+        return [
+            replace(partition, store=name or None)
+            for name, ranges in wanted.items()
+            for partition in self._partitions_of(
+                name,
+                available[name],
+                ranges,
+                (start.stores.get(name, _NOTHING_READ), end.stores[name]),
+                min_partitions=shares[name],
+                just_planned=just_planned,
+            )
+        ]
 
-        def plan(*, check: bool) -> list[RangePartition]:
-            ranges = self._store.existing(wanted, start, end) if check else wanted
-            return self._store.partitions(ranges, min_partitions=self._options.min_partitions)
+    def _partitions_of(
+        self,
+        name: str,
+        planner: StorePlanner,
+        wanted: list[QueueRange],
+        offsets: tuple[StreamOffset, StreamOffset],
+        *,
+        min_partitions: int | None,
+        just_planned: bool,
+    ) -> list[RangePartition]:
+        def plan() -> list[RangePartition]:
+            return planner.partitions(planner.existing(wanted, *offsets), min_partitions=min_partitions)
 
-        if just_planned:
-            try:
-                return plan(check=False)
-            except STORE_CHANGED:
-                pass  # the store changed in between: look again, and report the loss
-        return plan_again(self._store.reader, lambda: plan(check=True))
+        with naming_store(name):
+            if just_planned:
+                try:
+                    return planner.partitions(wanted, min_partitions=min_partitions)
+                except STORE_CHANGED:
+                    pass  # the store changed in between: look again, and report the loss
+            return plan_again(planner.reader, plan)
 
-    def _give(self, offset: StreamOffset) -> dict[str, Any]:
-        given = offset.to_json()
-        self._given = (given, offset)
-        return given
-
-    def _parse(self, value: dict[str, Any]) -> StreamOffset:
+    def _parse(self, value: dict[str, Any]) -> StoresOffset:
         for known in (self._given, self._parsed):
             if known is not None and known[0] == value:
                 return known[1]
-        self._parsed = (value, StreamOffset.from_json(value))
+        self._parsed = value, StoresOffset.from_json(value, self._names)
         return self._parsed[1]
+
+    def _available(self) -> dict[str, StorePlanner]:
+        """The planners of the stores that are available now, by name."""
+        available: dict[str, StorePlanner] = {}
+        for name, reader in self._open.look().items():
+            known = self._planners.get(name)
+            if known is None or known.reader is not reader:
+                # Of a store that was unavailable when a run of AvailableNow began, nothing is read.
+                targets = None if self._targets is None else self._targets.get(name, {})
+                known = StorePlanner(reader, self._options.of_store(name), targets)
+            available[name] = known
+        self._planners = available
+        return available
+
+    def _settled_state(self) -> object | None:
+        """A state of all stores in which no queue changes, to be compared; None if it is not known of one."""
+        available = self._available()
+        states = {name: planner.reader.settled_state() for name, planner in available.items()}
+        return None if len(states) < len(self._names) or None in states.values() else states
+
+    def _after(
+        self, start: StoresOffset, available: Mapping[str, StorePlanner], limited: bool
+    ) -> tuple[StoresOffset | None, bool]:
+        """The offset after the next batch, None without one; and whether messages are lost."""
+        backlogs: dict[str, Backlog] = {}
+        for name, planner in available.items():
+            if self._targets is None or name in self._targets:
+                with naming_store(name):
+                    backlogs[name] = planner.backlog(start.stores.get(name, _NOTHING_READ))
+        lost = any(one.lost for one in backlogs.values())
+        rows = sum(one.rows for one in backlogs.values())
+        self._nothing_waits = not any(one.needs_batch for one in backlogs.values())
+        if self._nothing_waits:
+            return None, lost
+        if limited and self._targets is None and self._limits.may_wait(rows, lost=lost):
+            return None, lost
+        turn = start.turn
+        ends = {name: backlog.ends() for name, backlog in backlogs.items()}
+        if limited and self._limits.bind(rows):
+            ends, turn = self._admit(backlogs, available, start.turn)
+        offsets = {name: _unchanged(offset) for name, offset in start.stores.items()}
+        for name, backlog in backlogs.items():
+            offsets[name] = available[name].offset_after(backlog, ends.get(name, {}))
+        if rows:  # only now: an attempt that fails is repeated, and must not wait for itself
+            self._limits.batch_planned()
+        return StoresOffset(stores=offsets, turn=turn), lost
+
+    def _admit(
+        self, backlogs: Mapping[str, Backlog], available: Mapping[str, StorePlanner], turn: str | None
+    ) -> tuple[dict[str, dict[QueueKey, int]], str | None]:
+        """The end of each queue in the next batch, within the limits, and the store that begins the next one.
+
+        Queues go in rounds over the stores: the oldest of each, then the second oldest of each, and so on. The store
+        that begins changes from batch to batch, so that none waits indefinitely; within a store, age sees to it.
+        """
+        names = sorted(backlogs)
+        first = bisect_left(names, turn or "")
+        in_rounds: list[tuple[int, int, str, QueueKey]] = []
+        for number, name in enumerate(names[first:] + names[:first]):
+            with naming_store(name):
+                places = available[name].next_places(backlogs[name])
+            oldest_first = sorted(places, key=lambda key: (places[key], key))  # used in this round alone
+            in_rounds += [(age, number, name, key) for age, key in enumerate(oldest_first)]
+        in_rounds.sort()
+        queues = [
+            WaitingQueue(
+                available[name].reader, *key, backlogs[name].positions.next[key], backlogs[name].queues[key][1], rank
+            )
+            for rank, (_, _, name, key) in enumerate(in_rounds)
+        ]
+        ends: dict[str, dict[QueueKey, int]] = {}
+        for (_, _, name, key), end in zip(in_rounds, self._limits.admit(queues), strict=True):
+            ends.setdefault(name, {})[key] = end
+        if not in_rounds:
+            return ends, turn
+        served = in_rounds[0][2]
+        return ends, names[(names.index(served) + 1) % len(names)]
+
+    def _report_removed(self, name: str) -> None:
+        """A store that was read before is not in ``path`` any more."""
+        text = f"Option path does not name the store {name!r} any more, which this query has read before."
+        if self._options.fail_on_data_loss:
+            raise OptionError(
+                f"{text} Name it again, with onMissingStore=skip if it is away. To continue without its remaining "
+                "messages, set the option failOnDataLoss to false.",
+                option="path",
+                value=self._options.path,
+            )
+        if name not in self._warned_of:
+            self._warned_of.add(name)
+            _logger.warning("%s Its position is kept: should it be named again, it is read on from there.", text)
+
+
+def _unchanged(offset: StreamOffset) -> StreamOffset:
+    """The offset of a store from which a batch reads nothing; where the first batch began is in its end."""
+    return StreamOffset(
+        offsets=offset.offsets, fences=offset.fences, batch_starts=offset.offsets if offset.initial else {}
+    )

@@ -19,8 +19,7 @@ from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.group_commits import GroupCommits
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
-from pyspark_commitlog.source.several_stores_offset import planned_by_queue
-from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
+from pyspark_commitlog.source.stores_offset import planned_by_queue
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
 
@@ -38,7 +37,7 @@ class StreamSource(DataSourceStreamReader):
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
         self._task = ReadTask.of(options, projection)
-        self._planner: StreamPlanner | SeveralStoresPlanner | None = None
+        self._planner: StreamPlanner | None = None
         self._group_commits: GroupCommits | None = None
         # Which source of a query this is, in reports of its tasks and of progress: two may have the same options. Spark
         # makes the readers of a query in the order of its sources, and so these are sorted.
@@ -70,11 +69,10 @@ class StreamSource(DataSourceStreamReader):
             self._group_commits = GroupCommits(self._options.path, group)
         self._group_commits.commit(end)
 
-    def _open(self, *, ends: bool = False) -> StreamPlanner | SeveralStoresPlanner:
+    def _open(self, *, ends: bool = False) -> StreamPlanner:
         if self._planner is None:
             self._options.warn_of_doubts()
-            planner = SeveralStoresPlanner if self._options.stores else StreamPlanner
-            self._planner = planner.open(self._options, ends=ends)
+            self._planner = StreamPlanner.open(self._options, ends=ends)
         return self._planner
 
 

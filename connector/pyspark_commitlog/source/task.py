@@ -144,7 +144,7 @@ class ReadTask:
         return read
 
     def _read_side_by_side(self, reader: StoreReader, ranges: Sequence[QueueRange], tally: Tally) -> Iterator[_Read]:
-        """The messages of ranges of one topic; range by range from where anything stands in the way."""
+        """The messages of ranges of one topic; from a damaged message or a missing file on, range by range."""
         starts = positions = [wanted.start for wanted in ranges]
         if len(ranges) > 1:
             with contextlib.suppress(*_LOSSES):

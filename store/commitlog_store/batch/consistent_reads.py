@@ -56,7 +56,7 @@ class _SeveralBatches(Exception):
     """Several batches were dispatched during a look, and it is not known where the first of them begins."""
 
 
-class _Moment(NamedTuple):
+class _GateSnapshot(NamedTuple):
     """How many batches had begun to be dispatched (-1 when that is not known), and the gate just after."""
 
     batches: int
@@ -84,7 +84,7 @@ class ConsistentReads:
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
         self._looked_at = [os.path.join(store_path, name) for name in (ABORT, CONSUME_QUEUE)]
 
-    def look(self, ask: Callable[[], _Found], show: Callable[[_Found, int], _Shown]) -> _Shown:
+    def read(self, ask: Callable[[], _Found], show: Callable[[_Found, int], _Shown]) -> _Shown:
         """What ``show`` makes of the answer to ``ask``, both of one moment.
 
         ``show`` also gets the physical offset from which on the answer may have a part of a batch, which it leaves out;
@@ -147,23 +147,22 @@ class ConsistentReads:
         self._commit_log.refresh()
         return self._commit_log.min_offset if self._commit_log.file_count else -1
 
-    def _now(self) -> _Moment:
-        """The moment to give to ``_hidden_since``."""
+    def _now(self) -> _GateSnapshot:
+        """The state to give to ``_hidden_since``."""
         batches = -1
         # A damaged frame queue must not fail a question about other queues.
         with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
             batches = self._frames.queue_end()
-        return _Moment(batches, self.gate.look())
+        return _GateSnapshot(batches, self.gate.look())
 
-    def _hidden_since(self, moment: _Moment) -> int | None:
+    def _hidden_since(self, before: _GateSnapshot) -> int | None:
         """The physical offset from which on messages seen since then may be a part of a batch; None: look again."""
-        batches, before = moment
-        if not before.is_open and read_mark(self._checkpoint) is None:
+        if not before.gate.is_open and read_mark(self._checkpoint) is None:
             return NOTHING_HIDDEN  # a broker, which has no gate, took the store over from an owner that was killed
-        hidden = hidden_from(before, self.gate.look())
-        if hidden is None and batches >= 0:
+        hidden = hidden_from(before.gate, self.gate.look())
+        if hidden is None and before.batches >= 0:
             # Several since. The gate was open, so batches that had begun were shown, and the next was the first hidden.
-            hidden = self._frames.place(batches)
+            hidden = self._frames.place(before.batches)
         # Retention keeps a batch that is being dispatched: a gate before the log's beginning is that of an older copy.
         return hidden if hidden is None or hidden >= self._commit_log.min_offset else NOTHING_HIDDEN
 

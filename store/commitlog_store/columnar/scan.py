@@ -68,7 +68,7 @@ class RecordScan:
     Every array has one value a record; positions and starts count from the start of ``data``. ``headers`` has the
     layout of ``record.HEADER_DTYPES``: that of IPv4 hosts when all records have these, else the widest.
 
-    ``end`` is the position right after the last record, and ``stop`` what stands there; None when ``data`` ends there.
+    ``end`` is the position right after the last record, and ``stop`` what is there; None when ``data`` ends there.
     ``Torn`` says that what starts at ``end`` needs more bytes than ``data`` has.
     """
 
@@ -135,7 +135,7 @@ def scan_records(data: ByteArray, physical_offset: int, *, check_crc: bool) -> R
             end = int(positions[problem.index])
             positions = positions[: problem.index]
         else:
-            stop = _what_stands_at(data, end, physical_offset, check_crc)
+            stop = _stop_at(data, end, physical_offset, check_crc)
             return RecordScan(
                 data=data,
                 physical_offset=physical_offset,
@@ -148,7 +148,7 @@ def scan_records(data: ByteArray, physical_offset: int, *, check_crc: bool) -> R
             )
 
 
-def _what_stands_at(data: ByteArray, end: int, physical_offset: int, check_crc: bool) -> Stop:
+def _stop_at(data: ByteArray, end: int, physical_offset: int, check_crc: bool) -> Stop:
     if end == len(data):
         return None
     found = decode_record(data.data[end:], physical_offset=physical_offset + end, check_crc=check_crc)

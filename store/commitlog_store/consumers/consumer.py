@@ -33,7 +33,6 @@ from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import MessageExt
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_group, validate_topic
-from commitlog_store.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_MESSAGES,
     GetMessageStatus,
@@ -42,7 +41,8 @@ from commitlog_store.queue.get_message import (
     checked_count,
     checked_int,
 )
-from commitlog_store.reader import StoreReader
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
+from commitlog_store.reader import StoreReader, pulls_of
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
@@ -541,7 +541,7 @@ class Consumer:
         topic, queue_id = progress.key
         at, wanted = progress.fetched, self._wanted_of(topic)
         result = _before_damage(
-            _READ_AHEAD, lambda limits: self._reader._get_message(topic, queue_id, at, limits, wanted)
+            _READ_AHEAD, lambda limits: pulls_of(self._reader).messages(topic, queue_id, at, limits, wanted)
         )
         if result.next_begin_offset == progress.fetched:
             return False
@@ -556,7 +556,7 @@ class Consumer:
         check = BODY_COLUMN in columns
 
         def pull(limits: PullLimits) -> Pulled:
-            return self._reader._pull(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
+            return pulls_of(self._reader).rows(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
 
         pulled = _before_damage(limits, pull)
         if pulled.next_begin_offset == progress.fetched:
@@ -568,7 +568,7 @@ class Consumer:
         return True
 
     def _wanted_of(self, topic: str) -> MessageFilter:
-        """What of a topic is given; of the retry topic everything, since another consumer may have given it back."""
+        """The filter of a topic; the retry topic has none, since another consumer may have given a message back."""
         return _EVERYTHING if topic == self._retry_topic else self._wanted
 
     def _note_pulled(

@@ -26,14 +26,14 @@ import msgspec
 
 from commitlog_store.config_files.json_file import JsonConfigFile, next_version
 from commitlog_store.engine.subject import Hold
-from commitlog_store.errors import CorruptRecord, MessageNotFound
+from commitlog_store.errors import CorruptRecord, MessageNotFound, TopicNotFound
 from commitlog_store.format.consume_queue_unit import LAST_HASH_CODE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import CONFIG, DELAY_OFFSET_CONFIG
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["DelayLevel", "DelayOffsetFile", "delay_hold", "delay_level", "replace_delay_offsets", "start_position"]
+__all__ = ["DelayLevel", "DelayOffsetFile", "delay_hold", "delay_levels", "replace_delay_offsets", "start_position"]
 
 _NOTED_WITHIN_MS = 15_000
 _SUBJECT = "The offsets of delay levels"
@@ -72,7 +72,20 @@ class DelayLevel:
         return late if late > _NOTED_WITHIN_MS else 0
 
 
-def delay_level(
+def delay_levels(
+    store_path: str, catalog: CatalogView, commit_log: CommitLog, ledger: Mapping[int, int]
+) -> list[DelayLevel]:
+    """The levels that messages waited at so far; ``ledger`` has their positions there. ``CorruptConfig``, and the
+    errors of reading units."""
+    file = DelayOffsetFile(store_path).read()
+    try:
+        ids = catalog.queue_ids(SCHEDULE_TOPIC)
+    except TopicNotFound:
+        return []
+    return [_delay_level(queue_id + 1, catalog, commit_log, ledger, file) for queue_id in ids]
+
+
+def _delay_level(
     level: int,
     catalog: CatalogView,
     commit_log: CommitLog,

@@ -40,8 +40,8 @@ from commitlog_store.export.writers import DEFAULT_FILE_SIZE, new_writer
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
-from commitlog_store.queue.block_reader import DEFAULT_ROWS
 from commitlog_store.queue.catalog import matching_topics
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 

@@ -23,7 +23,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -37,8 +36,10 @@ from commitlog_store.groups.group_settings import SubscriptionGroupConfig, Subsc
 from commitlog_store.groups.positions import Queue, ReadableQueues, restore_positions
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import POSITIONS_GROUP, POSITIONS_TOPIC
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
+from commitlog_store.queue.views import QueueInfo
 from commitlog_store.replication.replica_mark import read_mark
 from commitlog_store.threads.worker import Worker
 
@@ -171,12 +172,6 @@ class GroupPositions(Subject):
         return mark is not None and mark.state == "promoted"
 
 
-class _Bounds(NamedTuple):
-    queue_id: int
-    min_offset: int
-    max_offset: int
-
-
 class _WrittenQueues:
     """The queues as they are written, batches that readers do not see yet among them."""
 
@@ -188,16 +183,17 @@ class _WrittenQueues:
     def queue_ids(self, topic: str) -> list[int]:
         return self._catalog.queue_ids(topic)
 
-    def queue_info(self, topic: str, queue_id: int) -> _Bounds:
-        return _Bounds(queue_id, *self._catalog.bounds(topic, queue_id))
+    def queue_info(self, topic: str, queue_id: int) -> QueueInfo:
+        return QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id))
 
-    def queue_infos(self, queues: Iterable[Queue]) -> Sequence[_Bounds]:
+    def queue_infos(self, queues: Iterable[Queue]) -> list[QueueInfo]:
         return [self.queue_info(*queue) for queue in queues]
 
     def read(
         self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        blocks = BlockReader(self._log, self._catalog.queue(topic, queue_id), BlockLimits(), verify_crc=True)
+        queue = self._catalog.queue(topic, queue_id)
+        blocks = BlockReader(LogBlocks(self._log), queue, BlockLimits(), verify_crc=True)
         yield from blocks.batches(start, stop, columns)
 
     def close(self) -> None:

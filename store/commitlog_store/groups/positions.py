@@ -9,7 +9,7 @@ Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``getConsumeSta
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from commitlog_store.errors import (
 from commitlog_store.format.positions_message import decode_positions
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, POSITIONS_GROUP, POSITIONS_TOPIC, RETRY_TOPIC_PREFIX
+from commitlog_store.queue.views import QueueInfo, ReaderView
 
 __all__ = [
     "DeadLetters",
@@ -110,37 +111,18 @@ class DeadLetters:
     """Why a value is missing."""
 
 
-class _Bounds(Protocol):
-    @property
-    def queue_id(self) -> int: ...
-    @property
-    def min_offset(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-
-
 class ReadableQueues(Protocol):
     """The queues of a store: ``StoreReader``, which is in a room above, or the owner's view of them."""
 
     def queue_ids(self, topic: str) -> list[int]: ...
-    def queue_info(self, topic: str, queue_id: int) -> _Bounds: ...
-    def queue_infos(self, queues: Iterable[Queue]) -> Sequence[_Bounds]: ...
+    def queue_info(self, topic: str, queue_id: int) -> QueueInfo: ...
+    def queue_infos(self, queues: Sequence[Queue], /) -> list[QueueInfo]: ...
     def read(
-        self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
+        self, topic: str, queue_id: int, start: int, stop: int, /, *, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-class _Reader(ReadableQueues, Protocol):
-    """``StoreReader``."""
-
-    @property
-    def path(self) -> str: ...
-    def topics(self) -> list[str]: ...
-    def queues(self, topic: str) -> Sequence[_Bounds]: ...
-    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
-
-
-def committed_offsets(reader: _Reader) -> ConsumerOffsets:
+def committed_offsets(reader: ReaderView) -> ConsumerOffsets:
     """The positions of all groups: the file's, and those in the log that it lacks after a crash. For looking only.
 
     ``CorruptConfig``, ``ReadFailed``.
@@ -153,7 +135,7 @@ def committed_offsets(reader: _Reader) -> ConsumerOffsets:
     return offsets
 
 
-def group_offsets(reader: _Reader, group: str) -> dict[Queue, int]:
+def group_offsets(reader: ReaderView, group: str) -> dict[Queue, int]:
     """The group's positions: the next queue offset by topic and queue id. ``CorruptConfig``, ``ReadFailed``."""
     offsets = committed_offsets(reader)
     return {
@@ -164,7 +146,7 @@ def group_offsets(reader: _Reader, group: str) -> dict[Queue, int]:
     }
 
 
-def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> list[GroupPosition]:
+def group_positions(reader: ReaderView, now_ms: int, group: str | None = None) -> list[GroupPosition]:
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
 
     None of a group's own dead-letter topic: no message there waits for the group.
@@ -200,7 +182,7 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
     return rows
 
 
-def _queues(reader: _Reader, topics: set[str]) -> tuple[Mapping[str, list[int]], Mapping[str, str]]:
+def _queues(reader: ReaderView, topics: set[str]) -> tuple[Mapping[str, list[int]], Mapping[str, str]]:
     """The queues of the topics that exist, and for the others the reason."""
     queues, errors = {}, {}
     for topic in sorted(topics):
@@ -211,15 +193,15 @@ def _queues(reader: _Reader, topics: set[str]) -> tuple[Mapping[str, list[int]],
     return queues, errors
 
 
-def _lag(position: int | None, bounds: _Bounds) -> int:
+def _lag(position: int | None, bounds: QueueInfo) -> int:
     return max(bounds.max_offset - max(bounds.min_offset, position or 0), 0)
 
 
 def _row(
-    reader: _Reader,
+    reader: ReaderView,
     place: tuple[str, str, int],
     position: int | None,
-    bounds: _Bounds | None,
+    bounds: QueueInfo | None,
     now_ms: int,
     of_group: tuple[int, int],
     error: str,
@@ -248,7 +230,7 @@ def _row(
     return GroupPosition(*place, position, low, high, lag, lost, lag_ms, waiting, last, *of_group, error)
 
 
-def _stored(reader: _Reader, topic: str, queue_id: int, offset: int) -> int | None:
+def _stored(reader: ReaderView, topic: str, queue_id: int, offset: int) -> int | None:
     try:
         return reader.store_timestamp(topic, queue_id, offset)
     except (OffsetOutOfRange, FileChanged):
@@ -295,14 +277,14 @@ def _apply(offsets: ConsumerOffsets, group: str, positions: dict[tuple[str, int]
         return  # names that this store never writes
 
 
-def dead_letters(reader: _Reader, offsets: ConsumerOffsets, group: str | None = None) -> list[DeadLetters]:
+def dead_letters(reader: ReaderView, offsets: ConsumerOffsets, group: str | None = None) -> list[DeadLetters]:
     """A row for each group with a dead-letter topic, or for one, by name. ``offsets`` are the groups' positions."""
     topics = [topic for topic in reader.topics() if topic.startswith(DLQ_TOPIC_PREFIX)]
     groups = ((topic.removeprefix(DLQ_TOPIC_PREFIX), topic) for topic in topics)
     return [_dead_letters_of(reader, offsets, name, topic) for name, topic in groups if group in (None, name)]
 
 
-def _dead_letters_of(reader: _Reader, offsets: ConsumerOffsets, group: str, topic: str) -> DeadLetters:
+def _dead_letters_of(reader: ReaderView, offsets: ConsumerOffsets, group: str, topic: str) -> DeadLetters:
     positions = offsets.get(group, topic)
     try:
         infos = reader.queues(topic)

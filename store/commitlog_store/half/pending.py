@@ -46,9 +46,10 @@ from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.index.service import IndexService
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.views import CatalogView
+from commitlog_store.queue.views import CatalogView, ReaderView
 
 __all__ = [
     "HalfPlace",
@@ -58,6 +59,7 @@ __all__ = [
     "committed_messages",
     "half_positions",
     "is_commit_of",
+    "pending_half_messages",
     "read_pending",
 ]
 
@@ -138,9 +140,9 @@ class HalfQueues:
     def _rows(self, queue: tuple[str, int], start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple]:  # type: ignore[type-arg]
         if start >= stop:
             return
-        view, limits = self._catalog.queue(*queue), BlockLimits()
-        blocks = BlockReader(self._commit_log, view, limits, verify_crc=BODY_COLUMN in columns, skips=self._skips)
-        for batch in blocks.batches(start, stop, columns):
+        view, blocks = self._catalog.queue(*queue), LogBlocks(self._commit_log)
+        reader = BlockReader(blocks, view, BlockLimits(), verify_crc=BODY_COLUMN in columns, skips=self._skips)
+        for batch in reader.batches(start, stop, columns):
             yield from zip(*(_values(column) for column in batch.columns), strict=True)
 
 
@@ -395,3 +397,19 @@ def _is_committed(record: Record, half: Record, topic: str, key: str) -> bool:
         and decode_properties(record.properties).get(UNIQ_KEY) == key
         and (record.prepared_transaction_offset == half.physical_offset or record.born_timestamp == half.born_timestamp)
     )
+
+
+def pending_half_messages(
+    reader: ReaderView, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
+) -> list[PendingHalfMessage]:
+    """``StoreReader.pending_half_messages``, read once. The errors of ``HalfQueues``, ``CorruptConfig``."""
+    # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
+    offsets = ConsumerOffsets(reader.path)
+    topics = reader.topics()
+    queues = [queue for queue in (_HALF_QUEUE, _OP_QUEUE) if queue[0] in topics]
+    bounds = dict(zip(queues, ((one.min_offset, one.max_offset) for one in reader.queue_infos(queues)), strict=True))
+    half_bounds, op_bounds = bounds.get(_HALF_QUEUE, (0, 0)), bounds.get(_OP_QUEUE, (0, 0))
+    pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
+    pending.read_up_to(HalfQueues(commit_log, catalog, skips), half_bounds, op_bounds)
+    found = (read_pending(commit_log, place, skips) for place in pending)
+    return [one[1] for one in found if one is not None]

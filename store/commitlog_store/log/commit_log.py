@@ -187,6 +187,13 @@ class CommitLog:
                     advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
                 )
 
+    def whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
+        """The record there if it is whole and has the right CRC."""
+        try:
+            return self.read_record(physical_offset, check_crc=verify_crc)
+        except (CorruptRecord, MessageNotFound):
+            return None
+
     def headers_from(self, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
         """Place, size and first 88 bytes of consecutive records, from a place where a record or the end is known
         to be. Fillers are among them, without bytes: their content is undefined."""

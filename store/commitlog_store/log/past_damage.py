@@ -1,15 +1,14 @@
 """Walk of a damaged log: every whole, good record wherever it lies, and the gaps between.
 
-``log/scan.walk`` stops at the first record that is not good, as the end of the log. This walk continues after it with
-the next good record, which the search of ``record_search`` finds byte by byte, in this file or in a later one.
+``log/scan.FileWalk`` stops at the first record that is not good, as the end of the log. This walk continues after it
+with the next good record, which the search of ``record_search`` finds byte by byte, in this file or in a later one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from commitlog_store.columnar.scan import RecordScan, Stop, scan_records
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.record import (
     FILLER_SIZE,
-    HEADER_SIZE,
     PROPERTIES_LENGTH_SIZE,
     Corrupt,
     Filler,
@@ -26,12 +24,11 @@ from commitlog_store.format.record import (
     Torn,
     Unwritten,
     decode_record,
-    own_position,
 )
 from commitlog_store.log.record_search import first_good_record, good_record
-from commitlog_store.log.scan import BLOCK_SIZE, SECTOR_SIZE, LogFiles, first_without_sector
+from commitlog_store.log.scan import BLOCK_SIZE, SECTOR_SIZE, FileWalk, LogFiles, first_without_sector
 
-__all__ = ["Gap", "ListedLogFiles", "describe_fault", "is_unwritten", "lacks_sectors", "walk_past_damage"]
+__all__ = ["Gap", "describe_fault", "is_unwritten", "lacks_sectors", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
 _TOTALSIZE_SIZE = 4
@@ -40,20 +37,11 @@ _ZEROS = bytes(_PIECE_SIZE)
 _AFTER_DAMAGE = 64 << 10
 
 
-class ListedLogFiles(LogFiles, Protocol):
-    """The files of a log, its owner's or a reader's, and where each starts."""
-
-    @property
-    def bases(self) -> Sequence[int]:
-        """The first byte of each file, in order."""
-        ...
-
-
 @dataclass(frozen=True)
 class Gap:
     """A stretch ``[start, stop)`` of the log, in physical offsets, in which no good record starts, though it should.
 
-    ``fault`` is what stands at ``start``: ``Corrupt``, ``Torn`` or ``Filler`` for bytes that are not a good record,
+    ``fault`` is what is at ``start``: ``Corrupt``, ``Torn`` or ``Filler`` for bytes that are not a good record,
     ``Unwritten`` for zeros before a record, None where a file is missing or ends early.
     """
 
@@ -68,12 +56,12 @@ class Gap:
 
     @property
     def reason(self) -> str:
-        """What is wrong at the gap's start, as a text."""
+        """What is wrong at the gap's start, as a string."""
         return describe_fault(self.fault)
 
 
 def describe_fault(fault: Stop) -> str:
-    """What stands where a record should start, as a text."""
+    """What is where a record should start, as a string."""
     match fault:
         case Corrupt(field, _, expected, found):
             return f"{field}: expected {expected}, found {found}"
@@ -88,7 +76,7 @@ def describe_fault(fault: Stop) -> str:
 
 
 def walk_past_damage(
-    files: ListedLogFiles, start: int, limit: int, *, check_crc: bool = True, block_size: int = BLOCK_SIZE
+    files: LogFiles, start: int, limit: int, *, check_crc: bool = True, block_size: int = BLOCK_SIZE
 ) -> Iterator[RecordScan | Gap]:
     """All whole, good records of ``[start, limit)``, in blocks that lie in one file each, and the gaps between.
 
@@ -112,9 +100,7 @@ def walk_past_damage(
     yield from _before_the_end(files, unsure)
 
 
-def _parts(
-    files: ListedLogFiles, start: int, limit: int, *, check_crc: bool, block_size: int
-) -> Iterator[RecordScan | Gap]:
+def _parts(files: LogFiles, start: int, limit: int, *, check_crc: bool, block_size: int) -> Iterator[RecordScan | Gap]:
     """Records and gaps; the unwritten end of the log is a gap here."""
     at = start
     while at < limit:
@@ -122,7 +108,7 @@ def _parts(
         file = files.find(at)
         if file is not None:
             file_end = min([file.base + file.size, *later[:1]])
-            yield from _InFile(file, file_end, limit, check_crc, block_size).parts(at)
+            yield from _in_file(file, at, file_end, limit, check_crc=check_crc, block_size=block_size)
             at = file_end
         elif later:
             yield Gap(at, min(later[0], limit), None)
@@ -131,84 +117,64 @@ def _parts(
             return
 
 
-class _Block(NamedTuple):
-    """Good records, and what stands after them."""
-
-    scan: RecordScan
-    fault: Stop
-
-
-@dataclass(frozen=True)
-class _InFile:
-    """The walk in one file, whose bytes belong to the log up to ``file_end``."""
-
-    file: MappedFile
-    file_end: int
-    limit: int
-    check_crc: bool
-    block_size: int
-
-    def parts(self, start: int) -> Iterator[RecordScan | Gap]:
-        """Records and gaps from ``start`` to the file's end, or to the limit before it."""
-        stop = min(self.file_end, self.limit)
-        at = start
-        size = usual = self.block_size
-        bad: Gap | None = None
-        while at < stop:
-            scan, fault = self._block(at, min(at + size, stop))
-            if len(scan):
-                if bad is not None:
-                    yield Gap(bad.start, at, bad.fault)
-                    bad = None
-                yield scan
-            at += scan.end
-            size = usual
-            match fault:
-                case None:
-                    size = usual = min(2 * usual, self.block_size)
-                    continue
-                case Filler(length) if at + length == self.file_end:
-                    break
-                case Torn(needed, available) if available < needed <= stop - at and self._may_start_at(at):
-                    usual = min(2 * usual, self.block_size)
-                    size = max(needed, usual)
-                    continue
-                case Torn() if self.limit < self.file_end and good_record(self.file, at, self.file_end) is not None:
-                    break  # it crosses the limit
-            if bad is None:
-                bad = Gap(at, at, fault)
-            found = first_good_record(self.file, at + 1, stop, self.file_end)
-            if found is None:
-                at = self._filler_after(at, stop)
-                break
-            at = found.physical_offset
-            # A scan checks a whole block before it stops at a bad body: near damage, more of it is likely.
-            size = usual = min(_AFTER_DAMAGE, self.block_size)
-        if bad is not None:
-            yield Gap(bad.start, at, bad.fault)
-
-    def _block(self, at: int, stop: int) -> _Block:
-        """The good records from ``at``, up to the first whose header has a value that no store writes."""
-        file = self.file
-        scan = scan_records(file.scanned(at - file.base, stop - file.base), at, check_crc=self.check_crc)
-        impossible = first_impossible(scan)
-        if impossible is None:
-            return _Block(scan, scan.stop)
-        row, fault = impossible
-        return _Block(scan_records(scan.data[: int(scan.positions[row])], at, check_crc=False), fault)
-
-    def _may_start_at(self, at: int) -> bool:
-        """Whether the header says that a record starts there: else its size is not to be trusted either."""
-        return own_position(self.file.read(at - self.file.base, HEADER_SIZE)) == at
-
-    def _filler_after(self, at: int, stop: int) -> int:
-        """Where the file's blank filler starts, if the size of the bad record at ``at`` leads to it; else ``stop``."""
-        size = int.from_bytes(self.file.read(at - self.file.base, 4), "big", signed=True)
-        filler = decode_record(self.file.read(at + size - self.file.base, FILLER_SIZE)) if size > 0 else None
-        return at + size if isinstance(filler, Filler) and at + size + filler.size == self.file_end else stop
+def _in_file(
+    file: MappedFile, start: int, file_end: int, limit: int, *, check_crc: bool, block_size: int
+) -> Iterator[RecordScan | Gap]:
+    """Records and gaps of one file, whose bytes belong to the log up to ``file_end``, or to the limit before it."""
+    stop = min(file_end, limit)
+    at, first_size = start, block_size
+    bad: Gap | None = None
+    while at < stop:
+        walk = FileWalk(
+            file,
+            at,
+            stop,
+            check_crc=check_crc,
+            file_end=file_end,
+            block_size=block_size,
+            first_size=first_size,
+            good_part=_possible_part,
+            trusts_sizes=False,
+        )
+        for scan in walk:
+            if bad is not None:
+                yield Gap(bad.start, scan.physical_offset, bad.fault)
+                bad = None
+            yield scan
+        at = walk.offset
+        crosses_limit = isinstance(walk.stop, Torn) and limit < file_end and good_record(file, at, file_end) is not None
+        if walk.stop is None or crosses_limit:
+            break
+        if bad is None:
+            bad = Gap(at, at, walk.stop)
+        found = first_good_record(file, at + 1, stop, file_end)
+        if found is None:
+            at = _filler_after(file, at, file_end, stop)
+            break
+        at = found.physical_offset
+        # A scan checks a whole block before it stops at a bad body: near damage, more of it is likely.
+        first_size = _AFTER_DAMAGE
+    if bad is not None:
+        yield Gap(bad.start, at, bad.fault)
 
 
-def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
+def _possible_part(scan: RecordScan) -> tuple[RecordScan, Stop]:
+    """The scan up to the first record whose header has a value that no store writes, and what follows."""
+    impossible = first_impossible(scan)
+    if impossible is None:
+        return scan, scan.stop
+    row, fault = impossible
+    return scan_records(scan.data[: int(scan.positions[row])], scan.physical_offset, check_crc=False), fault
+
+
+def _filler_after(file: MappedFile, at: int, file_end: int, stop: int) -> int:
+    """Where the file's blank filler starts, if the size of the bad record at ``at`` leads to it; else ``stop``."""
+    size = int.from_bytes(file.read(at - file.base, 4), "big", signed=True)
+    filler = decode_record(file.read(at + size - file.base, FILLER_SIZE)) if size > 0 else None
+    return at + size if isinstance(filler, Filler) and at + size + filler.size == file_end else stop
+
+
+def _before_the_end(files: LogFiles, unsure: list[Gap]) -> Iterator[Gap]:
     """The gaps after the last record that are not unwritten space: up to the last byte that is not zero."""
     for place in reversed(range(len(unsure))):
         gap = unsure[place]
@@ -219,7 +185,7 @@ def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
             return
 
 
-def lacks_sectors(files: ListedLogFiles, start: int, stop: int) -> bool:
+def lacks_sectors(files: LogFiles, start: int, stop: int) -> bool:
     """Whether a sector of the frame ``[start, stop)``, which begins with a good record, may have missed the device.
 
     What a device has not written before its machine stopped is zero: log files are made so, and used once. A sector
@@ -273,12 +239,12 @@ def _has_zero_sector(file: MappedFile, gap: Gap, frame_end: int) -> bool:
     return len(tail) > PROPERTIES_LENGTH_SIZE and not any(tail)
 
 
-def is_unwritten(files: ListedLogFiles, gap: Gap) -> bool:
+def is_unwritten(files: LogFiles, gap: Gap) -> bool:
     """Whether every byte of a gap is zero, or in a hole: the head of a kept piece of a log is."""
     return gap.fault is not None and _nonzero_end(files, gap) == gap.start
 
 
-def _nonzero_end(files: ListedLogFiles, gap: Gap) -> int:
+def _nonzero_end(files: LogFiles, gap: Gap) -> int:
     """The end of the last byte of a gap, which lies in one file, that is not zero; its start when all are zero."""
     file = files.find(gap.start)
     if file is None:

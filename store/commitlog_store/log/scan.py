@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from commitlog_store.columnar.scan import RecordScan, Stop, scan_records
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.record import (
+    HEADER_SIZE,
     PROPERTIES_LENGTH_SIZE,
     Corrupt,
     Filler,
@@ -17,12 +19,14 @@ from commitlog_store.format.record import (
     Torn,
     Unwritten,
     decode_record,
+    own_position,
 )
 from commitlog_store.log.record_search import first_good_record
 
 __all__ = [
     "BLOCK_SIZE",
     "SECTOR_SIZE",
+    "FileWalk",
     "LogFileList",
     "LogFiles",
     "LogWalk",
@@ -40,7 +44,12 @@ _LONGEST_FIRST = 4 << 20
 
 
 class LogFiles(Protocol):
-    """The files of a log, its owner's or a reader's."""
+    """The files of a log, its owner's or a reader's, and where each starts."""
+
+    @property
+    def bases(self) -> Sequence[int]:
+        """The first byte of each file, in order."""
+        ...
 
     def find(self, offset: int, /) -> MappedFile | None:
         """The file that holds the byte at ``offset``; None outside the log."""
@@ -57,21 +66,79 @@ class LogFileList(LogFiles, Protocol):
     def files(self) -> Sequence[MappedFile]: ...
 
     @property
-    def bases(self) -> Sequence[int]: ...
-
-    @property
     def min_offset(self) -> int: ...
+
+
+class FileWalk:
+    """The records of one file from ``start`` on, in blocks, up to the first that is not good, or to ``limit``.
+
+    To be iterated once. ``offset`` is how far the walk has come after each block, and ``stop`` what is there: None at
+    ``limit`` and at the file's end. A blank filler that reaches exactly to ``file_end`` is skipped.
+
+    ``good_part`` says of a block's scan which part of it is good, and what follows. Without ``trusts_sizes``, a record
+    that is longer than a block is read only if its header names its own place. The first block has ``first_size``
+    bytes; the next ones double up to ``block_size``.
+    """
+
+    def __init__(
+        self,
+        file: MappedFile,
+        start: int,
+        limit: int,
+        *,
+        check_crc: bool,
+        file_end: int | None = None,
+        block_size: int = BLOCK_SIZE,
+        first_size: int | None = None,
+        good_part: Callable[[RecordScan], tuple[RecordScan, Stop]] | None = None,
+        trusts_sizes: bool = True,
+    ) -> None:
+        self.offset = start
+        self.stop: Stop = None
+        self._file = file
+        self._limit = limit
+        self._check_crc = check_crc
+        self._file_end = file.base + file.capacity if file_end is None else file_end
+        self._block_size = block_size
+        self._first_size = block_size if first_size is None else min(first_size, block_size)
+        self._good_part = good_part
+        self._trusts_sizes = trusts_sizes
+
+    def __iter__(self) -> Iterator[RecordScan]:
+        file = self._file
+        size = usual = self._first_size
+        while self.offset < self._limit:
+            at = self.offset
+            stop = min(at + size, self._limit)
+            scan = scan_records(file.scanned(at - file.base, stop - file.base), at, check_crc=self._check_crc)
+            scan, self.stop = (scan, scan.stop) if self._good_part is None else self._good_part(scan)
+            self.offset = at + scan.end
+            if len(scan):
+                yield scan
+            size = usual = min(2 * usual, self._block_size)
+            match self.stop:
+                case None:
+                    continue
+                case Filler(length) if self.offset + length == self._file_end:
+                    self.offset, self.stop = self._file_end, None
+                    return
+                case Torn(needed, available) if available < needed <= self._limit - self.offset and self._may_be_long():
+                    size, self.stop = max(needed, usual), None
+                case _:
+                    return
+
+    def _may_be_long(self) -> bool:
+        """Whether the size that the next record names is to be trusted."""
+        head = b"" if self._trusts_sizes else self._file.read(self.offset - self._file.base, HEADER_SIZE)
+        return self._trusts_sizes or own_position(head) == self.offset
 
 
 class LogWalk:
     """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
 
-    To be iterated once. ``offset`` is how far the walk has come after each block, and ``stop`` what stands there: None
-    at ``limit`` and at the end of the last file.
-
-    A blank filler that reaches exactly to its file's end is skipped. A machine may have stopped before records at
-    ``unsynced_from`` and after were on the device: one that lacks a sector is not good. Those before ``whole_to`` are
-    known to be complete.
+    To be iterated once. ``offset`` and ``stop`` are those of ``FileWalk``; ``stop`` is None also at the end of the last
+    file. A machine may have stopped before records at ``unsynced_from`` and after were on the device: one that lacks a
+    sector is not good. Those before ``whole_to`` are known to be complete.
     """
 
     def __init__(
@@ -95,33 +162,26 @@ class LogWalk:
         self._block_size = block_size
 
     def __iter__(self) -> Iterator[RecordScan]:
-        limit, size = self._limit, self._block_size
-        while self.offset < limit and (file := self._files.find(self.offset)) is not None:
-            at, file_end = self.offset, file.base + file.capacity
-            stop = min(at + size, file_end, limit)
-            data = file.scanned(at - file.base, stop - file.base)
-            scan, self.stop = self._good_part(scan_records(data, at, check_crc=self._check_crc), at - file.base)
-            self.offset = at + scan.end
-            if len(scan):
+        while self.offset < self._limit and (file := self._files.find(self.offset)) is not None:
+            walk = FileWalk(
+                file,
+                self.offset,
+                min(file.base + file.capacity, self._limit),
+                check_crc=self._check_crc,
+                block_size=self._block_size,
+                good_part=None if self._unsynced_from is None else partial(self._complete, file.base),
+            )
+            for scan in walk:
+                self.offset = walk.offset
                 yield scan
-            size = self._block_size
-            match self.stop:
-                case None:
-                    continue
-                case Filler(length) if self.offset + length == file_end:
-                    self.offset, self.stop = file_end, None
-                case Torn(needed, available) if stop < min(file_end, limit) and needed > available:
-                    if self.offset + needed > min(file_end, limit):
-                        return
-                    size, self.stop = max(needed, self._block_size), None
-                case _:
-                    return
+            self.offset, self.stop = walk.offset, walk.stop
+            if self.stop is not None:
+                return
 
-    def _good_part(self, scan: RecordScan, position: int) -> tuple[RecordScan, Stop]:
-        """The scan without records that lack a sector, and its stop. It starts at ``position`` of its file."""
-        if self._unsynced_from is None:
-            return scan, scan.stop
-        lacking = _first_lacking(scan, position, self._unsynced_from, self._whole_to)
+    def _complete(self, file_base: int, scan: RecordScan) -> tuple[RecordScan, Stop]:
+        """The scan without records that lack a sector, and what follows."""
+        assert self._unsynced_from is not None
+        lacking = _first_lacking(scan, scan.physical_offset - file_base, self._unsynced_from, self._whole_to)
         if lacking is None:
             return scan, scan.stop
         cut, stop = lacking

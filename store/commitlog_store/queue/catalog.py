@@ -9,7 +9,14 @@ from operator import index
 from typing import SupportsIndex
 
 from commitlog_store.columnar.columns import nearest_name
-from commitlog_store.errors import InvalidValue, QueueNotFound, StoreAccessDenied, TopicNotFound
+from commitlog_store.errors import (
+    CorruptConsumeQueue,
+    InvalidValue,
+    QueueNotFound,
+    StoreAccessDenied,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import DirectoryListing
 from commitlog_store.log.commit_log import CommitLog
@@ -17,8 +24,9 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
+from commitlog_store.queue.views import CatalogView
 
-__all__ = ["QueueCatalog", "matching_topics"]
+__all__ = ["QueueCatalog", "log_end_by_queues", "matching_queues", "matching_topics"]
 
 
 class QueueCatalog:
@@ -109,6 +117,48 @@ class QueueCatalog:
             del self._queues[topic, queue_id]
             self.queue(topic, queue_id)  # raises the error for the missing topic or queue
         return bounds
+
+
+def log_end_by_queues(catalog: CatalogView, commit_log: CommitLog) -> int:
+    """The end of the last message that any queue leads to; after it, the log holds only what is not dispatched yet."""
+    end = commit_log.min_offset
+    for topic in catalog.topics():
+        try:
+            queue_ids = catalog.queue_ids(topic)
+        except (TopicNotFound, UnsupportedStore):
+            continue
+        for queue_id in queue_ids:
+            queue = catalog.queue(topic, queue_id)
+            try:
+                queue.bounds()
+            except CorruptConsumeQueue:
+                continue  # the others lead close enough to the end
+            unit = queue.unit(queue.last_unit()[0])
+            if unit is not None and commit_log.holds(*unit):
+                end = max(end, sum(unit))
+    return end
+
+
+def matching_queues(
+    catalog: CatalogView, patterns: object, store_path: str
+) -> tuple[list[tuple[str, int]], list[UnsupportedStore]]:
+    """The queues of topics, by name or shell pattern, and why those that match a pattern cannot be read.
+
+    ``InvalidValue``; ``TopicNotFound`` as ``matching_topics``; ``UnsupportedStore`` for a topic that is named.
+    """
+    names = [patterns] if isinstance(patterns, str) else patterns
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {patterns!r}.")
+    queues: list[tuple[str, int]] = []
+    unreadable: list[UnsupportedStore] = []
+    for topic in matching_topics(catalog.topics(), names, store_path):
+        try:
+            queues += [(topic, queue_id) for queue_id in catalog.queue_ids(topic)]
+        except UnsupportedStore as error:
+            if topic in names:
+                raise
+            unreadable.append(error)
+    return queues, unreadable
 
 
 def matching_topics(known: Sequence[str], patterns: Sequence[str], store_path: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Consume queues derived from the log, in memory: to read a store whose queue files are missing or damaged.
 
-The units are those that dispatch writes. A message's queue offset stands in its record, so offsets keep their meaning
-when records are lost: a filler stands at each missing offset between two messages. Where two records claim one offset,
+The units are those that dispatch writes. A message's queue offset is in its record, so offsets keep their meaning
+when records are lost: a filler is at each missing offset between two messages. Where two records claim one offset,
 the first one counts.
 
 Most of a record's header is not covered by its CRC, and a damaged QUEUEOFFSET leads to any number. So each queue's
@@ -26,10 +26,9 @@ from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import validate_topic
 from commitlog_store.queue.light_queues import first_light_offset, taken_rows
+from commitlog_store.queue.views import Units
 
 __all__ = ["DerivedCatalog", "DerivedQueue", "QueueBuilder", "Stray"]
-
-Units = npt.NDArray[np.void]
 
 _FIRST_CAPACITY = 64
 # Runs before one with which it may be joined: a stray is a run, and so is each stretch between two lost records.

@@ -13,21 +13,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from commitlog_store.errors import FileMissing, InvalidValue
+from commitlog_store.errors import FileMissing, InvalidValue, QueueNotFound, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
+from commitlog_store.format.single_record import message_of
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.message import MessageExt
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.expired_units import count_before
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import Skips
-from commitlog_store.queue.views import QueueView
+from commitlog_store.queue.views import CatalogView, QueueView, ReaderView
 
 __all__ = [
     "DEFAULT_PULL_BYTES",
@@ -36,12 +38,13 @@ __all__ = [
     "GetMessageStatus",
     "PullLimits",
     "Pulled",
-    "answer_without_reading",
+    "Pulls",
     "checked_count",
     "checked_int",
-    "pull",
     "wait_for_match",
 ]
+
+_T = TypeVar("_T")
 
 # RocketMQ's maxTransferCountOnMessageInMemory and maxTransferBytesOnMessageInMemory.
 DEFAULT_PULL_MESSAGES = 32
@@ -182,11 +185,80 @@ class Pulled(NamedTuple):
     batches: list[pa.RecordBatch]
 
 
-def answer_without_reading(offset: int, bounds: tuple[int, int] | None) -> Pulled | None:
-    """The answer that follows from the queue's bounds (None: no such queue); None where units are to be read."""
-    if bounds is None:
-        return Pulled(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, [])
-    low, high = bounds
+class Pulls:
+    """Pulls from the queues of a store, for ``get_message`` and consumers."""
+
+    def __init__(
+        self,
+        reader: ReaderView,
+        commit_log: CommitLog,
+        catalog: CatalogView,
+        skips: Callable[[], Skips | None],
+        on_read: Callable[[str, int, int], None] | None,
+    ) -> None:
+        """``skips`` gives what a pull reports damage to; ``on_read`` is called with topic, messages and bytes."""
+        self._reader = reader
+        self._commit_log = commit_log
+        self._catalog = catalog
+        self._skips = skips
+        self._on_read = on_read
+
+    def messages(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> GetMessageResult:
+        """The answer of ``get_message``. ``StoreBusy``, and the errors of ``rows``."""
+
+        def ask() -> tuple[Pulled, tuple[int, int], list[MessageExt]]:
+            columns = ("queueOffset", "physicalOffset")
+            pulled, bounds = self.rows(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
+            places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
+            records = (self._commit_log.read_record(place, check_crc=False) for place in places)
+            return pulled, bounds, [message_of(record, self._commit_log.body(record)) for record in records]
+
+        pulled, (low, high), messages = self._reader.consistently(ask, one_moment=False)
+        if self._on_read is not None and messages:
+            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
+        return GetMessageResult(
+            status=pulled.status,
+            next_begin_offset=pulled.next_begin_offset,
+            min_offset=low,
+            max_offset=high,
+            messages=messages,
+        )
+
+    def rows(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: PullLimits,
+        wanted: MessageFilter,
+        columns: Sequence[str],
+        *,
+        verify_crc: bool,
+    ) -> tuple[Pulled, tuple[int, int]]:
+        """The answer of ``get_message`` as record batches, and the queue's bounds; ``queueOffset`` has to be among the
+        columns. ``StoreBusy``, and damage as in ``StoreReader.read``."""
+
+        def ask() -> tuple[Pulled, tuple[int, int]]:
+            try:
+                info = self._reader.queue_info(topic, queue_id)
+            except (TopicNotFound, QueueNotFound):
+                return Pulled(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, []), (0, 0)
+            low, high = info.min_offset, info.max_offset
+            pulled = _answer_without_reading(offset, low, high)
+            if pulled is None:
+                place = (self._catalog.queue(topic, queue_id), offset, high)
+                pulled = _pull(
+                    self._commit_log, *place, limits, wanted, columns, verify_crc=verify_crc, skips=self._skips()
+                )
+            return pulled, (low, high)
+
+        return self._reader.consistently(ask, one_moment=False)
+
+
+def _answer_without_reading(offset: int, low: int, high: int) -> Pulled | None:
+    """The answer that follows from the queue's bounds; None where units are to be read."""
     if high == 0:
         return Pulled(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, [])
     if offset < low:
@@ -198,7 +270,7 @@ def answer_without_reading(offset: int, bounds: tuple[int, int] | None) -> Pulle
     return None
 
 
-def pull(
+def _pull(
     commit_log: CommitLog,
     queue: QueueView,
     offset: int,
@@ -233,7 +305,7 @@ def pull(
         matched = np.zeros(len(units), np.bool_)
     end = _first_full(units["size"], matched, limits)
     blocks = BlockReader(
-        commit_log,
+        LogBlocks(commit_log),
         queue,
         BlockLimits() if units_decide else BlockLimits(rows=max(limits.messages, DEFAULT_PULL_MESSAGES)),
         verify_crc=verify_crc,

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound
+from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound, OffsetOutOfRange
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.record_search import first_good_record
-from commitlog_store.queue.block_reader import BlockLimits, BlockReader
+from commitlog_store.queue.block_reader import BlockReader
+from commitlog_store.queue.fence import refuse_damaged_unit
+from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
 
-__all__ = ["StoreTimes"]
+__all__ = ["StoreTimes", "stored_at"]
 
 # After every store time.
 _AFTER_ALL = 2**63 - 1
@@ -54,9 +56,26 @@ class StoreTimes:
                 high = middle
         return low, self._next(low, stop)[0]
 
+    def refuse_or_skip(self, start: int, stop: int, skips: Skips | None, wanted_ms: int, store: str) -> None:
+        """Report the messages of ``[start, stop)``, which cannot be read, as skipped, or raise what is wrong with them.
+
+        ``store`` is the store's path as a command of a shell takes it, for the advice.
+        """
+        try:
+            if skips is None or not skips.missing_files:
+                self.refuse(start, stop, skips)
+            else:
+                self.skip(start, stop, skips)
+        except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
+            raise error.advised(
+                f"The message that the time {wanted_ms} ms leads to may be among the offsets [{start}, {stop}), "
+                f"which cannot be read: 'commitlog doctor {store}' says what is lost. To take the "
+                "next message that can be read: on_damage='skip', or --on-damage skip."
+            ) from error.__cause__
+
     def refuse(self, start: int, stop: int, skips: Skips | None) -> None:
         """Raise the error that reading the messages of ``[start, stop)`` raises; return when none is lost."""
-        blocks = BlockReader(self._commit_log, self._queue, BlockLimits(), verify_crc=False, skips=skips)
+        blocks = BlockReader(LogBlocks(self._commit_log), self._queue, BlockLimits(), verify_crc=False, skips=skips)
         for _ in blocks.batches(start, stop, ("queueOffset",)):
             pass
 
@@ -154,3 +173,27 @@ class StoreTimes:
         last = known[1] if found is None else found.physical_offset
         self._bare.append((start, last))
         return last
+
+
+def stored_at(commit_log: CommitLog, queue: QueueView, offset: int, *, tolerant: bool) -> int:
+    """The store time (ms) of a message within the queue's bounds. ``OffsetOutOfRange`` where no message is, and the
+    errors of reading it; ``CorruptConsumeQueue`` for a damaged unit unless ``tolerant``."""
+    unit = queue.unit(offset)
+    if unit is None:
+        if not tolerant:
+            refuse_damaged_unit(queue, offset)
+        low, high = queue.bounds()
+        raise OffsetOutOfRange(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            start=offset,
+            stop=offset + 1,
+            min_offset=low,
+            max_offset=high,
+            advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
+        )
+    try:
+        return commit_log.read_record(unit[0], check_crc=False).store_timestamp
+    except MessageNotFound:
+        StoreTimes(commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
+        raise

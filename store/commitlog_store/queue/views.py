@@ -1,16 +1,39 @@
-"""Protocols of a queue and of a store's catalog of queues, whether they are files or derived from the log in memory."""
+"""Protocols of a queue and of a store's catalog of queues, whether they are files or derived from the log in memory.
+
+``ReaderView`` is what the rooms below ``reader.py`` need of a ``StoreReader``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-__all__ = ["CatalogView", "QueueView"]
+__all__ = ["CatalogView", "QueueInfo", "QueueView", "ReaderView", "Units"]
 
 Units = npt.NDArray[np.void]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            print(sum(queue.max_offset - queue.min_offset for queue in reader.queues("orders")), "messages")
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
 
 
 class QueueView(Protocol):
@@ -65,3 +88,20 @@ class CatalogView(Protocol):
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The queue's bounds now."""
         ...
+
+
+class ReaderView(Protocol):
+    """Questions about a store that are consistent beside its owner; ``reader.StoreReader`` has the meanings."""
+
+    path: str
+
+    def topics(self) -> list[str]: ...
+    def queue_ids(self, topic: str) -> list[int]: ...
+    def queues(self, topic: str) -> list[QueueInfo]: ...
+    def queue_info(self, topic: str, queue_id: int) -> QueueInfo: ...
+    def queue_infos(self, queues: Sequence[tuple[str, int]], /) -> list[QueueInfo]: ...
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T: ...
+    def read(
+        self, topic: str, queue_id: int, start: int, stop: int, /, *, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...

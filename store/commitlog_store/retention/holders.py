@@ -39,9 +39,9 @@ from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.fence import Fence, fence_at
 from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog_store.queue.expired_units import sound_at_or_before
+from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView, QueueView
 
 __all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]

@@ -39,7 +39,7 @@ _TYPES = {
 
 
 class Unreadable(NamedTuple):
-    """A stretch ``[start, stop)`` of the log (physical offsets) that holds no whole record, and what stands there."""
+    """A stretch ``[start, stop)`` of the log (physical offsets) that holds no whole record, and what is there."""
 
     start: int
     stop: int

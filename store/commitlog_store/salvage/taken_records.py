@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commitlog_store.columnar.scan import RecordScan, scan_records
+from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import FileChanged
-from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import Int64Array
-from commitlog_store.format.record import Torn
+from commitlog_store.log.scan import LogWalk
 from commitlog_store.salvage.log_source import LogSource
 from commitlog_store.salvage.survey import Survey, queue_rows
 
@@ -39,28 +38,14 @@ def taken_blocks(files: LogSource, survey: Survey) -> Iterator[TakenBlock]:
     left_out = np.array(survey.left_out, np.int64)
     moves = any(chain.is_moved for chain in survey.chains.queues.values())
     for start, stop in survey.stretches:
-        at, size = start, _BLOCK_SIZE
-        while at < stop:
-            file = files.find(at)
-            if file is None:
-                raise _changed(files.path, at)
-            end = min(at + size, stop)
-            scan = scan_records(file.scanned(at - file.base, end - file.base), at, check_crc=False)
-            if not len(scan):
-                size = _longer(file, scan, at, stop)
-                continue
-            size = _BLOCK_SIZE
-            at += scan.end
-            yield TakenBlock(file.base, scan, _taken_rows(scan, left_out), _moved(survey, scan) if moves else None)
-
-
-def _longer(file: MappedFile, scan: RecordScan, at: int, stop: int) -> int:
-    """The size of a record that is longer than a block."""
-    match scan.stop:
-        case Torn(needed, available) if available < needed <= stop - at:
-            return needed
-        case _:
-            raise _changed(file.path, at)
+        walk = LogWalk(files, start, stop, check_crc=False, block_size=_BLOCK_SIZE)
+        for scan in walk:
+            base = files.base_at(scan.physical_offset)
+            assert base is not None  # the scan is of that file
+            yield TakenBlock(base, scan, _taken_rows(scan, left_out), _moved(survey, scan) if moves else None)
+        if walk.offset < stop:
+            file = files.find(walk.offset)
+            raise _changed(files.path if file is None else file.path, walk.offset)
 
 
 def _changed(path: str, at: int) -> FileChanged:

@@ -20,7 +20,7 @@ from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog_store.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten, field_offset
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog_store.log.record_search import first_good_record, good_record
-from commitlog_store.log.scan import first_store_timestamp
+from commitlog_store.log.scan import FileWalk, first_store_timestamp
 from commitlog_store.verify.access import report_failed_pages, report_failed_read
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
 from commitlog_store.verify.log_files import LogFile, check_log_files, check_log_heads, list_log_files, usual_size
@@ -134,14 +134,12 @@ class LogCheck:
             try:
                 opened = self._mapped.file(file.base)
                 if any(opened.read(0, 8)):
-                    at = stop = file.base
-                    while stop < file.base + file.size:
-                        stop = min(at + self._block_size, file.base + file.size)
-                        scan = scan_records(opened.scanned(at - file.base, stop - file.base), at, check_crc=False)
-                        at += scan.end
-                        if not (scan.stop is None or (isinstance(scan.stop, Torn) and scan.end)):
-                            break
-                    return at
+                    walk = FileWalk(
+                        opened, file.base, file.base + file.size, check_crc=False, block_size=self._block_size
+                    )
+                    for _ in walk:
+                        pass
+                    return walk.offset
             except (FileNotFoundError, FileChanged):
                 continue
         return self.min_offset
@@ -264,30 +262,15 @@ class LogCheck:
         opened = self._mapped.file(file.base)
         next_base = self._next_base(file)
         file_end = min(file.base + file.size, next_base if next_base is not None else NOWHERE)
-        at, size = start, self._block_size
-        while at < file_end:
-            stop = min(at + size, file_end)
-            scan = scan_records(opened.scanned(at - file.base, stop - file.base), at, check_crc=True)
-            at += scan.end
-            self.end = max(self.end, at)
-            if len(scan):
-                self.records += len(scan)
-                self.newest_store_timestamp = max(
-                    self.newest_store_timestamp, int(scan.headers["store_timestamp"].max())
-                )
-                self._check_times(file, scan)
-                yield scan
-            size = self._block_size
-            match scan.stop:
-                case None:
-                    continue
-                case Filler(length) if at + length == file_end:
-                    at = self.end = file_end
-                case Torn(needed, _) if stop < file_end and at + needed <= file_end:
-                    size = max(needed, self._block_size)
-                case _:
-                    return self._after_bad(file, at, file_end, scan.stop)
-        return at
+        walk = FileWalk(opened, start, file_end, check_crc=True, file_end=file_end, block_size=self._block_size)
+        for scan in walk:
+            self.end = max(self.end, walk.offset)
+            self.records += len(scan)
+            self.newest_store_timestamp = max(self.newest_store_timestamp, int(scan.headers["store_timestamp"].max()))
+            self._check_times(file, scan)
+            yield scan
+        self.end = max(self.end, walk.offset)
+        return walk.offset if walk.stop is None else self._after_bad(file, walk.offset, file_end, walk.stop)
 
     def _check_times(self, file: LogFile, scan: RecordScan) -> None:
         """Note the timestamps that readers give as null: a client's clock may say anything, a broker's may not."""
@@ -317,7 +300,7 @@ class LogCheck:
         if self._aborted and file.path not in self._misnamed and not self._was_flushed(later):
             self._torn_end(file, at, stop)
             return None
-        self._tell(file, at, stop, f"; the log continues at physical offset {later.physical_offset}")
+        self._note_fault(file, at, stop, f"; the log continues at physical offset {later.physical_offset}")
         self._note_unreadable(file, at, stop)
         self.lost.add(at, later.physical_offset)
         return later.physical_offset
@@ -342,7 +325,7 @@ class LogCheck:
             return record.physical_offset < self._mark.flushed_offset
         return 0 < record.store_timestamp <= self._checkpoint.physic_msg_timestamp
 
-    def _tell(self, file: LogFile, at: int, stop: Stop, where: str = "") -> None:
+    def _note_fault(self, file: LogFile, at: int, stop: Stop, where: str = "") -> None:
         if self._fails(at, max(self._size_at(file, at), MIN_RECORD_SIZE)):
             return  # which is reported by itself
         what = f"the record at physical offset {at}"
@@ -373,7 +356,7 @@ class LogCheck:
             return
         zeros_from = at
         if not isinstance(stop, Unwritten | None):
-            self._tell(file, at, stop)
+            self._note_fault(file, at, stop)
             self._note_unreadable(file, at, stop)
             size = self._size_at(file, at)
             zeros_from = at + size if MIN_RECORD_SIZE <= size <= file_end - at else file_end

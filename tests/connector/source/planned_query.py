@@ -30,7 +30,9 @@ class Query:
 
     def restart(self, **changed: str) -> None:
         self.options |= changed
-        self.planner = StreamPlanner(self.store.reopen(), parse_stream_options(self.options), clock=lambda: self.now_s)
+        reader, options = self.store.reopen(), parse_stream_options(self.options)
+        object.__setattr__(options, "open_store", lambda: reader)  # it counts what is read
+        self.planner = StreamPlanner(options, clock=lambda: self.now_s)
 
     def start(self) -> Json:
         """What Spark takes the next batch to start from. It keeps text only."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_commitlog.options.read import parse_stream_options
-from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import SizedStore
 
 __all__ = ["SeveralStores", "SeveralStoresQuery", "path_of"]
@@ -68,20 +68,20 @@ class SeveralStoresQuery:
         self.committed = 0
         self.now_s = 0.0
         self.rows: list[Row] = []
-        self.planner: SeveralStoresPlanner | None = None
+        self.planner: StreamPlanner | None = None
         self.restart()
 
     def restart(self, **changed: str) -> None:
         self.options |= changed
         self.close()
-        self.planner = SeveralStoresPlanner(parse_stream_options(self.options), clock=lambda: self.now_s)
+        self.planner = StreamPlanner(parse_stream_options(self.options), clock=lambda: self.now_s)
 
     def close(self) -> None:
         if self.planner is not None:
             self.planner.close()
 
     @property
-    def running(self) -> SeveralStoresPlanner:
+    def running(self) -> StreamPlanner:
         assert self.planner is not None
         return self.planner
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from commitlog_store import MessageStore, StoreReader
+from commitlog_store import MessageStore
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.schema import check_schema
@@ -35,7 +35,7 @@ class _Stream:
         self._path = store.path
         options = {"path": store.path, "subscribe": "orders", "startingOffsets": "earliest"}
         given = parse_stream_options(options | {"failOnDataLoss": str(fail).lower()})
-        self._planner = StreamPlanner(StoreReader.open(store.path), given, clock=lambda: 0.0)
+        self._planner = StreamPlanner(given, clock=lambda: 0.0)
         self._start = self._planner.initial_offset()
         self._task = ReadTask(path=self._path, projection=check_schema(SCHEMA), verify_crc=True, fail_on_data_loss=fail)
         self._end = self._start

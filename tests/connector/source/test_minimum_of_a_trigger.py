@@ -77,14 +77,14 @@ def test_planning_that_is_repeated_does_not_wait_for_itself(query: Query, monkey
     """As when the owner replaces a file of a queue while the first batch of a run is planned."""
     query.store.append("orders", 0, [200])
     query.restart()
-    fence, changed = query.planner._store.reader.fence, [FileChanged("replaced", path="queue")]
+    fence, changed = query.store.reader.fence, [FileChanged("replaced", path="queue")]
 
     def fence_of_a_changing_store(*place: Any) -> Any:
         if changed and place == ("orders", 0, 10):
             raise changed.pop()
         return fence(*place)
 
-    monkeypatch.setattr(query.planner._store.reader, "fence", fence_of_a_changing_store)
+    monkeypatch.setattr(query.store.reader, "fence", fence_of_a_changing_store)
     assert query.plan()
     assert query.read() == [("orders", 0, 10)]
     assert not changed
@@ -104,7 +104,7 @@ def test_lost_messages_are_reported_at_once(query: Query, caplog: pytest.LogCapt
     query.store.append("orders", 1, [200])
     query.store.truncate("orders", 0, 12)
     query.store.reader.close()
-    query.planner._store.reader = query.store.reopen()
+    query.planner._planners[""].reader = query.planner._open._readers[""] = query.store.reopen()
     assert query.plan()
     assert "the queue now ends at 12" in caplog.text
 

@@ -12,7 +12,6 @@ from commitlog_store.errors import TopicNotFound
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.schema import check_schema
-from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.spark_helpers import Batches, read, stream, struct
 from tests.support.store_builder import StoreBuilder
@@ -136,8 +135,8 @@ def test_a_store_that_is_away_may_have_the_topic(
     store: StoreBuilder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"path": f"a={store.path},b={tmp_path / 'away'}", "subscribe": "ordres", "onMissingStore": "skip"}
-    SeveralStoresPlanner.open(parse_stream_options(given), ends=True).close()
+    StreamPlanner.open(parse_stream_options(given), ends=True).close()
     assert "Topic 'ordres' is not in the store" in caplog.text
     StoreBuilder(tmp_path / "away").append("audit", 0, [b"x"])
     with pytest.raises(TopicNotFound, match=rf"None of the stores a, b has it\. {WAY_OUT}"):
-        SeveralStoresPlanner.open(parse_stream_options(given), ends=True)
+        StreamPlanner.open(parse_stream_options(given), ends=True)

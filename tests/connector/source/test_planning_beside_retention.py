@@ -21,7 +21,6 @@ from pyspark_commitlog.source.lookup import LookupTask
 from pyspark_commitlog.source.metadata_source import MetadataReader, metadata_schema
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
-from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.support.between_calls import change_before
 from tests.support.growing_store import GrowingStore
@@ -61,9 +60,9 @@ def _batch(**options: str) -> Plan:
     return begin
 
 
-def _planner(path: str, options: dict[str, str]) -> StreamPlanner | SeveralStoresPlanner:
+def _planner(path: str, options: dict[str, str]) -> StreamPlanner:
     given = parse_stream_options({"path": path} | TOPICS | options)
-    return (SeveralStoresPlanner if given.stores else StreamPlanner).open(given)
+    return StreamPlanner.open(given)
 
 
 def _start(**options: str) -> Plan:

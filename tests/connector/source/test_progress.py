@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 def planner_of(store: SizedStore, **options: str) -> StreamPlanner:
     given = {"path": str(store.path), "subscribe": "orders", "startingOffsets": "earliest"}
-    return StreamPlanner(store.reader, parse_stream_options(given | options))
+    return StreamPlanner(parse_stream_options(given | options))
 
 
 def expired(new_store: NewStore) -> SizedStore:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition
-from pyspark_commitlog.source.record_limit import limit_records
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, limit_records
 from tests.connector.source.spark_helpers import Batches, read, stream
 from tests.connector.source.test_batch_planning import assert_complete
 from tests.support.store_builder import StoreBuilder

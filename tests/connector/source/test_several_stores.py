@@ -22,7 +22,6 @@ from pyspark_commitlog.options.read import parse_batch_options, parse_stream_opt
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema, default_schema
-from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
 from pyspark_commitlog.source.store_planner import StorePlanner
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.several_stores_query import SeveralStores, SeveralStoresQuery, path_of
@@ -365,7 +364,7 @@ def test_the_checkpoints_of_one_store_and_of_named_stores_are_told_apart(
     fill(query)
     query.run()
     single = new_store()
-    plain = StreamPlanner(single.reader, parse_stream_options({"path": str(single.path), "subscribe": "orders"}))
+    plain = StreamPlanner(parse_stream_options({"path": str(single.path), "subscribe": "orders"}))
     with pytest.raises(OffsetFormatError, match=r"path=a=\.\.\.,b=\.\.\."):
         plain.latest_offset(query.log[-1], limited=True)
     with pytest.raises(OffsetFormatError, match="one store without a name"):
@@ -432,9 +431,9 @@ def test_a_topic_need_not_be_in_every_store(new_query: NewQuery, caplog: pytest.
     query = new_query("ab")
     query.stores["a"].append("orders", 0, [200])
     query.stores["b"].append("audit", 0, [200])
-    SeveralStoresPlanner.open(parse_stream_options(query.options)).close()
+    StreamPlanner.open(parse_stream_options(query.options)).close()
     assert "not in the store" not in caplog.text
-    SeveralStoresPlanner.open(parse_stream_options(query.options | {"subscribe": "ordres"})).close()
+    StreamPlanner.open(parse_stream_options(query.options | {"subscribe": "ordres"})).close()
     assert "Topic 'ordres' is not in the store" in caplog.text
 
 
@@ -494,7 +493,7 @@ def test_a_group_needs_no_positions_in_a_store_without_the_topics(new_query: New
 
     def start(subscribe: str) -> Any:
         given = {"path": stores.path, "subscribe": subscribe, "startingGroup": "billing"}
-        planner = SeveralStoresPlanner(parse_stream_options(given))
+        planner = StreamPlanner(parse_stream_options(given))
         try:
             return {name: one["offsets"] for name, one in planner.initial_offset()["stores"].items()}
         finally:

@@ -13,7 +13,7 @@ from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreCo
 from commitlog_store.columnar.scan import scan_records
 from commitlog_store.errors import NotAStore, StoreNotFound
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.verify import log as verification_log
+from commitlog_store.log import scan as log_scan
 from commitlog_store.verify.findings import Findings
 from commitlog_store.verify.log import LogCheck
 from commitlog_store.verify.store import verification_report, verify_store
@@ -138,7 +138,7 @@ def test_messages_appended_concurrently_are_not_judged(tmp_path: Path, monkeypat
             builder.append("t", [0, 1], [b"y" * 300] * 4)
         return scan_records(*arguments, check_crc=check_crc)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verification_log, "scan_records", append_and_scan)
+    monkeypatch.setattr(log_scan, "scan_records", append_and_scan)
     assert verify_store(builder.path) == []
 
 

@@ -1,6 +1,6 @@
-"""``SeveralStoresOffset``: the offset of a stream over named stores, as JSON in Spark's checkpoint.
+"""``StoresOffset``: the offset of a stream over one store or several, as JSON in Spark's checkpoint.
 
-::
+That of the only store of a plain path, whose name is empty, is as ``StreamOffset`` has it. That of named stores::
 
     {"version": 2,
      "stores": {"broker-a": {"version": 1, "offsets": ...},     the offset of each store, as of a stream over it alone
@@ -8,12 +8,12 @@
      "turn": "broker-b"}                                        whose oldest message comes first in the next batch
 
 ``turn`` exists once a limit has left messages for later. It makes planning repeatable from the offset alone, and lets
-no store wait for ever: ages of messages are physical offsets, which cannot be compared between stores.
+no store wait indefinitely: ages of messages are physical offsets, which cannot be compared between stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,13 @@ from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
 
-__all__ = ["SEVERAL_STORES_VERSION", "SeveralStoresOffset", "offset_by_queue", "planned_by_queue"]
+__all__ = ["SEVERAL_STORES_VERSION", "StoresOffset", "by_queue", "offset_by_queue", "planned_by_queue"]
 
 SEVERAL_STORES_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeveralStoresOffset:
+class StoresOffset:
     """One offset, immutable; the module's docstring explains its parts."""
 
     stores: Mapping[str, StreamOffset]
@@ -35,6 +35,8 @@ class SeveralStoresOffset:
 
     def to_json(self) -> dict[str, Any]:
         """The value that Spark writes as JSON. Keys are sorted, so equal offsets give equal text."""
+        if "" in self.stores:
+            return self.stores[""].to_json()
         value: dict[str, Any] = {
             "version": SEVERAL_STORES_VERSION,
             "stores": {name: self.stores[name].to_json() for name in sorted(self.stores)},
@@ -44,9 +46,15 @@ class SeveralStoresOffset:
         return value
 
     @classmethod
-    def from_json(cls, value: object) -> SeveralStoresOffset:
-        """Parse an offset. ``OffsetFormatError`` if this version did not write it."""
+    def from_json(cls, value: object, names: Sequence[str]) -> StoresOffset:
+        """Parse an offset of a query over the stores of these names. ``OffsetFormatError`` if this version did not
+        write it, or not for them.
+
+        The offset of a plain path becomes the only store's, also if that has a name now.
+        """
         version = value.get("version") if isinstance(value, dict) else None
+        if "" in names or (len(names) == 1 and version == OFFSET_VERSION):
+            return cls(stores={names[0]: StreamOffset.from_json(value)})
         if isinstance(version, bool) or not isinstance(value, dict) or not isinstance(version, int):
             raise _malformed(value)
         if version > SEVERAL_STORES_VERSION:
@@ -71,15 +79,21 @@ class SeveralStoresOffset:
         return cls(stores={name: StreamOffset.from_json(one) for name, one in stores.items()}, turn=turn)
 
 
+def by_queue(store: str, values: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Values of the queues of a store; the topics of a named one are ``store/topic``."""
+    prefix = f"{store}/" if store else ""
+    return {(f"{prefix}{topic}", queue_id): value for (topic, queue_id), value in values.items()}
+
+
 def offset_by_queue(value: object) -> StreamOffset:
     """An offset of one store or of several; the topics of named stores are ``store/topic``. ``OffsetFormatError``."""
     if not isinstance(value, dict) or value.get("version") != SEVERAL_STORES_VERSION:
         return StreamOffset.from_json(value)
     offsets: dict[QueueKey, int] = {}
     batch_starts: dict[QueueKey, int] = {}
-    for store, one in SeveralStoresOffset.from_json(value).stores.items():
-        offsets |= {(f"{store}/{topic}", queue): at for (topic, queue), at in one.offsets.items()}
-        batch_starts |= {(f"{store}/{topic}", queue): at for (topic, queue), at in one.batch_starts.items()}
+    for store, one in StoresOffset.from_json(value, ()).stores.items():
+        offsets |= by_queue(store, one.offsets)
+        batch_starts |= by_queue(store, one.batch_starts)
     return StreamOffset(offsets=offsets, batch_starts=batch_starts)
 
 

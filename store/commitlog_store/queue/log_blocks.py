@@ -1,0 +1,526 @@
+"""Blocks of records: the bytes of the messages that units lead to, cut so that memory stays flat. Reading's one seam.
+
+``LogBlocks`` answers with what lies in the local log's files. Another source (a server, object storage) has the same
+three methods and answers with the same ``Block`` and ``Lost``: it finds the units and leaves out those whose tags are
+not wanted. What follows is above the seam and knows no file: ``block_reader`` checks, filters and decodes.
+
+A block lies in one CommitLog file and is bounded in rows, bytes and span. Messages that fill half of their span or more
+are read with it; those of a queue that is interleaved with others are read in the mapping; messages that lie far apart
+(thousands of queues in one log) are read one by one, since mapping would pull in the neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NoReturn, TypeAlias
+
+import numpy as np
+
+from commitlog_store.columnar.byte_parts import new_bytes
+from commitlog_store.errors import (
+    CommitLogError,
+    CorruptConsumeQueue,
+    CorruptRecord,
+    FileMissing,
+    OffsetOutOfRange,
+)
+from commitlog_store.files import disk
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.arrays import ByteArray, Int32Array, Int64Array
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import LIGHT_QUEUE_PREFIX
+from commitlog_store.queue.views import QueueView, Units
+
+__all__ = [
+    "DEFAULT_ROWS",
+    "DEFAULT_SIZE",
+    "NO_BLOCK",
+    "Block",
+    "BlockLimits",
+    "LogBlocks",
+    "Lost",
+    "Messages",
+    "QueueRange",
+]
+
+# Units in memory at a time, of all queues: 1.25 MiB; more where few of them may lead to messages that are read.
+_UNITS = 65_536
+_UNITS_BY_TAGS = 262_144
+# A mapped span of this many bytes a message or more is not worth its page faults.
+_SPARSE_GAP = 64 << 10
+# Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
+_DENSE_GAP = 16 << 10
+# A span of so many times the bytes that are wanted of it is read into memory; in a longer one, fewer pages are mapped.
+_COPIED_GAP = 2
+# More than any block of good units spans then, unless one record is larger. A damaged size is not read into memory.
+_MOST_COPIED = 16 << 20
+# Bytes of a record that are read before its size is known; most records fit.
+_FIRST_READ = 1024
+_MAGICS = frozenset(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+
+# Batches of this size passed through Spark fastest: larger ones leave the processor's caches, smaller ones are more.
+DEFAULT_ROWS = 16_384
+DEFAULT_SIZE = 4 << 20
+
+QueueRange: TypeAlias = tuple[QueueView, int, int]
+"""A queue, and the queue offsets ``[start, stop)`` of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockLimits:
+    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last if mapped."""
+
+    rows: int = DEFAULT_ROWS
+    size: int = DEFAULT_SIZE
+    span: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The units of messages, one value a message. ``ranges`` has the index of the range that each one is in."""
+
+    physical_offsets: Int64Array
+    sizes: Int64Array
+    ranges: Int32Array
+    queue_offsets: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, rows: slice | Int64Array) -> Messages:
+        """Some of the messages, in the order given."""
+        return Messages(self.physical_offsets[rows], self.sizes[rows], self.ranges[rows], self.queue_offsets[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Messages]) -> Messages:
+        """The messages of all parts, in the order of the log."""
+        joined = cls(
+            np.concatenate([part.physical_offsets for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.ranges for part in parts]),
+            np.concatenate([part.queue_offsets for part in parts]),
+        )
+        return joined.take(np.argsort(joined.physical_offsets, kind="stable"))
+
+    def log_bytes(self, log_end: int) -> tuple[int, int]:
+        """Where in the log the first message begins and the last one ends; -1 both where that cannot be."""
+        start, end = int(self.physical_offsets[0]), int(self.physical_offsets[-1] + self.sizes[-1])
+        return (start, end) if start >= 0 and end <= log_end else (-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The bytes of messages' records, and where each starts in them; perhaps of no message.
+
+    ``positions`` are by range: the queue offset up to which every message is in this block or an earlier one, was
+    reported as lost, or is not wanted.
+    """
+
+    data: ByteArray
+    starts: Int64Array
+    messages: Messages
+    positions: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def take(self, rows: slice | Int64Array) -> Block:
+        """Some of the messages, in the order given."""
+        return Block(self.data, self.starts[rows], self.messages.take(rows), self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Messages at the queue offsets ``[start, stop)`` that cannot be read, and why.
+
+    ``physical`` bounds the bytes of the log in which they lie, or lay; -1 both where that is not known.
+    """
+
+    start: int
+    stop: int
+    error: CommitLogError | str
+    physical: tuple[int, int] = (-1, -1)
+
+
+_NO_MESSAGES = Messages(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+
+NO_BLOCK = Block(np.empty(0, np.uint8), np.empty(0, np.int64), _NO_MESSAGES, np.empty(0, np.int64))
+
+
+class LogBlocks:
+    """Blocks of the local log, mapped or read."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._commit_log = commit_log
+
+    def of_queue(
+        self,
+        queue: QueueView,
+        start: int,
+        stop: int,
+        limits: BlockLimits,
+        *,
+        wanted: MessageFilter | None = None,
+        tolerant: bool = False,
+    ) -> Iterator[Block | Lost]:
+        """The messages at queue offsets ``[start, stop)`` of a queue, and what of them is lost, in this order.
+
+        Messages whose tags are not ``wanted`` are left out, as far as the units say. What follows a ``Lost`` is read on
+        without it. Unless ``tolerant``, impossible units, and units that are not in the log's order, raise
+        ``CorruptConsumeQueue``. ``FileChanged``, ``ReadFailed``.
+        """
+        position = start
+        for piece in self._chunks(queue, start, stop, wanted, tolerant=tolerant):
+            if isinstance(piece, Lost):
+                yield piece
+                continue
+            at, chunk = piece
+            rows = np.flatnonzero(chunk["size"] != FILLER_SIZE)
+            if tolerant:
+                bad = (chunk["size"] <= 0) | (chunk["physical_offset"] < 0)
+                for row in np.flatnonzero(bad).tolist():
+                    yield Lost(at + row, at + row + 1, f"its unit is {chunk[row].tolist()[:2]}")
+                rows = rows[~bad[rows]]
+            for run in _runs(rows, cut=queue.fillers_are_lost):
+                units = chunk if len(run) == len(chunk) else chunk[run]
+                first, after = at + int(run[0]), at + int(run[-1]) + 1
+                if queue.fillers_are_lost and first > position:
+                    yield _lost_between(queue, position, first)
+                messages = _messages(units, at + run, 0, wanted)
+                yield from self._of_messages(queue, messages, after, stop, limits, tolerant=tolerant)
+                position = after
+        if queue.fillers_are_lost and position < stop:
+            yield _lost_between(queue, position, stop)
+
+    def of_ranges(
+        self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: MessageFilter | None = None
+    ) -> Iterator[Block]:
+        """The messages of ranges ``(queue, start, stop)``, all of one topic, in the order of the log.
+
+        Messages whose tags are not ``wanted`` are left out. The blocks end early at a missing file, at damaged units,
+        and at once for queues whose units share records with another queue, or were derived from the log: ``positions``
+        of the last block says how far they are complete.
+        """
+        if any(queue.topic.startswith(LIGHT_QUEUE_PREFIX) or queue.fillers_are_lost for queue, _, _ in ranges):
+            return
+        positions = np.array([start for _, start, _ in ranges], np.int64)
+        rounds = -(-sum(stop - start for _, start, stop in ranges) // _units_at_a_time(wanted))
+        for step in range(1, rounds + 1):
+            ends = [start + (stop - start) * step // rounds for _, start, stop in ranges]
+            parts = [(queue, at, end) for (queue, _, _), at, end in zip(ranges, positions.tolist(), ends, strict=True)]
+            try:
+                messages = _in_log_order(parts, wanted)
+                if messages is None:
+                    return
+                at = 0
+                while at < len(messages):
+                    file = self._commit_log.find(int(messages.physical_offsets[at]))
+                    if file is None:
+                        return
+                    window = messages.take(slice(at, at + limits.rows))
+                    taken = window.take(slice(_count(window, file, limits)))
+                    if 0 < at == len(messages) - len(taken) and step < rounds:
+                        break  # a short block is left for the next round
+                    # Of equal ranges the last one counts, and the offsets of a range ascend.
+                    positions = positions.copy()
+                    positions[taken.ranges] = taken.queue_offsets + 1
+                    yield self._block(file, taken, positions)
+                    at += len(taken)
+            except CommitLogError:
+                return
+            positions = np.array(ends, np.int64)
+            # Of those left for the next round, the first one of each range.
+            positions[messages.ranges[at:][::-1]] = messages.queue_offsets[at:][::-1]
+            yield _without_messages(positions)
+
+    def at_places(self, physical_offsets: Int64Array, sizes: Int64Array | None, limits: BlockLimits) -> Iterator[Block]:
+        """The records at ascending physical offsets; what is not a whole record is left out.
+
+        They lie far apart, so each is read by itself. ``sizes`` are those that are known already, None for none.
+        ``ranges`` of the messages are the indices of their places.
+        """
+        parts: list[bytes] = []
+        rows: list[int] = []
+        taken = 0
+        file: MappedFile | None = None
+        file_end = -1
+        for row, offset in enumerate(physical_offsets.tolist()):
+            # In ascending order, so that each file is looked for once.
+            if offset >= file_end:
+                file = self._commit_log.find(offset) if offset >= 0 else None
+                file_end = -1 if file is None else file.base + file.size
+            guess = _FIRST_READ if sizes is None else int(sizes[row])
+            part = None if file is None else _record_at(file, offset, guess)
+            if part is None:
+                continue
+            if parts and (taken + len(part) > limits.size or len(parts) == limits.rows):
+                yield _joined(parts, rows, physical_offsets)
+                parts, rows, taken = [], [], 0
+            parts.append(part)
+            rows.append(row)
+            taken += len(part)
+        if parts:
+            yield _joined(parts, rows, physical_offsets)
+
+    def place_of(self, physical_offset: int) -> tuple[str, int]:
+        """The file that holds a byte of the log, and which byte of the file that is; for errors."""
+        file = self._commit_log.find(physical_offset)
+        return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
+
+    def _chunks(
+        self, queue: QueueView, start: int, stop: int, wanted: MessageFilter | None, *, tolerant: bool
+    ) -> Iterator[tuple[int, Units] | Lost]:
+        """The queue's units, with the first offset of each chunk; the messages of a missing queue file are lost."""
+        at = start
+        while at < stop:
+            try:
+                for chunk in queue.units(at, stop, chunk=_units_at_a_time(wanted), check=not tolerant):
+                    yield at, chunk
+                    at += len(chunk)
+            except FileMissing as missing:
+                resume = min(max(missing.stop, at + 1), stop)
+                yield Lost(at, resume, missing)
+                at = resume
+
+    def _of_messages(
+        self, queue: QueueView, messages: Messages, after: int, stop: int, limits: BlockLimits, *, tolerant: bool
+    ) -> Iterator[Block | Lost]:
+        """Some messages of a queue, up to the queue offset ``after``, in blocks."""
+        at = 0
+        complete = False
+        while at < len(messages):
+            window = messages.take(slice(at, at + limits.rows))
+            found: MappedFile | CommitLogError
+            try:
+                found = self._file_of(queue, window, stop)
+                window = self._in_order(queue, window, tolerant=tolerant)
+                count = _count(window, found, limits)
+            except FileMissing as missing:
+                found, count = missing, max(int(np.searchsorted(messages.queue_offsets, missing.stop)) - at, 1)
+            except (CorruptConsumeQueue, OffsetOutOfRange) as damage:
+                found, count = damage, 1
+            taken = messages.take(slice(at, at + count))
+            at += count
+            complete = at == len(messages) and isinstance(found, MappedFile)
+            last = int(taken.queue_offsets[-1])
+            if isinstance(found, MappedFile):
+                yield self._block(found, taken, np.array([after if complete else last + 1]))
+            else:
+                physical = taken.log_bytes(self._commit_log.bounds()[1])
+                yield Lost(int(taken.queue_offsets[0]), last + 1, found, physical)
+        if not complete:
+            yield _without_messages(np.array([after]))
+
+    def _in_order(self, queue: QueueView, messages: Messages, *, tolerant: bool) -> Messages:
+        """Those of a queue's messages up to the first that is not after the one before it in the log."""
+        starts = messages.physical_offsets
+        if (starts[1:] > starts[:-1]).all():
+            return messages
+        if not tolerant:
+            self._refuse_order(queue, starts, messages.queue_offsets)
+        # One of the two units is wrong: its record will say which.
+        return messages.take(slice(int(np.argmax(starts[1:] <= starts[:-1])) + 1))
+
+    def _file_of(self, queue: QueueView, messages: Messages, stop: int) -> MappedFile:
+        """The log file with the first message. ``FileMissing``, ``CorruptConsumeQueue``, ``OffsetOutOfRange``."""
+        physical = int(messages.physical_offsets[0])
+        file = self._commit_log.find(physical)
+        if file is None and self._commit_log.refresh():
+            file = self._commit_log.find(physical)
+        if file is None:
+            self._explain_absence(queue, physical, int(messages.queue_offsets[0]), stop)
+        return file
+
+    def _block(self, file: MappedFile, messages: Messages, positions: Int64Array) -> Block:
+        """The bytes of messages of one file, in ascending order. ``FileChanged``, ``ReadFailed``."""
+        physical, sizes = messages.physical_offsets, messages.sizes
+        start = int(physical[0]) - file.base
+        stop = file.reach(start, int(physical[-1] + sizes[-1]) - file.base)
+        if stop - start <= min(int(sizes.sum()) * _COPIED_GAP, _MOST_COPIED):
+            data = new_bytes(stop - start)
+            file.read_into(data, start)
+            return Block(data, physical - file.base - start, messages, positions)
+        dense = stop - start < len(physical) * _DENSE_GAP
+        if len(physical) > 1 and _is_sparse(stop - start, len(physical)):
+            return Block(*self._commit_log.gather(file, physical, sizes), messages, positions)
+        data = self._commit_log.span(file, start, stop, populate=dense)
+        return Block(data, physical - file.base - start, messages, positions)
+
+    def _refuse_order(self, queue: QueueView, starts: Int64Array, offsets: Int64Array) -> NoReturn:
+        index = int(np.argmax(starts[1:] <= starts[:-1])) + 1
+        before = int(starts[index - 1])
+        if self._commit_log.find(before) is None:  # the unit before it is wrong
+            self._explain_absence(queue, before, int(offsets[index - 1]), int(offsets[index]))
+        offset = int(offsets[index])
+        unit_path, unit_position = queue.place_of(offset)
+        raise CorruptConsumeQueue(
+            f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
+            path=unit_path,
+            offset=unit_position,
+            expected=f"a physical offset after {int(starts[index - 1])}, that of the unit before it",
+            found=int(starts[index]),
+            advice="The queue can be rebuilt from the CommitLog.",
+        )
+
+    def _is_lost_end(self, queue: QueueView, physical: int, offset: int, queue_end: int) -> bool:
+        """Whether a place is in the file after the log's last one, and the queue's next and last units lead there, too,
+        or further on. A unit that leads further than its followers is damaged."""
+        end = self._commit_log.bounds()[1]
+        file_size = end - self._commit_log.bases[-1]
+        followers = (queue.unit(min(offset + 1, queue_end - 1)), queue.unit(queue_end - 1))
+        after_end = all(unit is not None and unit[0] >= end for unit in followers)
+        return end <= physical < end + file_size and after_end
+
+    def _explain_absence(self, queue: QueueView, physical: int, offset: int, stop: int) -> NoReturn:
+        """No CommitLog file holds the message: retention, a gap, a file that was cut, or a damaged unit."""
+        self._commit_log.refuse_cut(physical)
+        low, high = queue.bounds()
+        # The bounds of a queue that was derived from the log do not move; in another one, the unit is damaged.
+        removed = physical < self._commit_log.min_offset and (offset < low or queue.fillers_are_lost)
+        if removed or not self._commit_log.file_count:
+            raise OffsetOutOfRange(
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                start=offset,
+                stop=stop,
+                min_offset=low,
+                max_offset=high,
+                advice="Retention removed the head of the log while it was being read.",
+            )
+        missing = self._commit_log.missing_file_after(physical)
+        if missing is not None:
+            path, resumes = missing
+            beyond = queue.first_offset_from(resumes, offset + 1, stop)
+            raise FileMissing(
+                path=path,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                start=offset,
+                stop=beyond,
+                is_cut=disk.exists(path),
+            )
+        if low <= offset < high and self._is_lost_end(queue, physical, offset, high):
+            raise FileMissing(
+                path=self._commit_log.path_of(self._commit_log.bounds()[1]),
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                start=offset,
+                stop=min(high, stop),
+                why="the log ends before it although the queue leads to messages there",
+            )
+        unit_path, unit_position = queue.place_of(offset)
+        raise CorruptConsumeQueue(
+            f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
+            path=unit_path,
+            offset=unit_position,
+            expected=f"a physical offset {_within(*self._commit_log.bounds(), physical)}",
+            found=physical,
+            advice="The queue can be rebuilt from the CommitLog.",
+        )
+
+
+def _units_at_a_time(wanted: MessageFilter | None) -> int:
+    return _UNITS_BY_TAGS if wanted is not None and wanted.looks_at_units else _UNITS
+
+
+def _runs(rows: Int64Array, *, cut: bool) -> Iterator[Int64Array]:
+    """Rows of messages; ``cut`` where messages are lost between them, so that these are reported in their order."""
+    cuts = (np.flatnonzero(np.diff(rows) != 1) + 1).tolist() if cut else []
+    return (rows[start:stop] for start, stop in pairwise([0, *cuts, len(rows)]) if start < stop)
+
+
+def _messages(units: Units, offsets: Int64Array, index: int, wanted: MessageFilter | None) -> Messages:
+    """The messages of a range that may be wanted, as far as their units say."""
+    sizes = units["size"].astype(np.int64)
+    every = Messages(units["physical_offset"], sizes, np.full(len(units), index, np.int32), offsets)
+    if wanted is None or not wanted.looks_at_units:
+        return every
+    chosen = wanted.may_match(units["tags_code"])
+    return every if chosen.all() else every.take(np.flatnonzero(chosen))
+
+
+def _in_log_order(ranges: Sequence[QueueRange], wanted: MessageFilter | None) -> Messages | None:
+    """The messages of several ranges that may be wanted; None where units of one queue are not in this order: messages
+    of the queue would pass each other. Raises the errors of ``QueueView.units``."""
+    parts: list[Messages] = []
+    for index, (queue, start, stop) in enumerate(ranges):
+        at, before = start, -1
+        for units in queue.units(start, stop):
+            rows = np.flatnonzero(units["size"] != FILLER_SIZE)
+            part = _messages(units if len(rows) == len(units) else units[rows], at + rows, index, wanted)
+            at += len(units)
+            places = part.physical_offsets
+            if len(places):
+                if places[0] <= before or not (places[1:] > places[:-1]).all():
+                    return None
+                before = places[-1]
+                parts.append(part)
+    return Messages.joined(parts) if parts else _NO_MESSAGES
+
+
+def _count(messages: Messages, file: MappedFile, limits: BlockLimits) -> int:
+    """The number of messages, of those that the limits allow, that make a block: in one file; at least one."""
+    starts = messages.physical_offsets
+    within_file = np.searchsorted(starts, file.base + file.size)
+    within_size = np.searchsorted(np.cumsum(messages.sizes), limits.size, side="right")
+    count = max(int(min(within_file, within_size)), 1)
+    span = int(starts[count - 1] - starts[0])
+    if span >= limits.span and not _is_sparse(span, count):
+        count = max(int(np.searchsorted(starts, starts[0] + limits.span)), 1)
+    return count
+
+
+def _is_sparse(span: int, count: int) -> bool:
+    """Whether messages lie so far apart that each is read by itself, and neither the span nor its pages matter."""
+    return span > count * _SPARSE_GAP
+
+
+def _record_at(file: MappedFile, offset: int, guess: int) -> bytes | None:
+    """The bytes that begin at an offset of the log and are as many as they say; None where no record can be."""
+    at = offset - file.base
+    data = file.read(at, guess)
+    size = int.from_bytes(data[:4], "big", signed=True)
+    if data[4:8] not in _MAGICS or size < MIN_RECORD_SIZE:
+        return None
+    if size > len(data):
+        if size > file.size - at:
+            return None
+        data = file.read(at, size)
+    return data[:size] if len(data) >= size else None
+
+
+def _joined(parts: list[bytes], rows: list[int], physical_offsets: Int64Array) -> Block:
+    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+    places = np.array(rows, np.int64)
+    messages = Messages(physical_offsets[places], sizes, places.astype(np.int32), np.full(len(parts), -1, np.int64))
+    return Block(np.frombuffer(b"".join(parts), np.uint8), np.cumsum(sizes) - sizes, messages, np.empty(0, np.int64))
+
+
+def _without_messages(positions: Int64Array) -> Block:
+    return replace(NO_BLOCK, positions=positions)
+
+
+def _lost_between(queue: QueueView, start: int, stop: int) -> Lost:
+    """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
+    path, before = queue.place_of(start - 1)
+    following = queue.unit(stop)
+    after = before if following is None else following[0]
+    error = CorruptRecord(
+        f"Messages of topic {queue.topic!r}, queue {queue.queue_id}, offsets [{start}, {stop})",
+        path=path,
+        offset=before,
+        expected=f"whole records between the physical offsets {before} and {after}",
+        found="none of that queue with these offsets",
+        advice=f"Read from offset {stop} on, or with on_damage='skip'.",
+    )
+    return Lost(start, stop, error, (before, after))
+
+
+def _within(start: int, end: int, physical: int) -> str:
+    """The bound of the log that a place is beyond."""
+    return f"from the log's first byte {start} on" if physical < start else f"below the log's end {end}"
