@@ -71,9 +71,10 @@ class QueueCatalog:
 
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
+        if topic not in self._queue_ids:
+            validate_topic(topic)
         ids = self._ids_of(topic)
         if not ids.kind_is_known:
-            validate_topic(topic)
             if not (self._all_plain and topic in self._filled):
                 check_topic_kind(self._path, topic)
             ids.kind_is_known = True
