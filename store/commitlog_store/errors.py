@@ -35,6 +35,8 @@
     │   │   └── LogDiverged         the master's log and the mirror's differ
     │   ├── RemotingFailed          a broker's remoting port did not answer a request as brokers do
     │   │   └── AccessRefused       a broker with access control wants keys, others, or some that may do more
+    │   ├── RemoteFailed            ``commitlog serve`` did not answer, or not as this version does
+    │   │   └── RemoteAccessRefused it wants a token, another, or one that may do more
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -116,6 +118,8 @@ __all__ = [
     "ReadFailed",
     "ReaderClosed",
     "Refused",
+    "RemoteAccessRefused",
+    "RemoteFailed",
     "RemotingFailed",
     "ReplicaStore",
     "StagingFailed",
@@ -615,6 +619,14 @@ class RemotingFailed(Refused):
 
 class AccessRefused(RemotingFailed):
     """A broker with access control refused a request: without keys, or since they are wrong or may not do that."""
+
+
+class RemoteFailed(Refused):
+    """A server of ``commitlog serve`` did not answer in time, or is of a version that does not fit this one."""
+
+
+class RemoteAccessRefused(RemoteFailed):
+    """The server wants a token, another one, or one that may do more."""
 
 
 class CutRefused(Refused):

@@ -51,6 +51,7 @@ __all__ = [
     "MOST_QUEUES",
     "POSITIONS_GROUP",
     "POSITIONS_TOPIC",
+    "REMOTE_SCHEMES",
     "REPAIR",
     "REPLICA_MARK",
     "RETRY_TOPIC_PREFIX",
@@ -81,6 +82,8 @@ __all__ = [
 
 # Directories of the store directory.
 COMMIT_LOG = "commitlog"
+# How the address of a served store begins.
+REMOTE_SCHEMES = ("grpc://", "grpc+tls://")
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -190,6 +193,8 @@ def path_fault(text: str) -> str | None:
         if scheme == "dbfs":
             mounted = "/dbfs/" + rest.lstrip("/")
             return f"Files are read through the file system: give the path where Databricks mounts it, {mounted}."
+        if text.startswith(REMOTE_SCHEMES):
+            return "It is a server's address, and this needs the files: run it where the store's directory is."
         return (
             f"Files of a store are mapped into memory, which {scheme}: does not offer: copy the store to a local or "
             "mounted file system, and give the path of its directory there."

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
 
@@ -65,7 +66,7 @@ from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
-from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, validate_topic
+from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, REMOTE_SCHEMES, validate_topic
 from commitlog_store.queue.block_reader import BlockReader, SideBySide, read_together
 from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
 from commitlog_store.queue.consume_queue import Units
@@ -81,7 +82,14 @@ from commitlog_store.queue.get_message import (
     checked_int,
     wait_for_match,
 )
-from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, LogBlocks
+from commitlog_store.queue.log_blocks import (
+    DEFAULT_ROWS,
+    DEFAULT_SIZE,
+    BlockLimits,
+    BlockSource,
+    LogBlocks,
+    QueueRange,
+)
 from commitlog_store.queue.lost_ends import lost_ends
 from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.queue.skipped import SkippedRange, Skips
@@ -195,7 +203,7 @@ class StoreReader:
             if self._snapshot is None
             else self._snapshot.catalog
         )
-        self._blocks = LogBlocks(self._commit_log)
+        self._blocks: BlockSource = LogBlocks(self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
         self._keys = KeyLookup(
             self._commit_log,
@@ -217,8 +225,15 @@ class StoreReader:
         store_path_commit_log: str | os.PathLike[str] | None = None,
         from_log: bool = False,
         on_damage: OnDamage = "raise",
+        token: str | None = None,
+        tls_root_certificates: bytes | None = None,
+        rpc_timeout_s: float = 30.0,
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
+
+        ``path`` may be the address of a ``commitlog serve``: ``grpc://host:8815``, or ``grpc+tls://host:8815``, with
+        ``/NAME`` where it serves several stores. ``token`` is what it wants to hear, ``tls_root_certificates`` are
+        those to trust (PEM; by default the system's), ``rpc_timeout_s`` is how long a question may take.
 
         ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
         ``commitlog`` in the store's directory.
@@ -243,6 +258,18 @@ class StoreReader:
                 for gap in reader.skipped:
                     print(gap)
         """
+        if isinstance(path, str) and path.startswith(REMOTE_SCHEMES):
+            if from_log or store_path_commit_log is not None:
+                raise InvalidValue("from_log and store_path_commit_log are for a directory, not for a served store.")
+            # By its name: it stands on this module, and Arrow Flight is what only few need.
+            remote: StoreReader = import_module("commitlog_store.remote.reader").RemoteReader.connect(
+                path,
+                token=token,
+                tls_root_certificates=tls_root_certificates,
+                rpc_timeout_s=rpc_timeout_s,
+                on_damage=_checked(on_damage),
+            )
+            return remote
         directory = disk.absolute_path(path)
         check_store_directory(directory)
         paths = StorePaths.of(directory, store_path_commit_log)
@@ -289,6 +316,11 @@ class StoreReader:
         for item in items:
             yield item
             self._refuse_closed()
+
+    @property
+    def for_shell(self) -> str:
+        """The store as arguments of a command, quoted."""
+        return self.paths.for_shell
 
     @property
     def skipped(self) -> list[SkippedRange]:
@@ -451,6 +483,14 @@ class StoreReader:
         """
         self._refuse_closed()
         return [one for one in consumer_filters(self.path) if group in (None, one.consumer_group)]
+
+    def log_start(self) -> int:
+        """The log's first byte, a physical offset, which moves when retention deletes files; -1 without files."""
+        self._refuse_closed()
+        if self._snapshot is not None:
+            return self._snapshot.start
+        self._commit_log.refresh()
+        return self._commit_log.min_offset if self._commit_log.file_count else -1
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
@@ -692,6 +732,11 @@ class StoreReader:
         for (*_, start, stop), info in zip(ranges, infos, strict=True):
             _refuse_outside(info, start, stop)
         return [(self._catalog.queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
+
+    def blocks_of(self, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[BlockSource, list[QueueRange]]:
+        """Where blocks of records come from, and the checked ranges: for a server, which sends them undecoded."""
+        self._refuse_closed()
+        return self._blocks, self._checked_ranges(ranges)
 
     def get_message(
         self,

@@ -70,6 +70,11 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "message_at": lambda: reader.message_at(0),
         "message_by_id": lambda: reader.message_by_id(message.message_id),
         "offset_by_time": lambda: reader.offset_by_time("orders", 0, 0),
+        "blocks_of": lambda: reader.blocks_of([("orders", 0, 0, 1)]),
+        "group_filters": reader.group_filters,
+        "group_settings": reader.group_settings,
+        "log_start": reader.log_start,
+        "settled_state": reader.settled_state,
         "pending_half_messages": reader.pending_half_messages,
         "physical_bounds": reader.physical_bounds,
         "query": lambda: reader.query("orders", "key"),
@@ -89,7 +94,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
     }
     public = {name for name in dir(StoreReader) if not name.startswith("_")}
     # What was skipped is asked for after reading.
-    assert calls.keys() == public - {"open", "close", "skipped", "log_gaps", "strays"}
+    assert calls.keys() == public - {"open", "close", "skipped", "log_gaps", "strays", "for_shell"}
     for name, call in calls.items():
         with pytest.raises(ReaderClosed, match="open the store again"):
             pytest.fail(f"{name} gave {call()!r}")

@@ -49,6 +49,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "verify": _PARTS | {"recovery", "delayed", "groups"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup"},
+    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "reader"},
+    "serve": _ENGINE | _SUBJECTS | {"filter", "reader", "remote", "store"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -66,7 +68,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"consumers", "metadata", "follower", "owned_store", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
-    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower"},
+    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -91,6 +93,8 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "config_files": frozenset({"msgspec"}),
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),
     "groups": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "remote": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "serve": frozenset({"msgspec", "numpy", "pyarrow"}),
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),

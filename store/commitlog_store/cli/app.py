@@ -43,6 +43,8 @@ _MODULES = {
     "dump-index": "dump",
     "export": "export",
     "produce": "produce",
+    "serve": "serve",
+    "token": "serve",
     "follow": "follow",
     "promote": "follow",
     "repair": "repair",

@@ -144,7 +144,7 @@ def cat(
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
-        lost = is_whole and say_lost_ends(reader.lost_ends(), reader.paths.for_shell)
+        lost = is_whole and say_lost_ends(reader.lost_ends(), reader.for_shell)
     if lost:
         raise typer.Exit(1)
 
@@ -198,7 +198,7 @@ def tail(
             sys.stdout.flush()
             reader.wait_for_any(position, _LOOK_SECONDS)
             stop_without_reader()
-        lost = say_lost_ends(reader.lost_ends(), reader.paths.for_shell)
+        lost = say_lost_ends(reader.lost_ends(), reader.for_shell)
     if lost:
         raise typer.Exit(1)
 

@@ -25,6 +25,7 @@ __all__ = [
     "LOOK",
     "MIRROR",
     "REPAIR",
+    "SERVE",
     "TOPICS",
     "TRANSACTIONS",
     "WRITE",
@@ -67,6 +68,7 @@ GROUPS = "Consumer groups"
 TOPICS = "Topics"
 CLEAN = "Delete"
 MIRROR = "Mirror a live broker"
+SERVE = "Serve a store to other hosts"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -37,6 +37,8 @@ class MessageFilter:
     tags: TagSubscription | None = None
     keys: KeySet | None = None
     expression: BooleanNode | None = None
+    # What the expression was parsed from, for those who send it on.
+    text: str | None = field(default=None, compare=False)
 
     @classmethod
     def parse(
@@ -75,6 +77,7 @@ class MessageFilter:
             tags=None if tags is None else parse_subscription(tags),
             keys=None if keys is None else parse_keys(keys),
             expression=None if filter is None else _parsed(filter),
+            text=filter,
         )
 
     @property
@@ -93,6 +96,11 @@ class MessageFilter:
         implied = None if self.expression is None else implied_values(self.expression, TAGS)
         found = [] if self.tags is None else [self.tags]
         return found if implied is None else [*found, TagSubscription(tuple(sorted(implied)))]
+
+    @property
+    def tags_of_units(self) -> list[tuple[str, ...]]:
+        """The tags of each subscription that decides about units: a message that matches has one of each."""
+        return [subscription.tags for subscription in self._subscriptions]
 
     @property
     def looks_at_units(self) -> bool:

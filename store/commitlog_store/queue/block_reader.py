@@ -24,7 +24,7 @@ from commitlog_store.errors import CommitLogError, CorruptRecord, FileMissing, O
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
-from commitlog_store.queue.log_blocks import Block, BlockLimits, LogBlocks, Lost, QueueRange
+from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lost, QueueRange
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
 
@@ -154,7 +154,7 @@ class BlockReader:
 
     def __init__(
         self,
-        blocks: LogBlocks,
+        blocks: BlockSource,
         queue: QueueView,
         limits: BlockLimits,
         *,
@@ -239,7 +239,7 @@ class BlockReader:
 
 
 def read_together(
-    blocks: LogBlocks,
+    blocks: BlockSource,
     ranges: Sequence[QueueRange],
     columns: Sequence[str],
     limits: BlockLimits,
@@ -297,7 +297,7 @@ class SideBySide(Iterator[pa.RecordBatch]):
 
     def __init__(
         self,
-        blocks: LogBlocks,
+        blocks: BlockSource,
         ranges: Sequence[QueueRange],
         columns: Sequence[str],
         limits: BlockLimits,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
-from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.format.arrays import ByteArray, Int32Array, Int64Array
+from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from commitlog_store.log.commit_log import CommitLog
@@ -42,10 +41,12 @@ __all__ = [
     "NO_BLOCK",
     "Block",
     "BlockLimits",
+    "BlockSource",
     "LogBlocks",
     "Lost",
     "Messages",
     "QueueRange",
+    "UnitFilter",
 ]
 
 # Units in memory at a time, of all queues: 1.25 MiB; more where few of them may lead to messages that are read.
@@ -152,6 +153,51 @@ _NO_MESSAGES = Messages(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0
 NO_BLOCK = Block(np.empty(0, np.uint8), np.empty(0, np.int64), _NO_MESSAGES, np.empty(0, np.int64))
 
 
+class UnitFilter(Protocol):
+    """A filter as far as it decides about units."""
+
+    @property
+    def looks_at_units(self) -> bool:
+        """Whether it decides about any."""
+        ...
+
+    @property
+    def tags_of_units(self) -> list[tuple[str, ...]]:
+        """Lists of tags: a message that is wanted has one tag of each."""
+        ...
+
+    def may_match(self, tags_codes: Int64Array, /) -> BoolArray:
+        """Which units may lead to a message that is wanted."""
+        ...
+
+
+class BlockSource(Protocol):
+    """Where blocks come from; ``LogBlocks`` has the meanings."""
+
+    def of_queue(
+        self,
+        queue: QueueView,
+        start: int,
+        stop: int,
+        limits: BlockLimits,
+        *,
+        wanted: UnitFilter | None = None,
+        tolerant: bool = False,
+    ) -> Iterator[Block | Lost]:
+        """Blocks of one queue's range, and what of it is lost."""
+        ...
+
+    def of_ranges(
+        self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: UnitFilter | None = None
+    ) -> Iterator[Block]:
+        """Blocks of several ranges in the order of the log."""
+        ...
+
+    def place_of(self, physical_offset: int) -> tuple[str, int]:
+        """The file of a byte of the log, and which of its bytes that is."""
+        ...
+
+
 class LogBlocks:
     """Blocks of the local log, mapped or read."""
 
@@ -165,7 +211,7 @@ class LogBlocks:
         stop: int,
         limits: BlockLimits,
         *,
-        wanted: MessageFilter | None = None,
+        wanted: UnitFilter | None = None,
         tolerant: bool = False,
     ) -> Iterator[Block | Lost]:
         """The messages at queue offsets ``[start, stop)`` of a queue, and what of them is lost, in this order.
@@ -198,7 +244,7 @@ class LogBlocks:
             yield _lost_between(queue, position, stop)
 
     def of_ranges(
-        self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: MessageFilter | None = None
+        self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: UnitFilter | None = None
     ) -> Iterator[Block]:
         """The messages of ranges ``(queue, start, stop)``, all of one topic, in the order of the log.
 
@@ -273,7 +319,7 @@ class LogBlocks:
         return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
 
     def _chunks(
-        self, queue: QueueView, start: int, stop: int, wanted: MessageFilter | None, *, tolerant: bool
+        self, queue: QueueView, start: int, stop: int, wanted: UnitFilter | None, *, tolerant: bool
     ) -> Iterator[tuple[int, Units] | Lost]:
         """The queue's units, with the first offset of each chunk; the messages of a missing queue file are lost."""
         at = start
@@ -424,7 +470,7 @@ class LogBlocks:
         )
 
 
-def _units_at_a_time(wanted: MessageFilter | None) -> int:
+def _units_at_a_time(wanted: UnitFilter | None) -> int:
     return _UNITS_BY_TAGS if wanted is not None and wanted.looks_at_units else _UNITS
 
 
@@ -434,7 +480,7 @@ def _runs(rows: Int64Array, *, cut: bool) -> Iterator[Int64Array]:
     return (rows[start:stop] for start, stop in pairwise([0, *cuts, len(rows)]) if start < stop)
 
 
-def _messages(units: Units, offsets: Int64Array, index: int, wanted: MessageFilter | None) -> Messages:
+def _messages(units: Units, offsets: Int64Array, index: int, wanted: UnitFilter | None) -> Messages:
     """The messages of a range that may be wanted, as far as their units say."""
     sizes = units["size"].astype(np.int64)
     every = Messages(units["physical_offset"], sizes, np.full(len(units), index, np.int32), offsets)
@@ -444,7 +490,7 @@ def _messages(units: Units, offsets: Int64Array, index: int, wanted: MessageFilt
     return every if chosen.all() else every.take(np.flatnonzero(chosen))
 
 
-def _in_log_order(ranges: Sequence[QueueRange], wanted: MessageFilter | None) -> Messages | None:
+def _in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> Messages | None:
     """The messages of several ranges that may be wanted; None where units of one queue are not in this order: messages
     of the queue would pass each other. Raises the errors of ``QueueView.units``."""
     parts: list[Messages] = []

@@ -1,0 +1,107 @@
+"""Commands of serving: ``serve`` and ``token new``."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
+
+__all__ = ["register", "serve", "token_new"]
+
+
+class RoleName(str, enum.Enum):
+    """What a token allows; each includes those before it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=SERVE,
+        epilog=examples(
+            "commitlog serve /data/store --read-only",
+            "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
+            "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
+        ),
+    )(serve)
+    tokens = typer.Typer(help="Tokens for `commitlog serve`.", no_args_is_help=True)
+    tokens.command("new", epilog=examples("commitlog token new tokens.jsonl --name spark --role read"))(token_new)
+    app.add_typer(tokens, name="token", rich_help_panel=SERVE)
+
+
+_File = Annotated[str | None, typer.Option(metavar="FILE", show_default=False)]
+
+
+def serve(
+    stores: Annotated[list[str], typer.Argument(metavar="PATH", help="A store directory; NAME=PATH for several.")],
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
+    ] = False,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
+    config: BrokerConf = None,
+    commit_log: CommitLogDir = None,
+    tls_cert: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
+    ] = None,
+    drain_timeout: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
+    ] = 10.0,
+    access_log: Annotated[bool, typer.Option("--access-log", help="A line for each call.")] = False,
+) -> None:
+    """Serve a store to other hosts, until Ctrl-C or SIGTERM.
+
+    Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
+    process owns the store, as MessageStore does. Addresses that other hosts reach need TLS and tokens.
+    """
+    import logging
+
+    from commitlog_store.cli.owner_config import broker_settings
+    from commitlog_store.cli.render import say
+    from commitlog_store.serve.listen import ListenSettings, TlsFiles
+    from commitlog_store.serve.run import ServeRequest, serve_until_stopped
+
+    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
+        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
+    tls = None
+    if tls_cert is not None and tls_key is not None:
+        tls = TlsFiles(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca)
+    if access_log:
+        logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
+    request = ServeRequest(
+        stores=stores,
+        listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
+        read_only=read_only,
+        commit_log=commit_log,
+        config=None if read_only else broker_settings(config, commit_log).config,
+        drain_timeout_s=drain_timeout,
+        access_log=access_log,
+    )
+    serve_until_stopped(request, say)
+
+
+def token_new(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The token file; made if it does not exist.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Whose token it is: the server's log has it.")],
+    role: Annotated[RoleName, typer.Option(metavar="read|write|admin", help="What it allows.")] = RoleName.READ,
+) -> None:
+    """Make a token, print it once, and add its hash to the file."""
+    from commitlog_store.serve.tokens import Role, new_token
+
+    print(new_token(file, name, Role[role.name]))

@@ -1,0 +1,3 @@
+"""A store that another process serves: its wire format, and the client's readers."""
+
+__all__: list[str] = []

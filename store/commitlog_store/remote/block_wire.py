@@ -1,0 +1,181 @@
+"""Blocks of records as they travel: what a client asks for, and one Arrow row for each block or loss.
+
+The bytes of the records are one value, sent from where they lie. The places of the records are numbers beside them;
+those that follow from others are left out: where a record starts, when the block is a stretch of the log; queue
+offsets, when they follow each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from commitlog_store.columnar.arrow_bytes import gather_binary
+from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
+from commitlog_store.format.arrays import ByteArray
+from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, Lost, Messages
+from commitlog_store.remote.wire import decode_error, encode_error
+
+__all__ = ["BLOCK_SCHEMA", "BlocksWanted", "Piece", "decode_piece", "decode_wanted", "encode_piece", "end_of_blocks"]
+
+# Below this part of a stretch of the log, gathering the records costs less than sending what lies between them.
+_DENSE = 0.5
+
+BLOCK_SCHEMA = pa.schema(
+    [
+        ("data", pa.large_binary()),
+        ("places", pa.binary()),
+        ("path", pa.string()),
+        ("base", pa.int64()),
+    ]
+)
+
+
+class BlocksWanted(msgspec.Struct, frozen=True, array_like=True):
+    """A question for blocks: of one queue's range, or of ranges ``(queue id, start, stop)`` in the order of the log.
+
+    ``tags`` has the tags of each subscription that decides about units. The answer ends after ``budget`` bytes, and is
+    asked for again from there.
+    """
+
+    store: str
+    topic: str
+    ranges: list[tuple[int, int, int]]
+    in_log_order: bool
+    tags: list[list[str]]
+    tolerant: bool
+    rows: int
+    size: int
+    span: int
+    budget: int
+
+    @property
+    def limits(self) -> BlockLimits:
+        return BlockLimits(rows=self.rows, size=self.size, span=self.span)
+
+
+def decode_wanted(ticket: bytes) -> BlocksWanted:
+    """``InvalidValue``."""
+    try:
+        return msgspec.msgpack.decode(ticket, type=BlocksWanted)
+    except msgspec.MsgspecError as error:
+        raise InvalidValue(f"This is no question for blocks: {error}.") from error
+
+
+class _Places(msgspec.Struct, array_like=True, omit_defaults=True):
+    """Numbers of a block, little-endian: ``q`` 8 bytes, ``i`` 4 bytes each. ``shift``: physical offset minus start."""
+
+    physical: bytes = b""  # q
+    sizes: bytes = b""  # i
+    positions: bytes = b""  # q
+    first_offset: int = 0
+    offsets: bytes = b""  # q; empty: they follow each other from the first one
+    shift: int = 0
+    starts: bytes = b""  # q; empty: physical offset minus shift
+    packed: bool = False  # each record starts where the one before it ends
+    ranges: bytes = b""  # i; empty: all of them 0
+    lost: tuple[int, int, int, int] | None = None
+    error: bytes = b""
+    reason: str = ""
+    last: bool = False
+
+
+class Piece(NamedTuple):
+    """What one row says: a block or a loss, and the file that the block is of; None at the end of the answer."""
+
+    value: Block | Lost | None
+    path: str
+    base: int
+
+
+def encode_piece(value: Block | Lost, path: str, base: int) -> pa.RecordBatch:
+    """One row of ``BLOCK_SCHEMA``."""
+    if isinstance(value, Lost):
+        error = encode_error(value.error) if isinstance(value.error, CommitLogError) else b""
+        reason = "" if error else str(value.error)
+        return _row(_Places(lost=(value.start, value.stop, *value.physical), error=error, reason=reason), path, base)
+    data, packed = _packed(value)
+    messages, count = value.messages, len(value)
+    places = _Places(positions=value.positions.tobytes(), packed=packed)
+    if count:
+        places.physical = messages.physical_offsets.tobytes()
+        places.sizes = messages.sizes.astype(np.int32).tobytes()
+        places.shift = int(messages.physical_offsets[0] - value.starts[0])
+        if not packed and not (messages.physical_offsets - value.starts == places.shift).all():
+            places.starts = value.starts.tobytes()
+        places.first_offset = int(messages.queue_offsets[0])
+        if not (messages.queue_offsets == places.first_offset + np.arange(count)).all():
+            places.offsets = messages.queue_offsets.tobytes()
+        if messages.ranges.any():
+            places.ranges = messages.ranges.tobytes()
+    return _row(places, path, base, data)
+
+
+def _packed(block: Block) -> tuple[ByteArray, bool]:
+    """The bytes to send: only those of the records, back to back, where they are a small part of the block."""
+    sizes = block.messages.sizes
+    if not len(block) or int(sizes.sum()) > len(block.data) * _DENSE:
+        return block.data, False
+    if int(block.starts.min()) < 0 or int((block.starts + sizes).max()) > len(block.data) or int(sizes.min()) < 0:
+        return block.data, False  # damaged: the reader says how
+    gathered = gather_binary(block.data, block.starts, sizes)
+    return np.frombuffer(gathered.buffers()[2], np.uint8, int(sizes.sum())), True
+
+
+def end_of_blocks() -> pa.RecordBatch:
+    """The row that ends an answer which is complete: a stream that breaks off has none."""
+    return _row(_Places(last=True), "", 0)
+
+
+def _row(places: _Places, path: str, base: int, data: ByteArray = NO_BLOCK.data) -> pa.RecordBatch:
+    values = pa.py_buffer(np.ascontiguousarray(data))
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
+    arrays = [
+        pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, values]),
+        pa.array([_ENCODER.encode(places)], pa.binary()),
+        pa.array([path], pa.string()),
+        pa.array([base], pa.int64()),
+    ]
+    return pa.record_batch(arrays, schema=BLOCK_SCHEMA)
+
+
+def decode_piece(row: pa.RecordBatch) -> Piece:
+    """``RemoteFailed`` for what is no such row."""
+    try:
+        places = _DECODER.decode(row.column(1)[0].as_py())
+        path, base = row.column(2)[0].as_py(), row.column(3)[0].as_py()
+        return Piece(_value(row, places), path, base)
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError, AttributeError) as error:
+        raise RemoteFailed(f"The server sent a block that is not one: {error}.") from error
+
+
+def _value(row: pa.RecordBatch, places: _Places) -> Block | Lost | None:
+    if places.last:
+        return None
+    if places.lost is not None:
+        start, stop, *physical = places.lost
+        error: Any = decode_error(places.error) if places.error else places.reason
+        return Lost(start, stop, error, (physical[0], physical[1]))
+    physical_offsets = np.frombuffer(places.physical, np.int64)
+    count = len(physical_offsets)
+    sizes = np.frombuffer(places.sizes, np.int32).astype(np.int64)
+    if places.packed:
+        starts = np.cumsum(sizes) - sizes
+    else:
+        starts = np.frombuffer(places.starts, np.int64) if places.starts else physical_offsets - places.shift
+    offsets = np.frombuffer(places.offsets, np.int64) if places.offsets else places.first_offset + np.arange(count)
+    ranges = np.frombuffer(places.ranges, np.int32) if places.ranges else np.zeros(count, np.int32)
+    if not len(sizes) == len(starts) == len(offsets) == len(ranges) == count:
+        raise ValueError("its numbers are not of one length")
+    data = np.frombuffer(row.column(0)[0].as_buffer(), np.uint8)
+    if count and (starts.min() < 0 or sizes.min() < 0 or int((starts + sizes).max()) > len(data)):
+        raise ValueError("its records lie outside of its bytes")
+    positions = np.frombuffer(places.positions, np.int64).copy()
+    return Block(data, starts, Messages(physical_offsets, sizes, ranges, offsets), positions)
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_Places)

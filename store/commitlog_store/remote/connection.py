@@ -1,0 +1,179 @@
+"""Connection: one client of ``commitlog serve``, with deadlines, a token, and another attempt while it may help."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow.flight as flight
+
+from commitlog_store.errors import InvalidValue, ReaderClosed, RemoteAccessRefused, RemoteFailed, StoreForked
+from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.reader import OnDamage
+from commitlog_store.remote.wire import Answer, Question, decode_answer, decode_error, encode
+
+__all__ = ["Connection", "RemoteAddress"]
+
+_T = TypeVar("_T")
+
+_DEFAULT_PORT = 8815
+_LONGEST_PAUSE_SECONDS = 2.0
+# More than any message that a server sends: an answer is bounded there.
+_OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+# The process that used Arrow Flight first. In its forked children Flight hangs beyond every deadline
+# (github.com/apache/arrow/issues/38617).
+_users: list[int] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteAddress:
+    """``grpc://HOST:PORT[/STORE]`` or ``grpc+tls://…``, and what a client needs to speak with it.
+
+    ``store`` names one of the server's stores; empty for its only one. ``timeout_s`` is how long a question may take,
+    with all its attempts. ``token`` is not shown.
+    """
+
+    url: str
+    store: str = ""
+    token: str | None = field(default=None, repr=False)
+    tls_root_certificates: bytes | None = field(default=None, repr=False)
+    timeout_s: float = 30.0
+
+    @classmethod
+    def parse(
+        cls, text: str, *, token: str | None = None, tls_root_certificates: bytes | None = None, timeout_s: float = 30.0
+    ) -> RemoteAddress:
+        """``InvalidValue``."""
+        wrong = f"A served store is grpc://HOST:PORT, grpc+tls://HOST:PORT, or one of these with /STORE, not {text!r}"
+        try:
+            parts = urlsplit(text)
+            port = parts.port or _DEFAULT_PORT
+        except ValueError as error:
+            raise InvalidValue(f"{wrong}: {error}.") from None
+        if not parts.hostname or not text.startswith(REMOTE_SCHEMES) or parts.query or parts.fragment:
+            raise InvalidValue(f"{wrong}.")
+        if parts.username is not None or parts.password is not None:
+            raise InvalidValue("A token is given by the option token, not within the address: addresses are shown.")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return cls(
+            url=f"{parts.scheme}://{host}:{port}",
+            store=parts.path.strip("/"),
+            token=token,
+            tls_root_certificates=tls_root_certificates,
+            timeout_s=timeout_s,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.url}/{self.store}" if self.store else self.url
+
+
+class Connection:
+    """Asks the questions of one reader. One thread at a time."""
+
+    def __init__(self, address: RemoteAddress) -> None:
+        self.address = address
+        self._client: flight.FlightClient | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop()
+
+    def ask(self, call: str, on_damage: OnDamage, arguments: tuple[object, ...]) -> Answer:
+        """The answer to one of ``wire.CALLS``. The errors of the same question to a directory, and ``RemoteFailed``."""
+        body = encode(Question(self.address.store, on_damage, arguments))
+
+        def attempt(client: flight.FlightClient, options: flight.FlightCallOptions) -> Answer:
+            results = client.do_action(flight.Action(call, body), options)
+            return decode_answer(call, memoryview(next(results).body))
+
+        return self._repeat(attempt, call, self.address.timeout_s)
+
+    def stream(self, ticket: bytes) -> flight.FlightStreamReader:
+        """A stream of the server. One of its batches may still raise ``flight.FlightError``: see ``named``."""
+
+        def attempt(client: flight.FlightClient, options: flight.FlightCallOptions) -> flight.FlightStreamReader:
+            return client.do_get(flight.Ticket(ticket), options)
+
+        return self._repeat(attempt, "read", self.address.timeout_s)
+
+    def _repeat(
+        self, attempt: Callable[[flight.FlightClient, flight.FlightCallOptions], _T], call: str, timeout_s: float
+    ) -> _T:
+        """Questions change nothing, so one that found no server is asked again until its time is over."""
+        deadline = time.monotonic() + timeout_s
+        pause = 0.05
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return attempt(self._connected(), self._options(max(left, 0.001)))
+            except flight.FlightUnavailableError as error:
+                self._drop()
+                if time.monotonic() + pause >= deadline:
+                    raise self.named(error, call, timeout_s) from error
+            except (flight.FlightError, OSError) as error:
+                raise self.named(error, call, timeout_s) from error
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _options(self, timeout_s: float) -> flight.FlightCallOptions:
+        headers = [] if self.address.token is None else [(b"authorization", f"Bearer {self.address.token}".encode())]
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+
+    def named(self, error: Exception, call: str, timeout_s: float) -> Exception:
+        """An error of Arrow Flight as one of this package."""
+        extra = getattr(error, "extra_info", b"")
+        if extra:
+            return decode_error(extra)
+        if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+            return RemoteAccessRefused(f"The server at {self.address} refuses this client: {_reason(error)}")
+        if isinstance(error, flight.FlightTimedOutError):
+            return RemoteFailed(
+                f"The server at {self.address} did not answer {call} within {timeout_s:g} s. A larger rpc_timeout "
+                "waits longer."
+            )
+        if isinstance(error, flight.FlightUnavailableError):
+            return RemoteFailed(
+                f"No server of commitlog serve answers at {self.address}, tried for {timeout_s:g} s: {_reason(error)} "
+                "Is it running there, and is its port open to this host?"
+            )
+        return RemoteFailed(f"The server at {self.address} failed at {call}: {_reason(error)}")
+
+    def _connected(self) -> flight.FlightClient:
+        if self._closed:
+            raise ReaderClosed(f"The reader of {self.address} is closed; open the store again to read on.")
+        if not _users:
+            _users.append(os.getpid())
+        elif _users[0] != os.getpid():
+            raise StoreForked(
+                f"This process was forked from one that had used {self.address}, and Arrow Flight does not work after "
+                "a fork. Start it in another way, such as multiprocessing's 'spawn'."
+            )
+        if self._client is None:
+            self._client = flight.FlightClient(
+                self.address.url, tls_root_certs=self.address.tls_root_certificates, generic_options=_OPTIONS
+            )
+        return self._client
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of what gRPC says; the rest is its own debugging."""
+    text = str(error).partition(", with message: ")[2] or str(error)
+    for mark in ("; last error", "gRPC client debug context", ". Detail:", ". Client context:", " Client context"):
+        text = text.split(mark, maxsplit=1)[0]
+    return text.strip().rstrip(".") + "."

@@ -1,0 +1,201 @@
+"""What a client and ``commitlog serve`` say to each other: questions, answers, and errors.
+
+A question is an Arrow Flight action whose body is ``[store, on_damage, arguments]`` in MessagePack; the answer is one
+result, ``[log's first physical offset before, the answer, the same after, what was skipped]``. ``CALLS`` has the types
+of each question's arguments and answer, and both sides check them. An error travels as the name of its class, its text
+and its fields, and is raised again by the client as what it was; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from commitlog_store import errors
+from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
+from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
+from commitlog_store.groups.positions import DeadLetters, GroupPosition
+from commitlog_store.half_message import PendingHalfMessage
+from commitlog_store.index.service import IndexFileInfo
+from commitlog_store.message import MessageExt
+from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.queue.fence import Fence
+from commitlog_store.queue.get_message import GetMessageResult
+from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.reader import OnDamage, QueueInfo
+
+__all__ = [
+    "CALLS",
+    "MOST_UNITS",
+    "PROTOCOL",
+    "Answer",
+    "Call",
+    "FilterTexts",
+    "Question",
+    "decode_answer",
+    "decode_error",
+    "decode_question",
+    "encode",
+    "encode_error",
+]
+
+# Raised with each change that an older client or server would misunderstand.
+PROTOCOL = 1
+# Units in one answer: 5 MiB.
+MOST_UNITS = 262_144
+
+QueueKey = tuple[str, int]
+Boundary = Literal["lower", "upper"]
+
+
+class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
+    """A ``MessageFilter`` as texts. ``tags`` are those of ``A || B``, None for ``*`` and without a subscription."""
+
+    tags: str | None
+    expression: str | None
+    keys: list[str] | None
+
+
+class Call(NamedTuple):
+    """A question: the type of its arguments, in order, and that of its answer."""
+
+    arguments: Any
+    answer: Any
+
+
+CALLS: Mapping[str, Call] = {
+    "topics": Call(tuple[()], list[str]),
+    "queue_ids": Call(tuple[str], list[int]),
+    "queue_infos": Call(tuple[list[QueueKey]], list[QueueInfo]),
+    "queues_of": Call(tuple[list[str]], list[QueueInfo]),
+    "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
+    "group_offsets": Call(tuple[str], list[tuple[str, int, int]]),
+    "dead_letters": Call(tuple[str | None], list[DeadLetters]),
+    "group_settings": Call(tuple[str | None], list[SubscriptionGroupConfig]),
+    "group_filters": Call(tuple[str | None], list[ConsumerFilter]),
+    "lost_ends": Call(tuple[()], list[str]),
+    "physical_bounds": Call(tuple[()], tuple[int, int]),
+    "aborted": Call(tuple[()], bool),
+    "checkpoint": Call(tuple[()], Checkpoint | None),
+    "index_files": Call(tuple[()], list[IndexFileInfo]),
+    "get_message": Call(tuple[str, int, int, int, int, FilterTexts], GetMessageResult),
+    "wait_for_any": Call(tuple[list[tuple[str, int, int]], float], bool),
+    "first_offsets_from": Call(tuple[list[tuple[str, int, int, int, int]]], list[int]),
+    "fences": Call(tuple[list[tuple[str, int, int]]], list[Fence | None]),
+    "store_timestamps": Call(tuple[list[tuple[str, int, int]]], list[int]),
+    "offsets_by_time": Call(tuple[list[tuple[str, int, int, QueueInfo | None]], Boundary, OnDamage], list[int]),
+    "message_at": Call(tuple[int, bool], MessageExt),
+    "message_by_id": Call(tuple[str, bool], MessageExt),
+    "query": Call(tuple[str, str, int, int, int, bool], list[MessageExt]),
+    "units": Call(tuple[str, int, int, int], bytes),
+    "query_keys": Call(tuple[str, list[str | None], list[str], int, int, bool], bytes),
+    "batches": Call(tuple[()], list[CommittedBatch]),
+    "delay_levels": Call(tuple[()], list[DelayLevel]),
+    "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
+}
+
+
+class Question(NamedTuple):
+    """Of which of the server's stores (empty for its only one), read how, and the arguments of the call."""
+
+    store: str
+    on_damage: OnDamage
+    arguments: Any
+
+
+class Answer(NamedTuple):
+    """An answer, and the log's first physical offset before and after the look: equal, unless retention came between.
+
+    ``skipped`` is what was skipped because of damage.
+    """
+
+    log_start: int
+    value: Any
+    log_start_after: int
+    skipped: list[SkippedRange]
+
+
+def encode(value: object) -> bytes:
+    """A question's body, or an answer's."""
+    return _ENCODER.encode(value)
+
+
+def decode_answer(call: str, body: bytes | memoryview) -> Answer:
+    """``RemoteFailed`` for what is no answer to this call."""
+    try:
+        answer = Answer(*msgspec.msgpack.decode(body, type=_ANSWERS[call]))
+    except msgspec.MsgspecError as error:
+        raise RemoteFailed(
+            f"The server's answer to {call} is not one: {error}. Is it another version of commitlog serve?"
+        ) from error
+    _make_tuples(answer.value)
+    return answer
+
+
+def decode_question(call: str, body: bytes | memoryview) -> Question:
+    """``InvalidValue`` for what this server does not know."""
+    if call not in CALLS:
+        raise InvalidValue(f"This server does not know the question {call!r}: the client is newer.")
+    try:
+        return Question(*msgspec.msgpack.decode(body, type=_QUESTIONS[call]))
+    except msgspec.MsgspecError as error:
+        raise InvalidValue(f"The arguments of {call} are not what this server takes: {error}.") from error
+
+
+class _Error(msgspec.Struct, array_like=True):
+    kind: str
+    text: str
+    fields: dict[str, Any]
+
+
+def encode_error(error: CommitLogError) -> bytes:
+    """An error of this package. Fields that are neither numbers nor texts travel as texts."""
+    fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
+    return _ENCODER.encode(_Error(type(error).__name__, str(error), fields))
+
+
+def decode_error(body: bytes) -> CommitLogError:
+    """The error as it was at the server; ``RemoteFailed`` with its text if this version does not know its class."""
+    try:
+        found = msgspec.msgpack.decode(body, type=_Error)
+    except msgspec.MsgspecError:
+        return RemoteFailed("The server failed, and did not say how in a way that this client knows.")
+    kind = getattr(errors, found.kind, None)
+    if not (isinstance(kind, type) and issubclass(kind, CommitLogError) and kind.__module__ == errors.__name__):
+        return RemoteFailed(f"{found.kind} at the server: {found.text}")
+    error: CommitLogError = kind.__new__(kind, found.text)
+    error.args = (found.text,)
+    error.__dict__.update(found.fields)
+    if "status" in found.fields:
+        error.__dict__["status"] = PutMessageStatus[found.fields["status"]]
+    return error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.name
+    return value if value is None or isinstance(value, str | int | float | bool | bytes) else str(value)
+
+
+def _make_tuples(value: Any) -> None:
+    """Messages hold their keys in tuples, as those that a directory gives."""
+    messages = value.messages if isinstance(value, GetMessageResult) else value
+    for one in messages if isinstance(messages, list) else [messages]:
+        message = one.message if isinstance(one, PendingHalfMessage) else one
+        if isinstance(message, MessageExt):
+            object.__setattr__(message, "keys", tuple(message.keys))
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_QUESTIONS: dict[str, Any] = {
+    name: tuple.__class_getitem__((str, OnDamage, call.arguments)) for name, call in CALLS.items()
+}
+_ANSWERS: dict[str, Any] = {
+    name: tuple.__class_getitem__((int, call.answer, int, list[SkippedRange])) for name, call in CALLS.items()
+}

@@ -1,0 +1,67 @@
+"""Finds the blocks that a client asks for: units, without those whose tags are not wanted, and the records' bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog_store.errors import InvalidValue
+from commitlog_store.filter.tags import TagSubscription
+from commitlog_store.format.arrays import BoolArray, Int64Array
+from commitlog_store.queue.log_blocks import Block, Lost
+from commitlog_store.reader import StoreReader
+from commitlog_store.remote.block_wire import BlocksWanted, encode_piece, end_of_blocks
+
+__all__ = ["blocks_of"]
+
+# Limits of one block and one answer, whatever a client asks for.
+_MOST_ROWS = 1 << 20
+_LARGEST = 64 << 20
+
+
+class _TagsOfUnits:
+    """The part of a filter that decides about units."""
+
+    def __init__(self, tags: list[list[str]]) -> None:
+        self._subscriptions = [TagSubscription(tuple(one)) for one in tags]
+        self.tags_of_units = [subscription.tags for subscription in self._subscriptions]
+
+    looks_at_units = True
+
+    def may_match(self, tags_codes: Int64Array) -> BoolArray:
+        """See ``MessageFilter.may_match``."""
+        found = np.ones(len(tags_codes), np.bool_)
+        for subscription in self._subscriptions:
+            found &= subscription.may_match(tags_codes)
+        return found
+
+
+def blocks_of(reader: StoreReader, wanted: BlocksWanted) -> Iterator[pa.RecordBatch]:
+    """The rows of an answer. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``, and the errors of reading."""
+    limits = wanted.limits
+    if not (0 < limits.rows <= _MOST_ROWS and 0 < limits.size <= _LARGEST and 0 < limits.span <= _LARGEST):
+        raise InvalidValue(f"A block has at most {_MOST_ROWS} rows and {_LARGEST} bytes, and at least one of both.")
+    if not wanted.ranges or (len(wanted.ranges) > 1 and not wanted.in_log_order):
+        raise InvalidValue("Blocks are of one range of a queue, or of several in the order of the log.")
+    blocks, ranges = reader.blocks_of([(wanted.topic, *one) for one in wanted.ranges])
+    tags = _TagsOfUnits(wanted.tags) if wanted.tags else None
+    pieces: Iterator[Block | Lost]
+    if wanted.in_log_order:
+        pieces = iter(blocks.of_ranges(ranges, limits, wanted=tags))
+    else:
+        ((queue, start, stop),) = ranges
+        pieces = blocks.of_queue(queue, start, stop, limits, wanted=tags, tolerant=wanted.tolerant)
+    sent = 0
+    for piece in pieces:
+        path, base = "", 0
+        if isinstance(piece, Block) and len(piece):
+            first = int(piece.messages.physical_offsets[0])
+            path, within = blocks.place_of(first)
+            base = first - within
+        yield encode_piece(piece, path, base)
+        sent += len(piece.data) if isinstance(piece, Block) else 1024
+        if sent >= wanted.budget:
+            break
+    yield end_of_blocks()

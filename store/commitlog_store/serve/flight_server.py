@@ -1,0 +1,200 @@
+"""StoreServer: answers the questions of clients about stores of this machine, by Arrow Flight."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from commitlog_store.errors import CommitLogError, InvalidValue, ListenFailed, RemoteAccessRefused
+from commitlog_store.files import disk
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
+from commitlog_store.remote.wire import CALLS, Answer, decode_question, encode, encode_error
+from commitlog_store.serve.blocks import blocks_of
+from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.store_calls import ANSWERS
+from commitlog_store.serve.tokens import Role, TokenFile
+
+__all__ = ["StoreServer"]
+
+_LOG = logging.getLogger(__name__)
+_ACCESS = logging.getLogger(f"{__name__}.access")
+_BEARER = "Bearer "
+_LARGEST_PEM = 1 << 20
+_T = TypeVar("_T")
+
+# More than any question needs; what is larger is refused before it is parsed here.
+_LARGEST_QUESTION = 16 << 20
+# A client takes no larger message by default; bodies of messages are at most 4 MiB each.
+_LARGEST_ANSWER = 256 << 20
+
+
+class Readers:
+    """Readers of one store that no call uses now. A reader serves one call at a time."""
+
+    def __init__(self, open_reader: Callable[[OnDamage], StoreReader], *, kept: int = 16) -> None:
+        self._open = open_reader
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._idle: list[tuple[OnDamage, StoreReader]] = []
+
+    @contextmanager
+    def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
+        """A reader for one call. One that has failed is not lent again."""
+        with self._lock:
+            place = next((index for index, (how, _) in enumerate(self._idle) if how == on_damage), None)
+            reader = None if place is None else self._idle.pop(place)[1]
+        if reader is None:
+            reader = self._open(on_damage)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        with self._lock:
+            keep = len(self._idle) < self._kept
+            if keep:
+                self._idle.append((on_damage, reader))
+        if not keep:
+            reader.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, reader in idle:
+            reader.close()
+
+
+class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
+    """Who makes a call, and what it may do."""
+
+    def __init__(self, name: str, role: Role, method: str, *, logs: bool) -> None:
+        self.name, self.role = name, role
+        self._method, self._logs = method, logs
+        self._begun = time.monotonic()
+
+    def call_completed(self, exception: BaseException | None) -> None:
+        if self._logs:
+            how = "ok" if exception is None else type(exception).__name__
+            _ACCESS.info("%s %s %s %.1f ms", self.name, self._method, how, (time.monotonic() - self._begun) * 1000)
+
+
+class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Refuses calls without a right token. Without a token file, everyone who reaches the server may do everything."""
+
+    def __init__(self, tokens: TokenFile | None, *, logs: bool) -> None:
+        self._tokens, self._logs = tokens, logs
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
+        method = info.method.name
+        if self._tokens is None:
+            return _Caller("-", Role.ADMIN, method, logs=self._logs)
+        given = next(iter(headers.get("authorization", [])), "")
+        if not given.startswith(_BEARER):
+            raise flight.FlightUnauthenticatedError("it wants a token: the option token, or tokenFile.")
+        try:
+            name, role = self._tokens.role_of(given[len(_BEARER) :])
+        except RemoteAccessRefused as error:
+            raise flight.FlightUnauthenticatedError(str(error)) from None
+        except CommitLogError as error:
+            _LOG.error("Cannot read the tokens: %s", error)
+            raise flight.FlightUnauthenticatedError("its token file cannot be read; its log says why.") from None
+        return _Caller(name, role, method, logs=self._logs)
+
+
+class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """Serves stores until ``shutdown``. ``stores`` has a function for each name that opens a reader of that store."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, Callable[[OnDamage], StoreReader]],
+        listen: ListenSettings,
+        *,
+        access_log: bool = False,
+    ) -> None:
+        """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
+        self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
+        listen.refuse_open()
+        tokens = None if listen.tokens is None else TokenFile(listen.tokens)
+        certificates, client_ca = _certificates(listen.tls)
+        try:
+            super().__init__(
+                listen.location,
+                tls_certificates=certificates,
+                verify_client=client_ca is not None,
+                root_certificates=client_ca,
+                middleware={"access": _Access(tokens, logs=access_log)},
+            )
+        except (OSError, flight.FlightError, pa.ArrowException) as error:
+            raise ListenFailed("listen on", path=str(listen), cause=OSError(str(error))) from error
+
+    def do_action(self, _context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
+        with _named_errors():
+            body = action.body
+            if body.size > _LARGEST_QUESTION:
+                raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
+            return iter([flight.Result(self._answer(action.type, memoryview(body)))])
+
+    def _answer(self, call: str, body: memoryview) -> bytes:
+        question = decode_question(call, body)
+        with self._readers(question.store).lent(question.on_damage) as reader:
+            known = len(reader.skipped)
+            before = reader.log_start()
+            value = ANSWERS[call](reader, *question.arguments)
+            answer = encode(Answer(before, value, reader.log_start(), reader.skipped[known:]))
+        if len(answer) > _LARGEST_ANSWER:
+            raise InvalidValue(f"The answer to {call} has {len(answer)} bytes, more than {_LARGEST_ANSWER}.")
+        return answer
+
+    def do_get(self, _context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+        with _named_errors():
+            wanted = decode_wanted(ticket.ticket)
+            return flight.GeneratorStream(BLOCK_SCHEMA, self._blocks(wanted))
+
+    def _blocks(self, wanted: BlocksWanted) -> Iterator[pa.RecordBatch]:
+        how: OnDamage = "skip" if wanted.tolerant else "raise"
+        with _named_errors(), self._readers(wanted.store).lent(how) as reader:
+            yield from blocks_of(reader, wanted)
+
+    def list_actions(self, _context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return [(name, "") for name in CALLS]
+
+    def _readers(self, store: str) -> Readers:
+        if store in self._stores:
+            return self._stores[store]
+        if not store and len(self._stores) == 1:
+            return next(iter(self._stores.values()))
+        names = ", ".join(sorted(self._stores))
+        raise InvalidValue(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
+
+    def close(self) -> None:
+        """After ``shutdown``."""
+        for readers in self._stores.values():
+            readers.close()
+
+
+def _certificates(tls: TlsFiles | None) -> tuple[list[tuple[bytes, bytes]] | None, bytes | None]:
+    """The server's certificate with its key, and the certificates that clients must have. ``ReadFailed``."""
+    if tls is None:
+        return None, None
+    pair = disk.read_file(tls.certificate, _LARGEST_PEM), disk.read_file(tls.key, _LARGEST_PEM)
+    return [pair], None if tls.client_ca is None else disk.read_file(tls.client_ca, _LARGEST_PEM)
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Errors of this package travel as what they are; others are logged here, and named there."""
+    try:
+        yield
+    except CommitLogError as error:
+        raise flight.FlightServerError(type(error).__name__, extra_info=encode_error(error)) from error
+    except Exception as error:
+        _LOG.exception("A call failed")
+        raise flight.FlightInternalError(f"{type(error).__name__} at the server; its log says more.") from error

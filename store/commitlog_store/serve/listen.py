@@ -1,0 +1,71 @@
+"""Where a server listens, and who may reach it: loopback, or TLS with tokens."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from commitlog_store.errors import InvalidValue
+
+__all__ = ["DEFAULT_LISTEN", "ListenSettings", "TlsFiles"]
+
+DEFAULT_LISTEN = "127.0.0.1:8815"
+_DEFAULT_PORT = 8815
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsFiles:
+    """PEM files: the server's certificate and key, and the certificates that clients must have, if they must."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenSettings:
+    """``host`` is an address or a name; port 0 takes a free one."""
+
+    host: str
+    port: int
+    tls: TlsFiles | None = None
+    tokens: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, *, tls: TlsFiles | None = None, tokens: str | None = None) -> ListenSettings:
+        """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
+        host, separator, port = (text, "", "") if text.endswith("]") else text.rpartition(":")
+        if not separator:
+            host, port = text, str(_DEFAULT_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not (port.isascii() and port.isdigit()) or int(port) >= 65_536:
+            raise InvalidValue(f"A server listens on HOST:PORT, such as {DEFAULT_LISTEN}, not on {text!r}.")
+        return cls(host=host, port=int(port), tls=tls, tokens=tokens)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def location(self) -> str:
+        """As Arrow Flight has it."""
+        return f"grpc{'' if self.tls is None else '+tls'}://{self}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def refuse_open(self) -> None:
+        """``InvalidValue`` for an address that others reach, without TLS and tokens."""
+        needed = {"--tls-cert and --tls-key": self.tls, "--tokens": self.tokens}
+        missing = [what for what, given in needed.items() if given is None]
+        if missing and not self.is_loopback:
+            raise InvalidValue(
+                f"Other hosts reach {self}: give {' and '.join(missing)} too, or listen on {DEFAULT_LISTEN}. "
+                "`commitlog token new` makes tokens."
+            )

@@ -1,0 +1,140 @@
+"""Runs a server until it is told to stop: opens the stores, listens, drains, closes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import InvalidValue
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.flight_server import StoreServer
+from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.store import MessageStore
+
+__all__ = ["ServeRequest", "serve_until_stopped"]
+
+_LOG = logging.getLogger(__name__)
+_STOP = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeRequest:
+    """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
+
+    ``config`` is that of the store which this process owns.
+    """
+
+    stores: Sequence[str]
+    listen: ListenSettings
+    read_only: bool = False
+    commit_log: str | None = None
+    config: MessageStoreConfig | None = None
+    drain_timeout_s: float = 10.0
+    access_log: bool = False
+
+    def named_paths(self) -> dict[str, str]:
+        """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
+        found: dict[str, str] = {}
+        for text in self.stores:
+            name, separator, path = text.partition("=")
+            if not separator or "/" in name:
+                name, path = "", text
+            if name in found or (not name and len(self.stores) > 1):
+                raise InvalidValue(f"Several stores are given as NAME=PATH, each with its own name, not as {text!r}.")
+            found[name] = path
+        if len(found) > 1 and not self.read_only:
+            raise InvalidValue("A server owns one store; several are shown with --read-only.")
+        return found
+
+
+def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C. The errors of opening the stores, and of ``StoreServer``.
+
+    ``say`` gets a line when the server has begun, and one when it stops.
+    """
+    paths = request.named_paths()
+    with ExitStack() as stack:
+        stop = stack.enter_context(_StopSignals())
+        if not request.read_only:
+            (path,) = paths.values()
+            stack.enter_context(MessageStore.open(path, request.config))
+        openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
+        for open_reader in openers.values():
+            open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
+        server = StoreServer(openers, request.listen, access_log=request.access_log)
+        say(_begun(request, paths, server.port))
+        stop.wait()
+        say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
+        drained = _drain(server, request.drain_timeout_s)
+    if not drained:
+        # Arrow Flight waits for its calls at exit, too. The store is closed, and nothing else is left to do.
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _open(path: str, commit_log: str | None, on_damage: OnDamage) -> StoreReader:
+    return StoreReader.open(path, store_path_commit_log=commit_log, on_damage=on_damage)
+
+
+class _StopSignals:
+    """The first SIGTERM or SIGINT ends ``wait``; the second one ends the process, as a crash would.
+
+    The system gives a signal to any thread, and Arrow Flight has some of its own: a wait for a lock would not end.
+    """
+
+    def __init__(self) -> None:
+        self._ear, self._mouth = socket.socketpair()
+        self._mouth.setblocking(False)
+
+    def __enter__(self) -> _StopSignals:
+        self._before = {number: signal.signal(number, _ignore) for number in _STOP}
+        self._fd = signal.set_wakeup_fd(self._mouth.fileno())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._fd)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._ear.close()
+        self._mouth.close()
+
+    def wait(self) -> None:
+        while self._ear.recv(1)[0] not in _STOP:
+            pass
+        for number in _STOP:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _ignore(*_: object) -> None:
+    """What Python does at a signal, beside telling ``_StopSignals``."""
+
+
+def _drain(server: StoreServer, seconds: float) -> bool:
+    """Whether all calls ended in time: ``shutdown`` waits for them, and has no deadline of its own."""
+    closing = threading.Thread(target=server.shutdown, daemon=True)
+    closing.start()
+    closing.join(seconds)
+    if closing.is_alive():
+        _LOG.warning("Calls did not end within %g s: they are cut off.", seconds)
+        return False
+    server.close()
+    return True
+
+
+def _begun(request: ServeRequest, paths: Mapping[str, str], port: int) -> str:
+    listen = request.listen
+    stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
+    who = "clients with a token" if listen.tokens else "every client of this host"
+    how = "read only" if request.read_only else "its owner"
+    place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
+    return f"serving {stores} ({how}) at {place} to {who}"

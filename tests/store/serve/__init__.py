@@ -1,0 +1,3 @@
+"""``commitlog serve``, and its readers."""
+
+__all__: list[str] = []

@@ -1,0 +1,64 @@
+"""Servers for tests: one within this process, and the command as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from commitlog_store import StoreReader
+from commitlog_store.reader import OnDamage
+from commitlog_store.serve.flight_server import StoreServer
+from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from tests.support.programs import child_environment
+
+__all__ = ["ServeProcess", "served"]
+
+
+def _open(path: str, on_damage: OnDamage) -> StoreReader:
+    return StoreReader.open(path, on_damage=on_damage)
+
+
+@contextlib.contextmanager
+def served(*paths: Path | str, tls: TlsFiles | None = None, tokens: str | None = None, **named: Path) -> Iterator[str]:
+    """The address of a server of a store, or of several by name."""
+    stores = {"": paths[0]} if paths else named
+    openers = {name: partial(_open, str(path)) for name, path in stores.items()}
+    listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
+    server = StoreServer(openers, listen)
+    try:
+        yield listen.location.replace(":0", f":{server.port}")
+    finally:
+        server.shutdown()
+        server.close()
+
+
+class ServeProcess:
+    """``commitlog serve`` with these arguments, until ``stop`` or the end of the test."""
+
+    def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0") -> None:
+        command = [sys.executable, "-m", "commitlog_store", "serve", *map(str, arguments), "--listen", listen]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
+        assert self.process.stderr is not None
+        self.first_line = self.process.stderr.readline()
+        found = re.search(r"grpc\S*://\S+", self.first_line)
+        self.url = found[0] if found else ""
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and what was printed after the first line."""
+        os.kill(self.process.pid, number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+    def __enter__(self) -> ServeProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -1,0 +1,261 @@
+"""A served store gives what its directory gives: the same answers, batches, errors and reports of damage."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from commitlog_store import MessageFilter, MessageStore, StoreReader
+from commitlog_store.columnar.columns import ALL_COLUMNS
+from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed
+from tests.store.serve.servers import served
+from tests.support import golden
+
+__all__: list[str] = []
+
+QUESTIONS = [
+    "aborted",
+    "batches",
+    "checkpoint",
+    "dead_letters",
+    "group_filters",
+    "group_settings",
+    "lost_ends",
+    "delay_levels",
+    "index_files",
+    "log_start",
+    "pending_half_messages",
+    "physical_bounds",
+    "topics",
+]
+
+
+@pytest.fixture(scope="module", params=[golden.ROCKETMQ_533, golden.ROCKETMQ_498, golden.ROCKETMQ_533_HALF])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StoreReader, ...]]:
+    """Readers of one store: of its directory, and through a server."""
+    path = golden.copy_golden(request.param, tmp_path_factory.mktemp("served") / "store")
+    with served(path) as url, StoreReader.open(path) as local, StoreReader.open(url) as remote:
+        yield local, remote
+
+
+def _said(reader: StoreReader, question: str, *given: Any, **named: Any) -> Any:
+    """The answer, or the error with its fields."""
+    try:
+        ask = getattr(reader, question)
+        found = ask(*given, **named) if callable(ask) else ask
+        return list(found) if isinstance(found, Iterator) else found
+    except CommitLogError as error:
+        text = re.sub(r"grpc://[0-9.:]*[0-9]|/\S*/store", "PATH", str(error))
+        return type(error), text, {name: str(value) for name, value in vars(error).items()}
+
+
+def _queues(reader: StoreReader) -> list[tuple[str, int, int, int]]:
+    infos = reader.queue_infos(lambda: [(one, number) for one in reader.topics() for number in reader.queue_ids(one)])
+    return [(info.topic, info.queue_id, info.min_offset, info.max_offset) for info in infos]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_about_the_store(both: tuple[StoreReader, ...], question: str) -> None:
+    local, remote = both
+    assert _said(remote, question) == _said(local, question)
+
+
+def test_questions_about_queues(both: tuple[StoreReader, ...]) -> None:
+    local, remote = both
+    assert _queues(remote) == _queues(local)
+    now = 1_800_000_000_000
+    assert remote.groups(now_ms=now) == local.groups(now_ms=now)
+    for topic, queue_id, start, stop in _queues(local):
+        queue, middle = (topic, queue_id), (start + stop) // 2
+        questions: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+            ("queue_infos", ([queue],), {}),
+            ("fence", (*queue, middle), {}),
+            ("store_timestamp", (*queue, middle), {}),
+            ("offset_by_time", (*queue, 1_700_000_000_000), {"boundary": "upper"}),
+            ("first_offset_from", (*queue, 1000, start, stop), {}),
+            ("get_message", (*queue, start, 3), {}),
+            ("get_message", (*queue, start), {"tags": "TagA || TagB", "max_bytes": 10_000}),
+            ("get_message", (*queue, stop + 5), {}),
+            ("wait_for_any", ({queue: start}, 0), {}),
+        ]
+        for question, given, named in questions:
+            assert _said(remote, question, *given, **named) == _said(local, question, *given, **named), question
+        units = [np.concatenate(list(reader.units(*queue, start, stop, chunk=10))) for reader in both if start < stop]
+        assert not units or (units[0] == units[1]).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"columns": ALL_COLUMNS, "max_batch_rows": 7},
+        {"filter": MessageFilter.parse(tags="TagA || paid", filter="TAGS IS NOT NULL")},
+        {"columns": ["queueOffset"], "max_batch_bytes": 2000},
+    ],
+    ids=["default", "all columns", "filter", "small"],
+)
+def test_reads(both: tuple[StoreReader, ...], options: dict[str, Any]) -> None:
+    local, remote = both
+    for wanted in _queues(local):
+        assert _said(remote, "read", *wanted, **options) == _said(local, "read", *wanted, **options)
+
+
+def test_reads_of_several_queues(both: tuple[StoreReader, ...]) -> None:
+    local, remote = both
+    for topic in local.topics():
+        ranges = [one for one in _queues(local) if one[0] == topic]
+        assert remote.read_together(ranges) == local.read_together(ranges)
+        side_by_side = [reader.read_side_by_side(ranges, columns=ALL_COLUMNS) for reader in both]
+        assert list(side_by_side[0]) == list(side_by_side[1])
+        assert side_by_side[0].positions == side_by_side[1].positions
+    assert remote.scan("*", columns=ALL_COLUMNS).read_all() == local.scan("*", columns=ALL_COLUMNS).read_all()
+
+
+def test_single_messages_and_keys(both: tuple[StoreReader, ...]) -> None:
+    local, remote = both
+    for topic in local.topics():
+        keys: list[str | None] = [None, "no such key", "a b"]
+        for message in local.scan(topic, columns=["physicalOffset", "keys"]).read_all().to_pylist()[:50]:
+            place = message["physicalOffset"]
+            found = remote.message_at(place)
+            assert found == local.message_at(place)
+            assert remote.message_by_id(found.message_id) == local.message_by_id(found.message_id)
+            keys += found.keys
+        assert _said(remote, "query_keys", topic, keys) == _said(local, "query_keys", topic, keys)
+        for key in keys[3:6]:
+            assert remote.query(topic, str(key)) == local.query(topic, str(key))
+
+
+def test_errors_are_those_of_the_directory(both: tuple[StoreReader, ...]) -> None:
+    local, remote = both
+    topic, queue_id, start, stop = _queues(local)[0]
+    questions: list[tuple[Any, ...]] = [
+        ("queue_ids", "no-such-topic"),
+        ("queue_info", topic, 4711),
+        ("read", topic, queue_id, stop, start),
+        ("read", topic, queue_id, start, stop + 10),
+        ("message_at", 3),
+        ("message_by_id", "xyz"),
+        ("query", topic, ""),
+        ("query_keys", topic, [1, 2]),
+        ("get_message", topic, queue_id, start, 0),
+        ("offset_by_time", topic, queue_id, 1_700_000_000),
+        ("wait_for_any", {(topic, -1): 0}, 0),
+        ("scan", "no-such-*"),
+    ]
+    for question, *given in questions:
+        assert _said(remote, question, *given) == _said(local, question, *given), question
+        assert isinstance(_said(local, question, *given), tuple)
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip", "skip-records"])
+def test_damage_is_what_it_is_in_the_directory(tmp_path: Path, on_damage: Any) -> None:
+    path = golden.copy_golden(golden.ROCKETMQ_533, tmp_path / "store")
+    chance = random.Random(7)
+    with StoreReader.open(path) as reader:
+        start, end = reader.physical_bounds()
+        topics = [one for one in reader.topics() if not one.startswith("rmq_sys")]
+    for _ in range(12):
+        place = chance.randrange(start, end)
+        for file in sorted((path / "commitlog").iterdir()):
+            base, size = int(file.name), file.stat().st_size
+            if base <= place < base + size:
+                with file.open("r+b") as stream:
+                    stream.seek(place - base)
+                    stream.write(bytes([chance.randrange(256) for _ in range(16)]))
+    with (
+        served(path) as url,
+        StoreReader.open(path, on_damage=on_damage) as local,
+        StoreReader.open(url, on_damage=on_damage) as remote,
+    ):
+        for topic in topics:
+            for info in local.queues(topic):
+                wanted = (topic, info.queue_id, info.min_offset, info.max_offset)
+                assert _rows_and_error(remote, wanted) == _rows_and_error(local, wanted)
+        assert remote.skipped == local.skipped
+        assert (on_damage == "raise") == (not local.skipped)
+
+
+def _rows_and_error(reader: StoreReader, wanted: tuple[str, int, int, int]) -> tuple[Any, ...]:
+    batches = reader.read(*wanted)
+    rows: list[Any] = []
+    try:
+        for batch in batches:
+            rows += batch.to_pylist()
+    except CommitLogError as error:
+        return rows, batches.position, type(error), str(error)
+    return rows, batches.position
+
+
+def test_a_read_that_is_longer_than_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commitlog_store.remote.blocks._BUDGET", 10_000)
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        bodies = [b"%d" % number * 50 for number in range(3_000)]
+        store.put_messages(pa.table({"topic": ["orders"] * 3_000, "body": bodies, "tags": ["a", "b", "c"] * 1_000}))
+    with served(path) as url, StoreReader.open(path) as local, StoreReader.open(url) as remote:
+        for tags in (None, "a", "nothing"):
+            read = [reader.scan("orders", tags=tags).read_all() for reader in (remote, local)]
+            assert read[0] == read[1]
+        ranges = [("orders", one.queue_id, one.min_offset, one.max_offset) for one in local.queues("orders")]
+        assert pa.Table.from_batches(remote.read_side_by_side(ranges)) == pa.Table.from_batches(
+            local.read_side_by_side(ranges)
+        )
+        assert remote.read_together(ranges) is not None
+
+
+def test_new_messages_are_seen_and_waited_for(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.put("orders", b"one", queue_id=0)
+        with served(tmp_path / "store") as url, StoreReader.open(url) as remote:
+            assert not remote.wait_for_any({("orders", 0): 1}, 0.05)
+            store.put("orders", b"two", queue_id=0)
+            assert remote.wait_for_any({("orders", 0): 1}, 30)
+            assert [one.body for one in remote.get_message("orders", 0, 1, wait_s=30).messages] == [b"two"]
+            assert remote.scan("orders").read_all().num_rows == 2
+
+
+def test_a_reader_is_opened_again_where_it_was_pickled_to(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.put("orders", b"one")
+    with served(tmp_path / "store") as url, StoreReader.open(url, on_damage="skip") as remote:
+        with pickle.loads(pickle.dumps(remote)) as again:
+            assert again.topics() == remote.topics()
+            assert repr(again) == repr(remote)
+        with pytest.raises(ReaderClosed):
+            again.topics()
+
+
+def test_several_stores_have_names(tmp_path: Path) -> None:
+    for name in "ab":
+        with MessageStore.open(tmp_path / name) as store:
+            store.put(f"of-{name}", b"one")
+    with served(a=tmp_path / "a", b=tmp_path / "b") as url:
+        with StoreReader.open(f"{url}/a") as one, StoreReader.open(f"{url}/b") as other:
+            assert (one.topics(), other.topics()) == (["of-a"], ["of-b"])
+        with pytest.raises(InvalidValue, match="has no store ''"):
+            StoreReader.open(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("grpc://", "A served store is grpc://HOST:PORT"),
+        ("grpc://host:99999", "A served store is grpc://HOST:PORT"),
+        ("grpc://me:secret@host", "A token is given by the option token"),
+        ("grpc://host:1?x=1", "A served store is grpc://HOST:PORT"),
+    ],
+)
+def test_wrong_addresses(url: str, said: str) -> None:
+    with pytest.raises(InvalidValue, match=said):
+        StoreReader.open(url)
+    with pytest.raises(InvalidValue, match="are for a directory"):
+        StoreReader.open("grpc://127.0.0.1:1", from_log=True)

@@ -1,0 +1,125 @@
+"""The command ``commitlog serve``: how it begins and ends, and what clients see when it dies and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog_store import MessageStore, StoreReader
+from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
+from tests.store.serve.servers import ServeProcess
+from tests.support.clean_store import assert_clean
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with MessageStore.open(tmp_path / "store") as store:
+        bodies = [b"%05d" % number * 200 for number in range(20_000)]
+        store.put_messages(pa.table({"topic": ["orders"] * 20_000, "body": bodies, "queueId": [0] * 20_000}))
+    return tmp_path / "store"
+
+
+def test_it_says_what_it_serves_and_stops_at_sigterm(store: Path) -> None:
+    with ServeProcess(store, "--read-only") as server:
+        assert f"serving {store} (read only) at {server.url} to every client of this host" in server.first_line
+        with StoreReader.open(server.url) as reader:
+            assert reader.queue_info("orders", 0).max_offset == 20_000
+        code, said = server.stop()
+        assert code == 0
+        assert "stopping" in said
+
+
+def test_an_owner_serves_its_store_and_closes_it_cleanly(store: Path) -> None:
+    with ServeProcess(store) as server:
+        assert "(its owner)" in server.first_line
+        with pytest.raises(StoreLocked):
+            MessageStore.open(store)
+        with StoreReader.open(server.url) as reader:
+            assert reader.aborted
+            assert reader.scan("orders", columns=["queueOffset"]).read_all().num_rows == 20_000
+        assert server.stop(signal.SIGINT)[0] == 0
+    assert_clean(store)
+
+
+def test_a_store_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "nothing", "--read-only") as server:
+        assert server.process.wait(60) == 2
+        assert "nothing" in server.first_line
+
+
+def test_reads_go_on_when_the_server_comes_back(store: Path) -> None:
+    with ServeProcess(store, "--read-only") as server, StoreReader.open(server.url) as reader:
+        batches = iter(reader.scan("orders", columns=["queueOffset", "body"]))
+        rows = [next(batches)]
+        server.process.kill()
+        server.process.wait()
+        with ServeProcess(store, "--read-only", listen=server.url.removeprefix("grpc://")):
+            rows += batches
+            assert reader.topics() == ["orders"]
+        offsets = pa.Table.from_batches(rows)["queueOffset"].to_pylist()
+        assert offsets == list(range(20_000))
+
+
+def test_a_server_that_stays_away_is_named_in_time(store: Path) -> None:
+    with ServeProcess(store, "--read-only") as server, StoreReader.open(server.url, rpc_timeout_s=1) as reader:
+        server.stop()
+        begun = time.monotonic()
+        with pytest.raises(RemoteFailed, match="No server of commitlog serve answers at"):
+            reader.topics()
+        assert time.monotonic() - begun < 20
+
+
+def test_a_reader_that_stops_reading_does_not_keep_it_from_stopping(store: Path) -> None:
+    with ServeProcess(store, "--read-only", "--drain-timeout", "0.2") as server, StoreReader.open(server.url) as reader:
+        batches = iter(reader.scan("orders"))
+        next(batches)  # and no further
+        code, said = server.stop()
+        assert code == 0
+        assert "cut off" in said or "stopping" in said
+
+
+def test_calls_wait_for_nobody(store: Path) -> None:
+    """32 readers that do not read on, and questions beside them."""
+    with ServeProcess(store, "--read-only") as server:
+        readers = [StoreReader.open(server.url) for _ in range(32)]
+        streams = [iter(reader.scan("orders")) for reader in readers]
+        for stream in streams:
+            next(stream)
+        with StoreReader.open(server.url) as reader:
+            assert reader.scan("orders", columns=["queueOffset"]).read_all().num_rows == 20_000
+        for one in readers:
+            one.close()
+
+
+def test_a_wait_ends_with_ctrl_c(store: Path) -> None:
+    with ServeProcess(store, "--read-only") as server, StoreReader.open(server.url) as reader:
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            reader.wait_for_any({("orders", 0): 20_000}, 60)
+        assert time.monotonic() - begun < 20
+        timer.join()
+
+
+def test_a_forked_child_is_told(store: Path) -> None:
+    with ServeProcess(store, "--read-only") as server, StoreReader.open(server.url) as reader:
+        reader.topics()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                reader.topics()
+            except StoreForked:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert reader.topics() == ["orders"]
