@@ -150,7 +150,7 @@ def report_lost_ends(reader: StoreReader, *, fail: bool) -> None:
     for problem in reader.lost_ends():
         text = f"{_of_store.get()}{reader.path} lacks messages at its end: {problem}"
         if fail:
-            raise ConnectorError(f"{text} Run: commitlog doctor {reader.paths.for_shell}. {_GO_ON}")
+            raise ConnectorError(f"{text} Run: commitlog doctor {reader.for_shell}. {_GO_ON}")
         _logger.warning("%s Continuing with the remaining messages.", text)
 
 

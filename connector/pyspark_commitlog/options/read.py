@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,7 +13,14 @@ from commitlog_store.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS
-from pyspark_commitlog.options.stores import parse_by_store, parse_commit_logs, parse_one_store, parse_stores
+from pyspark_commitlog.options.remote import REMOTE_OPTIONS, RemoteOptions, is_remote, parse_remote
+from pyspark_commitlog.options.stores import (
+    parse_by_store,
+    parse_commit_logs,
+    parse_one_store,
+    parse_store,
+    parse_stores,
+)
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
 
@@ -49,6 +55,7 @@ class SourceOptions:
     subscription: Subscription
     stores: Mapping[str, str] = field(default_factory=dict)
     commit_logs: Mapping[str | None, str] = field(default_factory=dict)
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
     store: str | None = None
     skips_missing_stores: bool = False
     starting: OffsetRule | None = None
@@ -124,6 +131,7 @@ class SourceOptions:
                 store_path_commit_log=self.commit_logs.get(None),
                 from_log=self.from_log,
                 on_damage=self.on_damage,
+                **self.remote.of(self.path),
             )
         except StoreNotFound as error:
             raise StoreNotFound(
@@ -180,7 +188,16 @@ _STARTING_GROUP = "startingGroup"
 # It stands alone, and so has a parser of its own.
 _METADATA = "metadata"
 _COMMIT_LOG = "storePathCommitLog"
-OPTION_NAMES: tuple[str, ...] = ("path", _COMMIT_LOG, *_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
+OPTION_NAMES: tuple[str, ...] = (
+    "path",
+    _COMMIT_LOG,
+    *REMOTE_OPTIONS,
+    *_PLAIN,
+    *_STRATEGIES,
+    *_POSITIONS,
+    _STARTING_GROUP,
+    _METADATA,
+)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS_OF_METADATA = frozenset({"__paths__"})
@@ -202,7 +219,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         )
     stores = parse_stores("path", given["path"])
     logs = parse_commit_logs(_COMMIT_LOG, given[_COMMIT_LOG], stores) if _COMMIT_LOG in given else {}
-    path = given["path"] if stores else os.path.abspath(values.parse_path("path", given["path"]))
+    path = given["path"] if stores else parse_store("path", given["path"])
     # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
     # skipped by oversight. Queues that appear later are treated the same.
     starting = _position(given, "starting", EARLIEST, stores)
@@ -211,12 +228,14 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         path=path,
         stores=stores,
         commit_logs=logs,
+        remote=parse_remote(given, {None: path} | dict(stores)),
         subscription=_strategy(given),
         starting=starting,
         ending=ending,
         **fields,
     )
     _check_stores(parsed, given)
+    _check_served(parsed, given)
     for one in parsed.each_store():
         _check_named_queues(one, given)
     _check_limits(parsed, given)
@@ -398,6 +417,21 @@ def _check_stores(parsed: SourceOptions, given: Mapping[str, str]) -> None:
         values.refuse(
             "onMissingStore", given["onMissingStore"], "fail where path has no names; skip needs name=path there"
         )
+
+
+def _check_served(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    """What needs the files of a store is not for one that a server shows."""
+    if not any(is_remote(path) for path in (parsed.path, *parsed.stores.values())):
+        return
+    needs_files = {_COMMIT_LOG: parsed.commit_logs, "fromLog": parsed.from_log, "commitGroup": parsed.commit_group}
+    for name, value in needs_files.items():
+        if value:
+            raise OptionError(
+                f"Option {name} needs the files of the store, and path is the address of a server. Leave it out, or "
+                "give the store's directory.",
+                option=name,
+                value=given[name],
+            )
 
 
 def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import checked_commit_log
 from pyspark_commitlog.options import values
+from pyspark_commitlog.options.remote import is_remote
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 
-__all__ = ["parse_by_store", "parse_commit_log", "parse_commit_logs", "parse_one_store", "parse_stores"]
+__all__ = ["parse_by_store", "parse_commit_log", "parse_commit_logs", "parse_one_store", "parse_store", "parse_stores"]
 
 _LOOKS_NAMED = re.compile(r"[^/:=]*=")
 # Paths with a comma between them, where names were left out.
@@ -48,8 +49,9 @@ def parse_stores(option: str, value: str) -> dict[str, str]:
             )
         if name in stores:
             values.refuse(option, value, f"another name for each store; {name!r} is given twice")
-        stores[name] = os.path.abspath(values.parse_path(option, path))
-        other = name_of.setdefault(os.path.realpath(stores[name]), name)
+        stores[name] = parse_store(option, path)
+        place = stores[name] if is_remote(stores[name]) else os.path.realpath(stores[name])
+        other = name_of.setdefault(place, name)
         if other != name:
             values.refuse(option, value, f"another directory for each store; {other!r} and {name!r} are the same one")
     return dict(sorted(stores.items()))
@@ -63,6 +65,11 @@ def _with_names(value: str) -> str:
         f"one store, or several with a name for each, such as {named!r}, names that last as long as the checkpoint. A "
         "comma in a path is %2C in a file: URI"
     )
+
+
+def parse_store(option: str, value: str) -> str:
+    """The absolute path of a store's directory, or the address of a server that shows it. ``OptionError``."""
+    return value.strip() if is_remote(value.strip()) else os.path.abspath(values.parse_path(option, value))
 
 
 def parse_one_store(option: str, value: str) -> str:

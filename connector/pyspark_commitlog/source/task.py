@@ -21,6 +21,7 @@ from commitlog_store.errors import (
 )
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
@@ -49,6 +50,7 @@ class ReadTask:
     projection: Projection
     stores: Mapping[str, str] = field(default_factory=dict)
     commit_logs: Mapping[str | None, str] = field(default_factory=dict)
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
     verify_crc: bool = True
     fail_on_data_loss: bool
     on_damage: OnDamage = "raise"
@@ -62,6 +64,7 @@ class ReadTask:
             path=options.path,
             stores=options.stores,
             commit_logs=options.commit_logs,
+            remote=options.remote,
             projection=projection,
             verify_crc=options.verify_crc,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -93,6 +96,7 @@ class ReadTask:
                 store_path_commit_log=self.commit_logs.get(store),
                 from_log=self.from_log,
                 on_damage=self.on_damage,
+                **self.remote.of(path),
             ) as reader,
         ):
             try:

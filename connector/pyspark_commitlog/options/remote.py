@@ -1,0 +1,101 @@
+"""Options of stores that a server shows: ``path`` is its address, and what a client needs to speak with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from commitlog_store.paths import REMOTE_SCHEMES
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options import values
+
+__all__ = ["REMOTE_OPTIONS", "RemoteOptions", "is_remote", "parse_remote"]
+
+# Bytes of a file with a token or certificates.
+_LARGEST_FILE = 1 << 20
+
+
+def is_remote(path: str) -> bool:
+    """Whether a store's path is the address of a server."""
+    return path.startswith(REMOTE_SCHEMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteOptions:
+    """What ``StoreReader.open`` takes beside an address. The token is never shown."""
+
+    token: str | None = field(default=None, repr=False)
+    tls_root_certificates: bytes | None = field(default=None, repr=False)
+    rpc_timeout_s: float = 30.0
+
+    def of(self, path: str) -> dict[str, Any]:
+        """The arguments for a store; none for a directory."""
+        if not is_remote(path):
+            return {}
+        return {
+            "token": self.token,
+            "tls_root_certificates": self.tls_root_certificates,
+            "rpc_timeout_s": self.rpc_timeout_s,
+        }
+
+
+def parse_remote(given: Mapping[str, str], paths: Mapping[str | None, str]) -> RemoteOptions:
+    """The options, of stores at these paths. ``OptionError`` without an address among them."""
+    found: dict[str, Any] = {}
+    for name, (key, parse) in _PARSERS.items():
+        if name not in given:
+            continue
+        if not any(map(is_remote, paths.values())):
+            raise OptionError(
+                f"Option {name} is for a store that commitlog serve shows: path is grpc://HOST:PORT then, and it is a "
+                "directory here. Leave the option out.",
+                option=name,
+            )
+        if key in found:
+            raise OptionError("Options token and tokenFile exclude each other; found both.", option=name)
+        found[key] = parse(name, given[name])
+    return RemoteOptions(**found)
+
+
+def _token(option: str, value: str) -> str:
+    token = value.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        # Its value is not shown.
+        raise OptionError(f"Option {option} is not a token, which is one word of ASCII letters.", option=option)
+    return token
+
+
+def _token_of_file(option: str, value: str) -> str:
+    try:
+        return _token(option, _read(option, value).decode("ascii"))
+    except UnicodeDecodeError:
+        raise OptionError(f"The file of option {option}, {value}, holds no token.", option=option) from None
+
+
+def _read(option: str, value: str) -> bytes:
+    path = values.parse_path(option, value)
+    try:
+        with open(path, "rb") as file:
+            return file.read(_LARGEST_FILE)
+    except OSError as error:
+        _refuse_file(option, path, error)
+
+
+def _refuse_file(option: str, path: str, error: OSError) -> NoReturn:
+    raise OptionError(
+        f"The file of option {option}, {os.path.abspath(path)}, cannot be read: {error.strerror}. It is read on the "
+        "driver.",
+        option=option,
+        value=path,
+    ) from error
+
+
+_PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "token": ("token", _token),
+    "tokenFile": ("token", _token_of_file),
+    "tlsRootCertificates": ("tls_root_certificates", _read),
+    "rpcTimeout": ("rpc_timeout_s", values.parse_duration),
+}
+REMOTE_OPTIONS = tuple(_PARSERS)

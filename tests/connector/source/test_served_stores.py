@@ -1,0 +1,99 @@
+"""Spark reads a store that ``commitlog serve`` shows as it reads its directory, and a checkpoint is of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from commitlog_store import MessageStore
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from tests.store.serve.servers import ServeProcess
+
+__all__: list[str] = []
+
+
+def _put(path: Path, count: int, first: int = 0) -> None:
+    with MessageStore.open(path) as store:
+        bodies = [b"%d" % number for number in range(first, first + count)]
+        store.put_messages(pa.table({"topic": ["orders"] * count, "body": bodies, "tags": ["a", "b"] * (count // 2)}))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("served") / "store"
+    _put(path, 400)
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(store: Path) -> Iterator[str]:
+    with ServeProcess(store, "--read-only") as server:
+        yield server.url
+
+
+def test_a_batch_has_the_rows_of_the_directory(spark: SparkSession, store: Path, url: str) -> None:
+    reader = spark.read.format("commitlog").option("subscribe", "orders")
+    frames = [
+        reader.option("tags", "a").load(path).orderBy("queueId", "queueOffset").collect() for path in (url, str(store))
+    ]
+    assert len(frames[0]) == 200
+    assert frames[0] == frames[1]
+    several = reader.load(f"near={store},far={url}").groupBy("store").count().collect()
+    assert sorted(map(tuple, several)) == [("far", 200), ("near", 200)]
+
+
+def test_a_checkpoint_goes_on_with_the_address_and_with_the_directory(
+    spark: SparkSession, store: Path, url: str, tmp_path: Path
+) -> None:
+    rows: list[int] = []
+    for path in (url, str(store), url):
+        frame = spark.readStream.format("commitlog").option("subscribe", "orders").option("startingOffsets", "earliest")
+        writer = frame.load(path).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        rows.append(sum(one["numInputRows"] for one in query.recentProgress))
+        _put(store, 10, 1000)
+    assert rows == [400, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "/data/store", "token": "x"}, "is for a store that commitlog serve shows"),
+        ({"token": "a b"}, "is not a token"),
+        ({"token": "x", "tokenFile": "/nowhere"}, "exclude each other"),
+        ({"tokenFile": "/nowhere"}, "cannot be read: No such file or directory. It is read on the driver."),
+        ({"rpcTimeout": "soon"}, "a time such as"),
+        ({"fromLog": "true"}, "needs the files of the store"),
+        ({"storePathCommitLog": "/log"}, "needs the files of the store"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        parse_batch_options({"path": "grpc://host:1", "subscribe": "orders", **options})
+
+
+def test_options_of_a_served_store(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("clt_secret\n")
+    given = {"path": "grpc+tls://host:1/a", "subscribe": "orders", "tokenFile": str(token), "rpcTimeout": "5s"}
+    parsed = parse_batch_options(given)
+    assert parsed.path == "grpc+tls://host:1/a"
+    assert parsed.remote.of(parsed.path) == {
+        "token": "clt_secret",
+        "tls_root_certificates": None,
+        "rpc_timeout_s": 5.0,
+    }
+    assert "clt_secret" not in repr(parsed)
+    assert parse_batch_options({"path": "a=grpc://h:1,b=/data", "subscribe": "t"}).stores == {
+        "a": "grpc://h:1",
+        "b": "/data",
+    }
+    with pytest.raises(OptionError, match="commitGroup needs the files"):
+        parse_stream_options({**given, "commitGroup": "billing"})
