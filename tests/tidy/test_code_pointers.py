@@ -20,7 +20,8 @@ PAGES = [
 ]
 # Pages about the code: each class and folder that they name is one of the project's, or of those below.
 PAGES_OF_CODE = [PROJECT / "docs" / f"{name}.md" for name in ("architecture", "invariants", "extending")]
-FOREIGN = frozenset({"SimpleQueue", "StoreJobs"})  # a class of Python's, the name of a thread
+# A class of Python's, and the names of threads.
+FOREIGN = frozenset({"FlushConsumerOffsetService", "SimpleQueue", "StoreJobs"})
 STORE_FOLDERS = frozenset({"commitlog", "config", "consumequeue", "index", "staging"})
 PYSPARKS_FILES = frozenset(
     {"context.py", "daemon.py", "python_streaming_source_runner.py", "util.py", "write_into_data_source.py"}

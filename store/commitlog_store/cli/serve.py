@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
 
 __all__ = ["register", "serve", "token_new"]
@@ -44,7 +45,7 @@ def serve(
         bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
     ] = False,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
-    config: BrokerConf = None,
+    config_file: BrokerConf = None,
     commit_log: CommitLogDir = None,
     tls_cert: Annotated[
         str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
@@ -89,7 +90,7 @@ def serve(
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
         read_only=read_only,
         commit_log=commit_log,
-        config=None if read_only else broker_settings(config, commit_log).config,
+        config=None if read_only else broker_settings(config_file, commit_log).config,
         drain_timeout_s=drain_timeout,
         access_log=access_log,
     )
@@ -99,7 +100,14 @@ def serve(
 def token_new(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The token file; made if it does not exist.")],
     name: Annotated[str, typer.Option(metavar="NAME", help="Whose token it is: the server's log has it.")],
-    role: Annotated[RoleName, typer.Option(metavar="read|write|admin", help="What it allows.")] = RoleName.READ,
+    role: Annotated[
+        RoleName,
+        typer.Option(
+            metavar="ROLE",
+            help="What it allows: read, write or admin.",
+            autocompletion=one_of("read", "write", "admin"),
+        ),
+    ] = RoleName.READ,
 ) -> None:
     """Make a token, print it once, and add its hash to the file."""
     from commitlog_store.serve.tokens import Role, new_token

@@ -238,7 +238,7 @@ def test_a_batch_looks_again_when_retention_comes_in_between(
 def test_a_batch_looks_again_when_retention_comes_while_it_finds_an_offset_by_time(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retention_before(monkeypatch, "_offset_by_time", lambda: store.delete_log_files(5), 1)
+    retention_before(monkeypatch, "offset_by_time", lambda: store.delete_log_files(5), 1)
     assert rows(batch(store, startingTimestamp=str(FIRST_STORE_TIME), failOnDataLoss="true")) == list(range(70, 100))
 
 

@@ -34,12 +34,13 @@ OFFERED = {
     "PLACE": "latest",
     "WHERE": "earliest",
     "PERM": "4",
+    "ROLE": "read",
 }
 # Values that no list has: numbers, times, sizes, conditions, names of files (which the shell completes), new names.
 FREE = {
     "PATH", "FILE", "TARGET", "HOST:PORT", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT", "OFFSET", "REGEX",
     "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
-    "LIMITS", "DIR",
+    "LIMITS", "DIR", "NAME",
 }  # fmt: skip
 
 
