@@ -104,7 +104,7 @@ def token_new(
         RoleName,
         typer.Option(
             metavar="ROLE",
-            help="What it allows: read, write or admin.",
+            help="read, write or admin; so far all of them allow reading only.",
             autocompletion=one_of("read", "write", "admin"),
         ),
     ] = RoleName.READ,

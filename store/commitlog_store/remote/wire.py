@@ -33,7 +33,6 @@ from commitlog_store.reader import OnDamage, QueueInfo
 __all__ = [
     "CALLS",
     "MOST_UNITS",
-    "PROTOCOL",
     "Answer",
     "Call",
     "FilterTexts",
@@ -45,8 +44,6 @@ __all__ = [
     "encode_error",
 ]
 
-# Raised with each change that an older client or server would misunderstand.
-PROTOCOL = 1
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
 
