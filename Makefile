@@ -49,7 +49,7 @@ lint: $(DEV_READY) ## ruff: rules and formatting, changing nothing
 types: $(DEV_READY) ## mypy --strict
 	@$(PYTHON) -m mypy
 
-tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
+tidy: $(DEV_READY) ## Import directions, names, no print (seconds, no Java)
 	@$(PYTHON) -m pytest -q tests/tidy
 
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)

@@ -25,8 +25,6 @@ from pyspark.sql.functions import col, count, from_json, struct, to_json, window
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 
-__all__ = ["main"]
-
 START = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 EVENTS = 600  # one a second
 LATENESS = timedelta(seconds=30)

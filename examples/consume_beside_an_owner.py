@@ -20,8 +20,6 @@ from pathlib import Path
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 
-__all__ = ["main"]
-
 ORDERS = 300
 QUEUES = 2
 # Files of 16 MiB suffice for an example; RocketMQ's are of 1 GiB.

@@ -30,8 +30,6 @@ import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers th
 from commitlog_store import StoreReader
 from commitlog_store.paths import is_system_topic
 
-__all__ = ["main"]
-
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "rocketmq-5.3.3"
 ROWS_PER_BATCH = 150
 BATCHES_BEFORE_THE_STOP = 3

@@ -30,8 +30,6 @@ import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers th
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import StoreOpenError, TopicNotFound
 
-__all__ = ["copy", "main"]
-
 ROWS_PER_BATCH = 400
 LONGEST_RUN_SECONDS = 1.5  # of a run that is to be killed, from its first batch on
 # Files of 1 MiB, so that batches run over their ends, too; RocketMQ's are of 1 GiB.

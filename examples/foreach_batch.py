@@ -22,8 +22,6 @@ from pyspark.sql.functions import col
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 
-__all__ = ["main"]
-
 ORDERS = 300
 LARGE = 400
 BATCH_THAT_FAILS = 1

@@ -19,8 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 
-__all__ = ["main"]
-
 ORDERS = 200
 LARGE = 400
 FORMAT = "commitlog"

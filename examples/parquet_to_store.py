@@ -19,8 +19,6 @@ from pyspark.sql.functions import col, concat, lit, struct, to_json, when
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog_store import StoreReader
 
-__all__ = ["main"]
-
 ORDERS = 1_000
 # Settings of a new store: files of 16 MiB suffice for an example; RocketMQ's are of 1 GiB.
 SMALL_FILES = {"mappedFileSizeCommitLog": "16m", "maxHashSlotNum": "10000", "maxIndexNum": "40000"}

@@ -21,8 +21,6 @@ import pyarrow as pa
 
 from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
 
-__all__ = ["main"]
-
 QUEUES = 2
 BATCHES = 5
 ROWS = 200

@@ -19,8 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog_store import MessageStore, MessageStoreConfig
 
-__all__ = ["main"]
-
 BATCHES = 4
 # Files of 16 MiB suffice for an example; RocketMQ's are of 1 GiB.
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=16 << 20, message_index_enable=False)

@@ -17,8 +17,6 @@ from pyspark.sql.functions import col
 
 import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 
-__all__ = ["main"]
-
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "rocketmq-5.3.3" / "store"
 
 

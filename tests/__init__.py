@@ -1,3 +1,1 @@
 """Tests, laid out like the packages they test."""
-
-__all__: list[str] = []

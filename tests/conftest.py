@@ -23,7 +23,6 @@ from tests.support.spark_programs import SparkPrograms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 # PySpark's collect() gives naive datetimes in the local time zone.
 os.environ["TZ"] = "UTC"

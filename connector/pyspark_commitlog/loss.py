@@ -17,18 +17,6 @@ from commitlog_store import Fence, StoreReader
 from commitlog_store.errors import FileMissing, QueueNotFound, TopicNotFound
 from pyspark_commitlog.errors import ConnectorError, DataLossError, TailLostError
 
-__all__ = [
-    "Loss",
-    "Losses",
-    "file_missing",
-    "find_losses",
-    "naming_store",
-    "queue_bounds",
-    "replaced_position",
-    "report_losses",
-    "report_lost_ends",
-]
-
 _logger = logging.getLogger(__name__)
 
 # The store that is planned or read now, as the beginning of a sentence; empty for a store without a name.

@@ -24,7 +24,6 @@ from pyspark_commitlog.query_numbers import BatchNumbers, Lag
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Gauge
 
-__all__ = ["PrometheusMetrics"]
 
 # Source, topic and queue of a gauge.
 _Place = tuple[str, str, int]

@@ -18,8 +18,6 @@ from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.stores_offset import offset_by_queue, planned_by_queue
 from pyspark_commitlog.source.task_reports import Tally
 
-__all__ = ["SEVERAL_TOPICS", "BatchNumbers", "Lag", "batch_numbers", "delivered_numbers", "lag_by_queue", "lag_of"]
-
 SEVERAL_TOPICS = "*"
 """Stands for the topics of a batch that read several, where no number is known for each."""
 

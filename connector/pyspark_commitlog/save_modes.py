@@ -12,8 +12,6 @@ import contextlib
 import functools
 from typing import Any
 
-__all__ = ["explain_modes"]
-
 _DONE = "_commitlog_explains_modes"
 _CONDITION = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 

@@ -25,8 +25,6 @@ from contextlib import contextmanager
 from inspect import isfunction
 from typing import Any, TypeVar
 
-__all__ = ["with_short_errors"]
-
 _Source = TypeVar("_Source", bound=type)
 
 _HIDE = "SPARK_HIDE_TRACEBACK"

@@ -13,8 +13,6 @@ import contextlib
 import functools
 from typing import Any
 
-__all__ = ["find_source_in_all_threads"]
-
 _DONE = "_commitlog_is_found_in_all_threads"
 
 

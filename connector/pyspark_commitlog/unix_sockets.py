@@ -19,8 +19,6 @@ import sys
 
 from pyspark_commitlog.worker_python import is_launched_by_spark
 
-__all__ = ["use_unix_sockets"]
-
 _CHOSEN_BY_USER = "PYSPARK_UDS_MODE"
 # Variables that set another temporary directory of a JVM. A setting of Spark is not known yet.
 _JAVA_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")

@@ -13,8 +13,6 @@ import functools
 import gc
 import os
 
-__all__ = ["leave_out_imported_modules"]
-
 # Set by Spark in workers that serve one task after another, and in no other process.
 _REUSED_WORKER = "SPARK_REUSE_WORKER"
 

@@ -14,8 +14,6 @@ import subprocess
 import sys
 import warnings
 
-__all__ = ["is_launched_by_spark", "use_this_python_in_workers"]
-
 # PYSPARK_DRIVER_PYTHON is ignored: workers do not read it.
 _CHOSEN_BY_USER = "PYSPARK_PYTHON"
 # Set when Spark itself launched this process (spark-submit, or a worker): the choice of Python was made before.

@@ -7,19 +7,6 @@ from dataclasses import dataclass
 from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_LONG
 
-__all__ = [
-    "EPOCH_APPLICATION",
-    "BatchId",
-    "CommittedBatch",
-    "StagedFile",
-    "TopicUse",
-    "delay_level_of",
-    "is_store_application",
-    "redrive_application",
-    "refuse_store_application",
-    "schedule_application",
-]
-
 _LONGEST_TEXT_BYTES = 1024
 # The store's own application ids: one for each delay level, whose batches are the messages that it delivers.
 _SCHEDULE_PREFIX = "rmq-schedule/"

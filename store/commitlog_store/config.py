@@ -29,17 +29,6 @@ from commitlog_store.paths import MOST_QUEUES, checked_commit_log
 if TYPE_CHECKING:
     import os
 
-__all__ = [
-    "LARGEST_BODY",
-    "BrokerProperties",
-    "BrokerRole",
-    "FlushDiskType",
-    "MessageStoreConfig",
-    "delay_level",
-    "parse_delay_levels",
-    "parse_hours",
-    "shown_delay_levels",
-]
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,8 +13,6 @@ from typing import Literal, TypeAlias
 from commitlog_store.errors import InvalidValue
 from commitlog_store.message import MessageExt
 
-__all__ = ["Answer", "HalfMessageHandle", "HalfMessagesChecked", "PendingHalfMessage"]
-
 # What a producer answers about a half message: RocketMQ's LocalTransactionState.
 Answer: TypeAlias = Literal["commit", "rollback", "unknown"]
 

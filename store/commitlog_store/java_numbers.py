@@ -5,7 +5,5 @@
 
 from __future__ import annotations
 
-__all__ = ["MAX_INT", "MAX_LONG"]
-
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1

@@ -39,8 +39,6 @@ from commitlog_store.queue.block_reader import BlockDecoder
 from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange
 
-__all__ = ["AFTER_ALL", "KeyLookup", "NewestPlaces", "WantedKeys", "could_be_key"]
-
 _logger = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**62

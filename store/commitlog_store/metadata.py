@@ -32,8 +32,6 @@ from commitlog_store.format.timestamps import is_timestamp
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, is_queue_id, is_system_topic, parse_file_name
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = ["METADATA_SCHEMAS", "AllBounds", "all_bounds", "store_metadata"]
-
 _TIME = pa.timestamp("us", tz="UTC")
 METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
     "topics": pa.schema(

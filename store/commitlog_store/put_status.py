@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["PutMessageStatus"]
-
 
 class PutMessageStatus(enum.Enum):
     """The status of a put. The values are RocketMQ's own names, spelling included."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["SLOW_S", "SlowSpell"]
-
 # What takes longer is reported, as RocketMQ does.
 SLOW_S = 0.5
 

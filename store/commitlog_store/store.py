@@ -45,8 +45,6 @@ from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest
 from commitlog_store.timestamps import checked_seconds
 from commitlog_store.transaction import Transaction
 
-__all__ = ["MessageStore"]
-
 
 class MessageStore:
     """A store that this process owns: put messages, wait for messages, close. (A program that only reads needs

@@ -14,17 +14,6 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = [
-    "LONGEST_WAIT_S",
-    "GivenTime",
-    "checked_seconds",
-    "checked_timestamp_ms",
-    "is_relative_time",
-    "length_of_time_s",
-    "milliseconds_of",
-    "parse_time",
-]
-
 # Milliseconds since the epoch, a datetime with a time zone, a time before now, or a text as ``parse_time`` takes it.
 GivenTime: TypeAlias = int | datetime | timedelta | str
 

@@ -18,8 +18,6 @@ from commitlog_store.format.positions_message import encode_positions
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import POSITIONS_TOPIC
 
-__all__ = ["Transaction"]
-
 
 class _Positions(NamedTuple):
     """Positions of a consumer group that are committed with the batch, and the consumer's part in that."""

@@ -11,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["main"]
-
 _WRITING = ("sink", "write")
 
 

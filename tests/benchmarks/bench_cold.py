@@ -12,8 +12,6 @@ from commitlog_store import StoreReader
 from tests.benchmarks.measure import GIB, machine, message_store, show
 from tests.support.local_spark import start_spark
 
-__all__ = ["main"]
-
 _TURNS = 4
 _READ_SIZE = 128 << 10
 _PLAIN = "plain reads of the log"

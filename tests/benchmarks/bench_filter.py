@@ -18,8 +18,6 @@ from commitlog_store import DEFAULT_COLUMNS, MessageFilter, StoreReader
 from tests.benchmarks.measure import machine, scratch, show
 from tests.support.store_builder import StoreBuilder
 
-__all__ = ["main"]
-
 _ALL = MessageFilter()
 _CHUNK = 50_000
 _RUNS = 5

@@ -16,7 +16,6 @@ from tests.support.local_spark import make_java_available, start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["main"]
 
 # Bytes of a body, and rows.
 _SIZES = ((1024, 1_000_000), (100, 4_000_000))

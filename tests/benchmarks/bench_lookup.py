@@ -15,8 +15,6 @@ from pyspark_commitlog import lookup
 from tests.benchmarks.measure import INDEXED_MESSAGES, best_of, indexed_store, machine, show
 from tests.support.local_spark import start_spark
 
-__all__ = ["main"]
-
 # A batch of Spark's, and a small one.
 _BATCHES = (10_000, 1_000)
 _LOOK_UPS = 200_000

@@ -27,7 +27,6 @@ from tests.support.local_spark import make_java_available, start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["main"]
 
 _BODY_SIZE = 1024
 _WARM_UP = 10

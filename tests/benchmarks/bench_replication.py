@@ -23,8 +23,6 @@ from commitlog_store import BrokerRole, FlushDiskType, LogFollower, Message, Mes
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
 from tests.support.waiting import wait_for
 
-__all__ = ["main"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 _ROWS = 100_000
 _TURNS = 5

@@ -16,8 +16,6 @@ from commitlog_store.export.export_store import EXPORT_COLUMNS
 from commitlog_store.verify.store import verify_store
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, message_store, scratch, show
 
-__all__ = ["main"]
-
 _GB = 1e9
 _INDEX = MessageStoreConfig()
 

@@ -17,8 +17,6 @@ from commitlog_store.retention.clean import CleanCommitLogService, CleanConsumeQ
 from commitlog_store.testing import parts_of
 from tests.benchmarks.measure import machine, scratch, show
 
-__all__ = ["main"]
-
 _FILES = 100
 _FILE_SIZE = 4 << 20
 _PAUSE_S = 0.1

@@ -22,8 +22,6 @@ from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
 from tests.interop.rocketmq import RocketMqUnavailable, benchmark_command
 from tests.support.local_spark import make_java_available
 
-__all__ = ["main"]
-
 _VERSION = "5.3.3"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pyspark-commitlog" / "rocketmq"
 _TURNS = 3

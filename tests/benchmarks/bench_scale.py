@@ -27,8 +27,6 @@ from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.benchmarks.measure import machine, scratch, show
 
-__all__ = ["main"]
-
 _QUEUES = (2_000, 10_000, 50_000)
 _ROUNDS = 2
 _ROWS_A_CALL = 10_000

@@ -27,7 +27,6 @@ from tests.support.local_spark import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["main"]
 
 _CHUNK = 16_384
 _SYNC = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)

@@ -14,7 +14,6 @@ from tests.support.local_spark import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["main"]
 
 _RUNS = 3
 _worker_peaks_mib: dict[str, int] = {}

@@ -21,8 +21,6 @@ from tests.benchmarks.measure import (
     show,
 )
 
-__all__ = ["main"]
-
 
 def _key_query() -> None:
     numbers = random.Random(7).sample(range(INDEXED_MESSAGES), 2_000)

@@ -15,7 +15,6 @@ from tests.support.local_spark import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["main"]
 
 _SECONDS = 15
 

@@ -20,8 +20,6 @@ from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreCo
 from commitlog_store.format import checksum
 from tests.benchmarks.measure import GIB, best_of, machine, memory_at_hand, scratch, show
 
-__all__ = ["main"]
-
 _ROWS = 100_000
 # What a chunk of the baseline writes at once: as many rows as a chunk of put_messages.
 _CHUNK = 16_384

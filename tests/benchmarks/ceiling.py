@@ -9,8 +9,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-__all__ = ["CeilingSource"]
-
 
 class CeilingSource(DataSource):
     """Options: ``path`` of a store to take one batch from, ``rows``, ``partitions``, ``batchRows``."""

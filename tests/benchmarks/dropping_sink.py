@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["DroppingSink"]
-
 
 @dataclass
 class _Dropped(WriterCommitMessage):

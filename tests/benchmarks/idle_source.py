@@ -10,8 +10,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-__all__ = ["IdleSource"]
-
 
 class IdleSource(DataSource):
     """No options, one column."""

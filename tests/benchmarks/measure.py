@@ -18,19 +18,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "GIB",
-    "INDEXED_MESSAGES",
-    "best_of",
-    "indexed_store",
-    "machine",
-    "made_rows",
-    "many_queues",
-    "memory_at_hand",
-    "message_store",
-    "scratch",
-    "show",
-]
 
 GIB = 1 << 30
 INDEXED_MESSAGES = 1_000_000

@@ -1,3 +1,1 @@
 """Tests of the Spark source and sink: pure parts, planning against a store in memory, and a real local Spark."""
-
-__all__: list[str] = []

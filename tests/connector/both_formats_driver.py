@@ -16,8 +16,6 @@ from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_b
 from tests.support.local_spark import make_java_available, start_spark
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["UNAVAILABLE"]
-
 # What is printed, with the reason, where there is no Kafka.
 UNAVAILABLE = "no Kafka: "
 ROWS = 500

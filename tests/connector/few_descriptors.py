@@ -24,7 +24,6 @@ from pyspark_commitlog import DefaultSource
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CALLS", "main"]
 
 # How many files may be opened. With none at all, Python cannot even import the errors.
 _COUNTS = (1, 2, 4, 6, 9, 13, 20)

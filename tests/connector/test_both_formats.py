@@ -9,8 +9,6 @@ import pytest
 from tests.connector.both_formats_driver import UNAVAILABLE
 from tests.support.programs import run_program
 
-__all__: list[str] = []
-
 
 @pytest.mark.spark
 @pytest.mark.stress

@@ -10,8 +10,6 @@ from tests.connector.few_descriptors import CALLS
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("part", CALLS)
 def test_what_spark_calls_is_refused_by_name_without_descriptors(tmp_path: Path, part: str) -> None:

@@ -22,7 +22,6 @@ from tests.connector.source.spark_helpers import read, stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__: list[str] = []
 
 GOOD = {"path": "/store", "subscribe": "orders"}
 KAFKA = {"rowFormat": "kafka"}

@@ -8,8 +8,6 @@ import pytest
 
 from pyspark_commitlog.listener import BatchNumbers, CommitLogLagListener, batch_numbers, lag_by_queue
 
-__all__: list[str] = []
-
 END = '{"version": 1, "offsets": {"orders": {"0": 20, "1": 50}}, "fence": {"orders": {"0": [1, 2]}}}'
 LATEST = '{"version": 1, "offsets": {"orders": {"0": 50, "1": 50, "10": 7}}}'
 

@@ -9,8 +9,6 @@ import pytest
 from pyspark_commitlog.errors import DataLossError, TailLostError
 from pyspark_commitlog.loss import Loss, find_losses, report_losses
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     ("wanted", "available", "replaced", "kinds", "left"),

@@ -10,8 +10,6 @@ from pyspark_commitlog.query_numbers import SEVERAL_TOPICS, BatchNumbers, Lag, d
 from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.task_reports import Tally
 
-__all__: list[str] = []
-
 START = '{"version": 1, "offsets": {"orders": {"0": 10, "1": 50}, "audit": {"0": 7}}}'
 END = '{"version": 1, "offsets": {"orders": {"0": 30, "1": 60}, "audit": {"0": 17}}, "from": {"orders": {"0": 15}}}'
 PLANNED = {("orders", 0): 15, ("orders", 1): 10, ("audit", 0): 10}

@@ -33,7 +33,6 @@ from tests.support.waiting import WAIT_LIMIT_S
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__: list[str] = []
 
 _LOG_FILE = 8 << 10
 _BODY = "concat('m', id) AS body"

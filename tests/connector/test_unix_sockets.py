@@ -15,8 +15,6 @@ from tests.support.local_spark import make_java_available
 from tests.support.programs import python_path
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 IMPORT = "import pyspark_commitlog"
 
 

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-__all__: list[str] = []
-
 _PROGRAM = """
 import gc
 from pyspark_commitlog.worker_gc import leave_out_imported_modules

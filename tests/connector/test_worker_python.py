@@ -12,8 +12,6 @@ import pytest
 
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 REPORT = "import json, os; print(json.dumps(os.environ.get('PYSPARK_PYTHON')))"
 
 

@@ -1,3 +1,1 @@
 """Crashes at every point, failing calls, damaged ends: what the store that writes does with them."""
-
-__all__: list[str] = []

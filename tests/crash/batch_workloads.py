@@ -19,24 +19,6 @@ from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.crash.workloads import Recording, Run, slow_clock, small_config
 
-__all__ = [
-    "BATCH_QUEUES",
-    "BATCH_WORKLOADS",
-    "Batch",
-    "BatchRecording",
-    "BatchRun",
-    "BatchWorkload",
-    "batch_bodies",
-    "batch_table",
-    "commit",
-    "frame_places",
-    "gate_is_open",
-    "last_of_each",
-    "spoil_ledger",
-    "stored_batches",
-    "whole_batches",
-]
-
 TOPICS = ("batch-a", "batch-b")
 QUEUE_IDS = (0, 1, 2)
 BATCH_QUEUES = [(topic, queue_id) for topic in TOPICS for queue_id in QUEUE_IDS]

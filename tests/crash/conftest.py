@@ -12,8 +12,6 @@ import pytest
 from commitlog_store.files import space
 from commitlog_store.index import file_writer
 
-__all__: list[str] = []
-
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:

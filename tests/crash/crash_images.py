@@ -14,8 +14,6 @@ from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import Stored
 from tests.crash.workloads import Recording, slow_clock
 
-__all__ = ["check_images", "check_prefix", "crash_anywhere", "kept_by_recovery", "recording_of"]
-
 AnyRecording = TypeVar("AnyRecording", bound=Recording)
 
 

@@ -14,8 +14,6 @@ from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.kept import kept_pieces
 from commitlog_store.testing import start_of
 
-__all__ = ["opened_as_forecast", "whole_records"]
-
 
 def whole_records(store: Path) -> set[tuple[int, bytes]]:
     """Place and bytes of every whole record of a log, wherever it lies."""

@@ -28,8 +28,6 @@ import pytest
 
 from commitlog_store.files import disk
 
-__all__ = ["CrashImages", "Operation", "RecordingDisk", "SyncedOnly", "log_is_not_mapped"]
-
 SECTOR_SIZE = 512
 
 _CHANGES = (

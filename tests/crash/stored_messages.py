@@ -13,8 +13,6 @@ from commitlog_store.format.properties import KEYS, UNIQ_KEY, decode_properties
 from commitlog_store.format.record import Filler, Record, Unwritten, decode_record
 from commitlog_store.format.sys_flag import TRANSACTION_ROLLBACK_TYPE, has_queue_unit, transaction_type
 
-__all__ = ["Stored", "check_store", "log_records"]
-
 
 class Stored(NamedTuple):
     """One record of the log. ``queue_offset`` is -1 for a half message, which is in no queue."""

@@ -22,8 +22,6 @@ from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 # Nothing is flushed or written to the checkpoint but by hand.
 CONFIG_SYNC = dataclasses.replace(
     small_config(FlushDiskType.SYNC_FLUSH),

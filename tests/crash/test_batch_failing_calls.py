@@ -27,8 +27,6 @@ from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 from tests.support.interrupter import Interrupter
 
-__all__: list[str] = []
-
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 BEFORE = [("app", 1), ("loader", 1)]
 # The batches of a run, and of how many rows: the first lies in several files.

@@ -37,8 +37,6 @@ from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 PAGE = 4096
 # The default run opens one image of so many; readers look at all of them.
 OPENED = 4

@@ -24,8 +24,6 @@ from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 CONFIG = small_config(FlushDiskType.SYNC_FLUSH)
 ROWS = 110
 

@@ -21,8 +21,6 @@ from tests.crash.stored_messages import Stored, log_records
 from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 # Crashes in the short test; images of the crash at each deletion in the long one.
 MOST = 12
 STRESS_IMAGES = 40

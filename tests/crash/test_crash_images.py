@@ -18,8 +18,6 @@ from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import WORKLOADS, Recording, Run, Workload
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 IMAGES = 20
 RECOVERIES, RECOVERY_IMAGES = 1, 9
 STRESS_CHUNKS, STRESS_IMAGES = 16, 130

@@ -15,8 +15,6 @@ from commitlog_store.testing import kill
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import slow_clock, small_config
 
-__all__: list[str] = []
-
 FLUSHES = list(FlushDiskType)
 
 

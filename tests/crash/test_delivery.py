@@ -16,8 +16,6 @@ from tests.crash.workloads import Recording, Run, Workload, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer
 
-__all__: list[str] = []
-
 IMAGES, STRESS_IMAGES = 8, 200
 
 

@@ -29,8 +29,6 @@ from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 CHANGING = ("write_at", "sync", "allocate", "create_file", "create_unnamed_file")
 NAMING = ("rename", "unlink", "truncate", "sync_directory", "make_directory", "give_name", "punch_hole")
 FAILING = [(name, errno.EIO) for name in (*CHANGING, *NAMING)] + [(name, errno.ENOSPC) for name in CHANGING]

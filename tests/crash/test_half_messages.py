@@ -18,8 +18,6 @@ from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 IMAGES, STRESS_IMAGES = 25, 400
 CONFIG = replace(small_config(FlushDiskType.SYNC_FLUSH), transaction_time_out=0, transaction_check_max=2)
 

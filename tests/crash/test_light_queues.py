@@ -26,8 +26,6 @@ from commitlog_store.verify.store import verify_store
 from tests.support.store_builder import StoreBuilder
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(max_hash_slot_num=100, max_index_num=400)
 ONE, TWO = "%LMQ%one", "%LMQ%two"
 # What a message names: light queues and its offset in each.

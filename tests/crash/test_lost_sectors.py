@@ -22,8 +22,6 @@ from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 SECTOR, PAGE = 512, 4096
 # Nothing is flushed but by the puts themselves, so the checkpoint says nothing of the last one.
 CONFIG = dataclasses.replace(

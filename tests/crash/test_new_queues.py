@@ -16,8 +16,6 @@ from tests.crash.simulated_disk import CrashImages, RecordingDisk, SyncedOnly
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
 
-__all__: list[str] = []
-
 QUEUES = 20
 # Nothing is flushed or written to the checkpoint but by hand.
 NEVER = 3_600_000

@@ -35,8 +35,6 @@ from tests.crash.workloads import slow_clock, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 CONFIG = small_config(SYNC)
 # Nothing is flushed or written to the checkpoint but by hand.

@@ -24,8 +24,6 @@ from tests.crash.test_damaged_tail import alter, closed_store, files_below, garb
 from tests.crash.workloads import slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 CONFIG = small_config(FlushDiskType.SYNC_FLUSH)
 
 

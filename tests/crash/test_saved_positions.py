@@ -33,8 +33,6 @@ from tests.store.retention.small_stores import SMALL, fill
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
-__all__: list[str] = []
-
 IMAGES, STRESS_IMAGES = 10, 200
 NEVER_MS = 3_600_000
 SYNC = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, schedule_enable=False)

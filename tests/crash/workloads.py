@@ -23,8 +23,6 @@ from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.store.retention.small_stores import store_clock
 
-__all__ = ["WORKLOADS", "Recording", "Run", "Workload", "slow_clock", "small_config"]
-
 
 def small_config(flush: FlushDiskType, *, log_size: int = 16 << 10, pool: bool = False) -> MessageStoreConfig:
     """Files so small that all of them roll, and services so quick that they come in between."""

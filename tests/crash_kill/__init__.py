@@ -1,3 +1,1 @@
 """Processes that write to a store and are killed: nothing that was acknowledged to them may be lost."""
-
-__all__: list[str] = []

@@ -22,8 +22,6 @@ import pyarrow as pa
 from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import QueueNotFound, TopicNotFound
 
-__all__ = ["APP", "QUEUES", "SMALL", "TOPIC", "bodies_of", "ends_after", "rows_of"]
-
 APP = "loader"
 TOPIC = "batches"
 QUEUES = 3

@@ -11,8 +11,6 @@ import sys
 
 from commitlog_store import Consumer, FlushDiskType, MessageStore, MessageStoreConfig
 
-__all__ = ["CONFIG", "main"]
-
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 20,
     flush_disk_type=FlushDiskType.SYNC_FLUSH,

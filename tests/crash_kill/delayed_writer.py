@@ -11,8 +11,6 @@ import sys
 from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
 from tests.support.delayed import delayed
 
-__all__ = ["config"]
-
 
 def config(flush: str) -> MessageStoreConfig:
     """Small files, flushed all the time; what is delayed is due at once, or after a second."""

@@ -17,8 +17,6 @@ from commitlog_store.errors import HalfMessageEnded
 from commitlog_store.half_message import Answer
 from tests.crash_kill.writer import SMALL
 
-__all__ = ["TOPIC", "main"]
-
 TOPIC = "half-kills"
 
 

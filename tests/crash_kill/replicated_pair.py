@@ -18,8 +18,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.forked_programs import ForkedProgram
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["Acknowledged", "Pair", "assert_has"]
-
 # A look compares what came since the one before, and so much before that.
 _COMPARED_AGAIN = 64 << 10
 

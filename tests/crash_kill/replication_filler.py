@@ -15,8 +15,6 @@ from commitlog_store import MessageStore, MessageStoreConfig
 from tests.support.forked_programs import serve
 from tests.support.waiting import wait_for
 
-__all__ = ["FILE_SIZE", "fill"]
-
 FILE_SIZE = 16 << 20
 
 

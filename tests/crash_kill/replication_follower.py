@@ -20,8 +20,6 @@ from commitlog_store.follower.log_follower import LogFollower
 from tests.crash_kill.replication_master import SMALL
 from tests.support.forked_programs import serve
 
-__all__ = ["CHANGES", "follow_until_killed"]
-
 # Everything that changes a file or a directory.
 CHANGES = (
     *("create_file", "create_unnamed_file", "give_name", "make_directory", "allocate", "write_at", "write_mapped"),

@@ -16,8 +16,6 @@ from commitlog_store import BrokerRole, Message, MessageStore, MessageStoreConfi
 from commitlog_store.errors import PutNotConfirmed
 from tests.support.forked_programs import serve
 
-__all__ = ["QUEUES", "SMALL", "TOPIC", "body_of", "put_until_killed"]
-
 QUEUES = 3
 TOPIC = "replicated"
 SMALL = {

@@ -21,8 +21,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "tests.crash_kill.batch_writer"]
 CONFIG = MessageStoreConfig(**SMALL)  # type: ignore[arg-type]

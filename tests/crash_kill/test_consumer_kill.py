@@ -15,8 +15,6 @@ from commitlog_store import MessageStore, StoreReader
 from tests.crash_kill.consumer_program import CONFIG
 from tests.support.source_tree import PROJECT
 
-__all__: list[str] = []
-
 MESSAGES = 3_000
 QUEUES = 3
 

@@ -16,8 +16,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.delayed import bodies_of
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "tests.crash_kill.delayed_writer"]
 

@@ -17,8 +17,6 @@ from tests.crash_kill.writer import SMALL
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[2]
 
 

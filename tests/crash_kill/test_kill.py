@@ -18,8 +18,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[2]
 # Queue, queue offset, count, name of the first body, message id.
 Acknowledged = tuple[int, int, int, str, str]

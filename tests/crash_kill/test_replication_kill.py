@@ -22,8 +22,6 @@ from tests.store.follower.mirrors import assert_identical, log_bytes
 from tests.support.clean_store import assert_clean
 from tests.support.forked_programs import ForkedProgram
 
-__all__: list[str] = []
-
 
 def kill_both_again_and_again(root: Path, role: str, kills: int, seed: int) -> None:
     with Pair(root, role, seed) as pair:

@@ -12,8 +12,6 @@ import pytest
 from tests.crash_kill.replication_filler import FILE_SIZE
 from tests.support.forked_programs import ForkedProgram
 
-__all__: list[str] = []
-
 MIB = 1 << 20
 # Far less than what is written; an allocator keeps some of what was freed.
 MOST_GROWTH = 24 * MIB

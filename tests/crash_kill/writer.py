@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
 
-__all__ = ["QUEUES", "SMALL", "TOPIC", "body_of", "main"]
-
 QUEUES = 3
 TOPIC = "kills"
 SMALL = {

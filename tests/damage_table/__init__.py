@@ -1,3 +1,1 @@
 """The table of damage: thirty kinds of damage to a store times every command, reader and opening."""
-
-__all__: list[str] = []

@@ -28,8 +28,6 @@ from tests.damage_table.kinds import KINDS, Kind, Subject
 from tests.damage_table.made_stores import StoreStates, copy_store
 from tests.damage_table.truth import Fate, Key, Stored, Truth, records_of, truth_of, units_of
 
-__all__ = ["Case", "CaseMaker", "Step"]
-
 _SYSTEM_TOPICS = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX")
 _PACKED_KEY = re.compile(rb"KEYS\x01z(\d+)")
 

@@ -17,19 +17,6 @@ from commitlog_store.errors import CommitLogError
 from tests.damage_table.truth import Key
 from tests.store.cli.commands import ended
 
-__all__ = [
-    "LOOKS",
-    "READERS",
-    "Answer",
-    "Opening",
-    "file_modes_hold",
-    "get",
-    "open_store",
-    "run_step",
-    "salvage_into",
-    "suggested",
-]
-
 _CAPABILITY_VERSION = 0x20080522
 _FILE_CAPABILITIES = 0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 

@@ -18,8 +18,6 @@ from typing import NamedTuple
 from tests.damage_table.made_stores import copy_store
 from tests.damage_table.truth import Stored
 
-__all__ = ["KINDS", "Kind", "Seen", "Subject"]
-
 
 class Seen(enum.Enum):
     """What it takes to see the damage."""

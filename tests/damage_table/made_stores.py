@@ -19,8 +19,6 @@ import numpy as np
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 from tests.support import golden
 
-__all__ = ["LOG_FILE_SIZE", "PARTS", "QUEUE_FILE_UNITS", "StoreStates", "copy_store"]
-
 LOG_FILE_SIZE = 64 << 10
 QUEUE_FILE_UNITS = 50
 PARTS = 5

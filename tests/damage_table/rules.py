@@ -9,8 +9,6 @@ from tests.damage_table.commands import READERS, Answer
 from tests.damage_table.kinds import Seen
 from tests.damage_table.truth import Fate, Key
 
-__all__ = ["RULES", "broken"]
-
 _PAST_DAMAGE = ("cat skip", "read skip")
 # Commands that give the assessment's verdict.
 _WITH_VERDICT = ("doctor", "doctor --deep", "verify", "info", "repair")

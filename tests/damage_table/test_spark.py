@@ -12,7 +12,6 @@ from tests.damage_table.truth import Key
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 # A few kinds: each takes a second. The value is in the error; without one there is none.
 CLOSED = {

@@ -17,8 +17,6 @@ from tests.damage_table.rules import broken
 from tests.store.cli.commands import ended
 from tests.support.local_spark import PROJECT
 
-__all__: list[str] = []
-
 STORES = ("closed", "killed", "rocketmq", "rocketmq-killed", "torn")
 # In `make check`, the stores that are not listed here have these kinds; `make stress` has all.
 OFTEN = ("log: newest file gone", "log: body flipped", "log: middle file zeroed", "queue: a unit zeroed")

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Fate", "Key", "Stored", "Truth", "parse", "records_of", "truth_of", "units_of"]
-
 _HEAD = struct.Struct(">iIIiiqqi")
 _V1, _V2, _FILLER = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 _COMPRESSED, _BORN_V6, _STORE_V6, _TRANSACTION = 0x1, 0x10, 0x20, 0xC

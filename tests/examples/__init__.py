@@ -1,3 +1,1 @@
 """Each program in ``examples/`` is run as a user runs it."""
-
-__all__: list[str] = []

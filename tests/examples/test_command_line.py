@@ -12,8 +12,6 @@ from commitlog_store.cli.message_format import LETTERS
 from tests.store.cli.commands import shell
 from tests.support.local_spark import PROJECT
 
-__all__: list[str] = []
-
 PAGE = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 

@@ -12,8 +12,6 @@ import pytest
 from tests.support.local_spark import PROJECT, make_java_available
 from tests.support.spark_programs import SparkPrograms
 
-__all__: list[str] = []
-
 # What a program must have said, beside exiting with 0. A new example gets a line here.
 SAYS = {
     "aggregate_with_watermark.py": ["9 minutes are final, 1 still open", "the same as counted by hand."],

@@ -13,8 +13,6 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreRead
 from tests.examples.test_readme import blocks_of
 from tests.support.local_spark import PROJECT
 
-__all__: list[str] = []
-
 _GUIDES = (
     *("configuration.md", "consumer-groups.md", "consuming.md", "delayed-messages.md", "half-messages.md"),
     *("python.md", "retention.md"),

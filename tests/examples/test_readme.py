@@ -17,8 +17,6 @@ from commitlog_store import StoreReader
 from tests.support.local_spark import PROJECT
 from tests.support.spark_programs import SparkPrograms
 
-__all__: list[str] = []
-
 STORE_PATH = "/var/lib/rocketmq/store"
 CHECKPOINT_PATH = "/tmp/orders-checkpoint"
 WRITTEN_STORE_PATH = "/data/paid-orders-store"

@@ -1,3 +1,1 @@
 """Stores that RocketMQ wrote; see README.md."""
-
-__all__: list[str] = []

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support import golden
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     ("name", "counts"),

@@ -11,8 +11,6 @@ from typing import Any
 from tests.interop.operations import NAME
 from tests.interop.store_process import Json
 
-__all__ = ["Acknowledged", "acknowledged", "assert_holds", "names_of"]
-
 # Transaction states, prepared and rolled back, with which RocketMQ stores 0 as the queue offset.
 _WITHOUT_UNIT = (4, 12)
 

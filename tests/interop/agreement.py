@@ -12,8 +12,6 @@ from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMq, complaints, message_store_settings
 from tests.support.clean_store import assert_clean
 
-__all__ = ["agree_on_closed", "agree_on_crashed"]
-
 
 def agree_on_closed(path: Path, rocketmq: RocketMq, settings: Mapping[str, object]) -> Answers:
     """RocketMQ opens a closed store (a copy of it) without a complaint, and reads what ``StoreReader`` reads."""

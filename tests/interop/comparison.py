@@ -15,8 +15,6 @@ from commitlog_store.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBA
 from tests.interop.rocketmq import RocketMq
 from tests.interop.store_process import Json, StoreProcess
 
-__all__ = ["Answers", "answers_of", "assert_reads_alike"]
-
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMES_PER_QUEUE = 5
 

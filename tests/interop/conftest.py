@@ -18,8 +18,6 @@ from tests.interop.rocketmq import (
 )
 from tests.interop.store_process import StoreProcess
 
-__all__ = ["OpenMessageStore"]
-
 # Only of tests themselves does pytest show what an assertion found.
 pytest.register_assert_rewrite(
     *(f"tests.interop.{name}" for name in ("acknowledged", "agreement", "comparison", "turns"))

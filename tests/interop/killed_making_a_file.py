@@ -13,8 +13,6 @@ import sys
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.files import disk
 
-__all__ = ["MESSAGES_BEFORE", "SETTINGS", "main"]
-
 MESSAGES_BEFORE = 20
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 1 << 20,

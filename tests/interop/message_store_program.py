@@ -24,8 +24,6 @@ from commitlog_store import (
 from commitlog_store.format.compression import compress
 from tests.interop.store_process import Json
 
-__all__ = ["main", "open_store", "put"]
-
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 

@@ -10,8 +10,6 @@ from itertools import islice
 
 from tests.interop.store_process import Json
 
-__all__ = ["NAME", "Operations", "message_of"]
-
 # The property by which a message is known again, whatever else it holds.
 NAME = "NAME"
 

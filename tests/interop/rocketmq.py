@@ -15,17 +15,6 @@ from pathlib import Path
 from tests.interop.store_process import StoreProcess
 from tests.support.quick_spark import JAVA_OPTIONS
 
-__all__ = [
-    "RocketMq",
-    "RocketMqBroker",
-    "RocketMqUnavailable",
-    "benchmark_command",
-    "complaints",
-    "install",
-    "install_broker",
-    "message_store_settings",
-]
-
 SOURCES = Path(__file__).resolve().parent / "java"
 DOWNLOAD_TIMEOUT_SECONDS = 900
 

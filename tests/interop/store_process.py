@@ -21,8 +21,6 @@ from typing import Any
 from tests.support.quick_spark import JAVA_OPTIONS
 from tests.support.source_tree import PROJECT
 
-__all__ = ["Json", "StoreProcess", "StoreProcessFailed"]
-
 Json = dict[str, Any]
 
 REPLY_TIMEOUT_SECONDS = 120

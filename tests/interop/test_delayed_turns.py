@@ -19,8 +19,6 @@ from tests.interop.store_process import StoreProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 64 << 10,
     "mapped_file_size_consume_queue": 20 * 20,

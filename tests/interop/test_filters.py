@@ -12,8 +12,6 @@ from tests.interop.rocketmq import RocketMq
 from tests.support.filter_rows import evaluated
 from tests.support.sql92_cases import HAND_WRITTEN, MESSAGES, random_expression, random_messages
 
-__all__: list[str] = []
-
 EXPRESSIONS_A_RUN = 3_000
 
 

@@ -14,8 +14,6 @@ from tests.interop.store_process import Json
 from tests.store.follower.mirrors import log_bytes
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 256 << 10,
     "mapped_file_size_consume_queue": 100 * 20,

@@ -7,8 +7,6 @@ from pathlib import Path
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.interop.rocketmq import RocketMq, message_store_settings
 
-__all__: list[str] = []
-
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 64 << 10,
     "mapped_file_size_consume_queue": 100 * 20,

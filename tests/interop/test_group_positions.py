@@ -17,8 +17,6 @@ from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMqBroker, message_store_settings
 from tests.interop.test_message_store_writes import SMALL
 
-__all__: list[str] = []
-
 GROUPS = ("billing", "audit", "CID_nightly")
 TOPICS = ("orders", "returns")
 QUEUES = 3

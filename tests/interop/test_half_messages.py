@@ -29,8 +29,6 @@ from tests.interop.transactions import (
 )
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 
 def ours(path: Path) -> MessageStore:
     return open_store(str(path), message_store_settings(SMALL))

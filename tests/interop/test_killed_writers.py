@@ -14,8 +14,6 @@ from tests.interop.rocketmq import RocketMq
 from tests.interop.turns import FLUSHES, Turn, Turns
 from tests.support.programs import run_program
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("flush", FLUSHES)
 @pytest.mark.parametrize("writer", ["RocketMQ", "MessageStore"])

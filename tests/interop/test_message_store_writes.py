@@ -12,8 +12,6 @@ from tests.interop.conftest import OpenMessageStore
 from tests.interop.operations import Operations
 from tests.interop.rocketmq import RocketMq
 
-__all__: list[str] = []
-
 SMALL = {
     "mapped_file_size_commit_log": 128 << 10,
     "mapped_file_size_consume_queue": 37 * 20,

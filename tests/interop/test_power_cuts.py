@@ -15,8 +15,6 @@ from tests.power_cut.promises import check_promises
 from tests.power_cut.test_power_cuts import points_of, write_until_cut
 from tests.power_cut.writer import SETTINGS
 
-__all__: list[str] = []
-
 CUTS = 6
 # What RocketMQ's store takes of them.
 STORE_SETTINGS = {name: value for name, value in SETTINGS.items() if name.startswith(("mapped_file_size", "max_"))}

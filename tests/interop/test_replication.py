@@ -13,8 +13,6 @@ from tests.interop.rocketmq import RocketMq, message_store_settings
 from tests.interop.store_process import StoreProcess
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 FILE_SIZE = 64 << 10
 FILES = {"mapped_file_size_commit_log": FILE_SIZE, "mapped_file_size_consume_queue": 2000}
 

@@ -13,8 +13,6 @@ from tests.interop.rocketmq import RocketMq, message_store_settings
 from tests.interop.store_process import Json
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 64 << 10,
     "mapped_file_size_consume_queue": 20 * 20,

@@ -12,8 +12,6 @@ from tests.interop.operations import Operations
 from tests.interop.rocketmq import RocketMq
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 SHAPES: dict[str, dict[str, object]] = {
     "files of 256 KiB": {
         "mapped_file_size_commit_log": 256 << 10,

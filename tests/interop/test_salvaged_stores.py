@@ -12,8 +12,6 @@ from tests.interop.operations import Operations
 from tests.interop.rocketmq import RocketMq
 from tests.interop.store_process import Json
 
-__all__: list[str] = []
-
 FILE_SIZE = 128 << 10
 SMALL: dict[str, object] = {
     "mapped_file_size_commit_log": FILE_SIZE,

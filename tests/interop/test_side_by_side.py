@@ -16,8 +16,6 @@ from tests.interop.rocketmq import RocketMq
 from tests.interop.store_process import StoreProcess, StoreProcessFailed
 from tests.interop.turns import FLUSHES
 
-__all__: list[str] = []
-
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 128 << 10,
     "mapped_file_size_consume_queue": 100 * 20,

@@ -10,8 +10,6 @@ from tests.interop.conftest import OpenMessageStore
 from tests.interop.rocketmq import RocketMq
 from tests.interop.turns import Turns
 
-__all__: list[str] = []
-
 TURNS = 12
 
 

@@ -16,8 +16,6 @@ from tests.interop.whole_broker import WholeBroker, free_ports
 from tests.store.follower.mirrors import log_bytes
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 # None of them is RocketMQ's default.
 SETTINGS: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,

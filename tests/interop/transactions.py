@@ -11,16 +11,6 @@ from tests.interop.operations import message_of
 from tests.interop.store_process import Json, StoreProcess
 from tests.support.waiting import wait_for
 
-__all__ = [
-    "FOR_EVER_HOURS",
-    "ILLEGAL_OPERATION",
-    "SUCCESS",
-    "BrokerTransactions",
-    "Round",
-    "broker_message",
-    "half_properties",
-]
-
 # RocketMQ gives up what is older than this; born times of the tests are fixed.
 FOR_EVER_HOURS = 24 * 365 * 60
 BORN = 1_700_000_000_000

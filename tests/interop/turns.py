@@ -16,8 +16,6 @@ from tests.interop.operations import NAME, Operations
 from tests.interop.rocketmq import RocketMq
 from tests.interop.store_process import Json, StoreProcess
 
-__all__ = ["FLUSHES", "Turn", "Turns"]
-
 FLUSHES: dict[str, dict[str, object]] = {
     "sync": {"flush_disk_type": "SYNC_FLUSH"},
     "async": {"flush_disk_type": "ASYNC_FLUSH"},

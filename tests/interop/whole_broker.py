@@ -25,8 +25,6 @@ from tests.support.quick_spark import JAVA_OPTIONS
 from tests.support.scripted_broker import remoting_frame
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__ = ["WholeBroker", "free_ports"]
-
 SEND_MESSAGE, PULL_MESSAGE, QUERY_MESSAGE, RUNTIME_INFO = 10, 11, 12, 28
 
 

@@ -16,8 +16,6 @@ from tests.interop.rocketmq import RocketMq, install
 from tests.interop.transactions import FOR_EVER_HOURS, SUCCESS, BrokerTransactions
 from tests.support.golden import GOLDEN, ROCKETMQ_533_HALF
 
-__all__ = ["main"]
-
 _SETTINGS = {
     "mapped_file_size_commit_log": 64 << 10,
     "mapped_file_size_consume_queue": 100 * 20,

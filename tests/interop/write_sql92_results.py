@@ -15,8 +15,6 @@ from tests.interop.rocketmq import install
 from tests.support.source_tree import PROJECT
 from tests.support.sql92_cases import HAND_WRITTEN, MESSAGES, random_expression, random_messages
 
-__all__ = ["main"]
-
 _VERSION = "5.3.3"
 _RANDOM_EXPRESSIONS = 200
 _RANDOM_MESSAGES = 40

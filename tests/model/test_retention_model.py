@@ -28,8 +28,6 @@ from tests.store.retention.small_stores import HOUR, Clock, store_clock
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer
 
-__all__: list[str] = []
-
 TOPICS = ("a", "b", "idle")
 LOG_FILE = 4096
 RESERVED_HOURS = 5

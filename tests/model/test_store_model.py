@@ -21,8 +21,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, PutMessageStatus, StoreReader
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 TOPICS = ("a", "b")
 QUEUES = 2
 KEYS = ("k0", "k1", "Aa", "BB")  # the last two have one hash

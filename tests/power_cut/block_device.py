@@ -19,8 +19,6 @@ from typing import NamedTuple
 from tests.power_cut.traced_device import CutImage
 from tests.support.source_tree import PROJECT
 
-__all__ = ["Note", "PowerCuts", "power_cuts", "why_not"]
-
 _MIB = 96
 _MOST_NOTES = 64 << 20
 # What e2fsck says after every crash: counts and bitmaps are written late, and unlinked files that were open.

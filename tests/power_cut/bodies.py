@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["body_of", "number_of", "rows_of", "version_and_rows"]
-
 
 def body_of(kind: str, number: int, size: int) -> bytes:
     return f"{kind}:{number}:".encode() + b"%d" % (number % 10) * size

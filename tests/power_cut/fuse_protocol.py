@@ -9,19 +9,6 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = [
-    "MAX_WRITE",
-    "Opcode",
-    "Request",
-    "attributes",
-    "entry",
-    "init_answer",
-    "opened",
-    "parse_request",
-    "reply",
-    "written",
-]
-
 MAX_WRITE = 128 << 10
 
 _IN_HEADER = struct.Struct("<IIQQIIIHH")  # length, opcode, unique, node, user, group, process, extensions, padding

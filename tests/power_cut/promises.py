@@ -18,8 +18,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer
 from tests.support.stored_bodies import topic_bodies
 
-__all__ = ["check_promises"]
-
 
 def check_promises(root: Path, notes: Sequence[Note], flush: str) -> None:
     """``root`` holds the store and its mirror after the cut; ``notes`` are those before it.

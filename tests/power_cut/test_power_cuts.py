@@ -21,8 +21,6 @@ from tests.power_cut.promises import check_promises
 from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.source_tree import PROJECT
 
-__all__: list[str] = []
-
 FLUSH = ("SYNC_FLUSH", "ASYNC_FLUSH")
 STEPS, CUTS = 60, 12
 # The share of images in which ext4 itself has lost files.

@@ -40,8 +40,6 @@ from tests.power_cut.fuse_protocol import (
     written,
 )
 
-__all__ = ["SECTOR", "CutImage", "Trace", "main"]
-
 SECTOR: Final = 512
 _ROOT = 1
 _NODES = {b"disk": 2, b"notes": 3, b"cut": 4, b"bad": 5}

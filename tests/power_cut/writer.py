@@ -24,8 +24,6 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.follower.log_follower import LogFollower
 from tests.power_cut.bodies import body_of, number_of, rows_of
 
-__all__ = ["APPLICATION", "GROUP", "MIRROR", "SETTINGS", "main"]
-
 APPLICATION, GROUP, MIRROR = "loader", "readers", "mirror"
 _ROWS = 40
 _SYNC_FILE_RANGE_WRITE = 2

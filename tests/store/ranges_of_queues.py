@@ -15,21 +15,6 @@ from commitlog_store.format.sys_flag import CompressionType
 from commitlog_store.stager import BatchStager
 from tests.support.store_builder import StoreBuilder
 
-__all__ = [
-    "CUTS",
-    "QUEUES",
-    "Range",
-    "Rows",
-    "damaged",
-    "interleaved",
-    "one_by_one",
-    "ranges_between",
-    "rows_of",
-    "two_queues",
-    "unpacked_bodies",
-    "whole_queues",
-]
-
 Range: TypeAlias = tuple[str, int, int, int]
 Rows: TypeAlias = list[dict[str, object]]
 

@@ -22,8 +22,6 @@ from commitlog_store.errors import CorruptRecord, InvalidValue, OffsetOutOfRange
 from tests.support.golden import ROCKETMQ_533, expected
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 S = GetMessageStatus
 # 200 bytes of body, and about 120 bytes of everything else.
 BODY = b"x" * 200

@@ -12,8 +12,6 @@ import pytest
 import commitlog_store
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 
-__all__: list[str] = []
-
 PUBLIC = {name: getattr(commitlog_store, name) for name in vars(commitlog_store)["__all__"]}
 # Records that calls return, and enumerations: the examples of the calls show them.
 WITHOUT_EXAMPLE = {

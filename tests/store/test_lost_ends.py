@@ -15,8 +15,6 @@ from tests.store.cli.commands import ended
 from tests.store.verify.made_store import CONFIG, damage, files, make_store
 from tests.store.verify.test_assessment import newest_file
 
-__all__: list[str] = []
-
 ENDS = "The consume queues do not end where they ended when the store was closed."
 
 

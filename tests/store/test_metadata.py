@@ -13,8 +13,6 @@ from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata, verif
 from commitlog_store.errors import InvalidValue, StoreNotFound
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 
 def rows(path: Path, table: str) -> list[dict[str, Any]]:
     found = store_metadata(path, table)

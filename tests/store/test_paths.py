@@ -17,8 +17,6 @@ from commitlog_store.paths import (
 )
 from tests.support import golden
 
-__all__: list[str] = []
-
 
 def test_file_is_named_by_the_20_digits_of_its_first_offset() -> None:
     assert file_name_for_offset(0) == "00000000000000000000"

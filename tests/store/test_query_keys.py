@@ -24,8 +24,6 @@ from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 
 def _rows(reader: StoreReader, topic: str, keys: Any, **options: Any) -> list[dict[str, Any]]:
     return [row for batch in reader.query_keys(topic, keys, **options) for row in batch.to_pylist()]

@@ -27,8 +27,6 @@ from tests.store.ranges_of_queues import (
 )
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 _PLACES = ["topic", "queueId", "queueOffset", "physicalOffset"]
 
 

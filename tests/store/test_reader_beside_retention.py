@@ -21,8 +21,6 @@ from commitlog_store.errors import OffsetOutOfRange
 from tests.support.growing_store import GrowingStore
 from tests.support.long_runs import LONG_RUN_S, Progress
 
-__all__: list[str] = []
-
 Ask = Callable[[StoreReader], Any]
 TOPICS = ["orders", "payments"]
 QUEUES = [("orders", 0), ("orders", 1), ("orders", 2), ("payments", 0)]

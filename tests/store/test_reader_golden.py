@@ -18,8 +18,6 @@ from commitlog_store.errors import MessageNotFound
 from commitlog_store.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from tests.support import golden
 
-__all__: list[str] = []
-
 Answers = dict[str, list[dict[str, Any]]]
 Store = tuple[StoreReader, Answers]
 Rows = dict[tuple[str, int], list[dict[str, Any]]]

@@ -14,8 +14,6 @@ from commitlog_store.errors import OffsetOutOfRange, ReaderClosed, UnsupportedSt
 from commitlog_store.files import disk
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def _open_descriptors(below: Path) -> list[str]:
     links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))

@@ -18,8 +18,6 @@ from tests.support.live_owner import LIVE_QUEUES, live_body
 from tests.support.source_tree import PROJECT
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @contextmanager
 def _owner(store: Path, *, seed: int, keep: int) -> Iterator[Callable[[], int]]:

@@ -21,8 +21,6 @@ from tests.store.batch.batches import commit
 from tests.support import golden
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 _COUNT = 400
 _LOG_FILE = 16 << 10
 

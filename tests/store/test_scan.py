@@ -16,8 +16,6 @@ from commitlog_store.errors import FilterError, InvalidValue, ReaderClosed, Topi
 from commitlog_store.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.owner.owned_store import open_store
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[StoreReader]:

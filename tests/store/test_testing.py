@@ -10,8 +10,6 @@ from commitlog_store.recovery.start import StartKind
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 
 def test_a_killed_store_is_recovered_and_has_all_that_was_written(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")

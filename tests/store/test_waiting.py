@@ -18,8 +18,6 @@ from commitlog_store.queue.get_message import Pulls
 from commitlog_store.testing import waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a reader only looks again")
 
 

@@ -1,3 +1,1 @@
 """Helpers that several tests share: the golden stores, a local Spark, the source tree as syntax trees."""
-
-__all__: list[str] = []

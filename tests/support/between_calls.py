@@ -14,8 +14,6 @@ import pytest
 
 from commitlog_store.files import disk
 
-__all__ = ["Calls", "change_before", "spread"]
-
 # Every function of the seam that looks at a file or a directory.
 _LOOKS = (
     *("data_extents", "directory_signature", "exists", "file_key", "file_signature", "file_size", "identity"),

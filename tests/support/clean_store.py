@@ -6,8 +6,6 @@ from pathlib import Path
 
 from commitlog_store import verify_store
 
-__all__ = ["assert_clean"]
-
 
 def assert_clean(store: Path | str, *, killed: bool = False) -> None:
     """No error, whatever the notes: the queues of a store in use or after an interruption may lag behind its log.

@@ -20,8 +20,6 @@ from types import TracebackType
 from commitlog_store.format.ha_transfer import TRANSFER_HEADER_SIZE
 from commitlog_store.replication.peer import parse_address
 
-__all__ = ["CuttingProxy", "body_of_high_bytes"]
-
 _AROUND = 16
 _RECEIVED_SIZE = 16 << 10
 _STEP_MS = 20

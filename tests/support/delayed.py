@@ -13,9 +13,6 @@ from commitlog_store.delayed.schedule_message import ScheduleMessageService
 from commitlog_store.testing import parts_of
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["Deliverer", "bodies_of", "delayed"]
-
-
 _T = TypeVar("_T")
 
 

@@ -11,8 +11,6 @@ from commitlog_store.format.index_file import IndexEntry
 from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.format.record import HEADER_DTYPES, HOST_FLAGS, TOPIC_LENGTH_SIZE, Record
 
-__all__ = ["encode_entry", "encode_record", "tags_code"]
-
 _CODES = {"i4": "i", "u4": "I", "i8": "q"}
 _ENTRY = struct.Struct(">iqii")
 

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from commitlog_store.filter.expression import BooleanNode, evaluate
 
-__all__ = ["FilterRows", "evaluated"]
-
 
 class FilterRows:
     """Properties of messages, one mapping a row."""

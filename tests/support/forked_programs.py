@@ -22,8 +22,6 @@ from tests.support.programs import child_environment
 from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["ForkedProgram", "serve"]
-
 
 def serve(program: Callable[..., None]) -> None:
     """Run the program in a fork for each line of the input."""

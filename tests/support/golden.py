@@ -9,16 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "GOLDEN",
-    "ROCKETMQ_498",
-    "ROCKETMQ_533",
-    "ROCKETMQ_533_BROKER_CONFIG",
-    "ROCKETMQ_533_HALF",
-    "copy_golden",
-    "expected",
-]
-
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 ROCKETMQ_533 = "rocketmq-5.3.3"
 ROCKETMQ_498 = "rocketmq-4.9.8-crashed"

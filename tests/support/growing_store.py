@@ -20,8 +20,6 @@ from tests.store.owner.owned_store import put_ok, small
 from tests.support.between_calls import change_before, spread
 from tests.support.long_runs import Progress
 
-__all__ = ["GrowingStore"]
-
 _FILE = 16 << 10
 # The most bytes of the log after a cleaning.
 _LEFT = 5 * _FILE

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupter", "interrupt_main_thread"]
-
 
 class Interrupter:
     """Ctrl-C at the ``turn``-th line that this thread runs in the modules whose paths end so."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["KafkaUnavailable", "connector_jars", "running_broker"]
-
 # The newest connector there is; it runs in a Spark of the next minor version.
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 _BROKER = "org.apache.kafka:kafka_2.13:3.9.0"

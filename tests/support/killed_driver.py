@@ -18,8 +18,6 @@ from tests.support.local_spark import PROJECT
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["Drivers"]
-
 # In the environment of a driver, and so in that of whatever it starts.
 _MARK = "COMMITLOG_TEST_DRIVERS"
 _PROCESSES = Path("/proc")

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tests.support.store_builder import StoreBuilder
 
-__all__ = ["LIVE_QUEUES", "live_body", "main"]
-
 LIVE_QUEUES = 3
 _MOST = 1_000_000
 

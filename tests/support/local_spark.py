@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROJECT", "QUICK_SPARK", "make_java_available", "start_spark"]
 
 # For few rows: no query is compiled. Programs of the tests have Spark's defaults.
 QUICK_SPARK = {"spark__sql__codegen__wholeStage": "false"}

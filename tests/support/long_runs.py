@@ -13,8 +13,6 @@ from collections.abc import Iterable
 
 import pytest
 
-__all__ = ["LONG_RUN_S", "Progress", "log_end", "place_of", "share_of", "write_summary"]
-
 # A limit that only a run that hangs should meet.
 LONG_RUN_S = 7200
 # A test that took less is not in the log unless it failed.

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.support.local_spark import PROJECT
 
-__all__ = ["OWN_MOUNTS", "child_environment", "may_mount", "python_path", "run_program"]
-
 # The prefix of a command that mounts file systems which no other process sees.
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 

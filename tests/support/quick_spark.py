@@ -19,8 +19,6 @@ from pathlib import Path
 from tests.support.golden import ROCKETMQ_533, copy_golden
 from tests.support.local_spark import QUICK_SPARK, start_spark
 
-__all__ = ["JAVA_OPTIONS", "make_spark_quick", "prepare"]
-
 _HOME = Path(sys.prefix, "spark-home")
 _ARCHIVE = Path(sys.prefix, "spark.jsa")
 # Read by the java launcher itself, so by whatever starts one.

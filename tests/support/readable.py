@@ -5,8 +5,6 @@ from __future__ import annotations
 import selectors
 from typing import IO, Any
 
-__all__ = ["readable"]
-
 
 def readable(stream: IO[Any] | None, timeout: float) -> bool:
     """Whether input, or its end, arrives within so many seconds. Any descriptor will do: ``select`` takes

@@ -10,8 +10,6 @@ import threading
 from types import TracebackType
 from typing import Any
 
-__all__ = ["ScriptedBroker", "remoting_frame"]
-
 
 def remoting_frame(header: dict[str, Any], body: bytes = b"") -> bytes:
     text = json.dumps(header).encode()

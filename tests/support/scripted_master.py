@@ -12,8 +12,6 @@ from types import TracebackType
 from commitlog_store.format.ha_transfer import decode_offset, encode_transfer_header
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["ScriptedMaster", "Slave", "frame"]
-
 
 def frame(offset: int, body: bytes) -> bytes:
     return encode_transfer_header(offset, len(body)) + body

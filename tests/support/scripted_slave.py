@@ -16,8 +16,6 @@ from commitlog_store.format.ha_transfer import (
 )
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["ScriptedSlave"]
-
 
 class ScriptedSlave:
     """A connection to a master, as a context manager. ``log`` is what it has received, which begins at ``start``."""

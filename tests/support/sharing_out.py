@@ -6,8 +6,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.long_runs import share_of
 
-__all__ = ["ByModule", "ByTest"]
-
 # Two workers get what uses Spark, about as much each, so that no more than two Sparks of the tests' own start: the
 # fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
 _PROGRAMS = ("tests/connector/sink/test_retry", "tests/examples/test_examples", "tests/examples/test_readme")

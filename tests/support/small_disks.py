@@ -9,8 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["fill_up", "full", "mount_ext4", "mount_tmpfs"]
-
 
 def mount_tmpfs(path: Path, size: str) -> None:
     """Mount a file system of that size in memory."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PROJECT", "Module", "imported_names", "modules"]
-
 PROJECT = Path(__file__).resolve().parent.parent.parent
 _ROOTS = {"commitlog_store": PROJECT / "store", "pyspark_commitlog": PROJECT / "connector"}
 

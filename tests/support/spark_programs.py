@@ -23,8 +23,6 @@ from tests.support.local_spark import make_java_available
 from tests.support.programs import child_environment
 from tests.support.readable import readable
 
-__all__ = ["LIMIT_S", "SparkPrograms", "main"]
-
 LIMIT_S = 240.0
 
 

@@ -7,8 +7,6 @@ from pyspark.sql.pandas import functions
 
 from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 
-__all__ = ["before_read_limits", "with_arrow_udf", "with_read_limits"]
-
 with_read_limits = pytest.mark.skipif(not HAS_READ_LIMITS, reason="PySpark 4.2 and newer: limits in every batch")
 before_read_limits = pytest.mark.skipif(HAS_READ_LIMITS, reason="PySpark 4.0 and 4.1: Spark gives no limits")
 with_arrow_udf = pytest.mark.skipif(not hasattr(functions, "arrow_udf"), reason="PySpark 4.1 and newer: Arrow UDFs")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-__all__ = ["HAND_WRITTEN", "MESSAGES", "random_expression", "random_messages"]
-
 NAMES = ("a", "b", "A", "price", "TAGS", "KEYS", "$x_1", "_y", "none")
 # What properties hold: numbers of all kinds, what only looks like one, words, and texts beyond ASCII.
 VALUES = (

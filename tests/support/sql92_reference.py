@@ -15,8 +15,6 @@ from typing import Any
 from commitlog_store.filter import expression as tree
 from commitlog_store.filter.java_values import JavaType
 
-__all__ = ["EvaluationFailed", "result_of"]
-
 Properties = Mapping[str, str]
 
 _RANGES = {JavaType.INT: 2**31, JavaType.LONG: 2**63}

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from commitlog_store import MessageStore, StoreReader
 
-__all__ = ["bodies", "topic_bodies"]
-
 
 def bodies(store: MessageStore | Path, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
     """The bodies of a queue in order, from its min offset; what the owner has put before is dispatched first."""

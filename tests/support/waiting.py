@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["WAIT_LIMIT_S", "wait_for"]
-
 # No test measures by it: it only ends a wait for something that will never happen. pytest's own limit is 300 s.
 WAIT_LIMIT_S = 200
 

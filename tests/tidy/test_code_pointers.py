@@ -12,8 +12,6 @@ import pytest
 
 from tests.support.source_tree import PROJECT, Module, modules
 
-__all__: list[str] = []
-
 PAGES = [
     *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md")),
     *sorted((PROJECT / "docs").rglob("*.md")),

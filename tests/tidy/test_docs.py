@@ -12,8 +12,6 @@ import pytest
 import commitlog_store.errors
 import pyspark_commitlog.errors
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def modules_after(*statements: str, given: str = "") -> set[str]:
     """The modules that ``statements`` load in a new interpreter, beyond those that ``given`` loads first."""

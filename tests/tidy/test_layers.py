@@ -14,8 +14,6 @@ import pytest
 
 from tests.support.source_tree import Module, imported_names, modules
 
-__all__: list[str] = []
-
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
 LEAVES = frozenset(
     {"batch_id", "config", "errors", "half_message", "java_numbers", "message", "paths", "put_status"}

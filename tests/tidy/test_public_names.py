@@ -8,8 +8,6 @@ from pathlib import Path
 
 import commitlog_store
 
-__all__: list[str] = []
-
 # Type checkers take each name from the stub, and so do not know this list.
 PUBLIC: list[str] = vars(commitlog_store)["__all__"]
 

@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from tests.support.local_spark import PROJECT, make_java_available
 
-__all__ = ["main"]
-
 # The first and the newest release of each line; of 4.0 also the one that Databricks 17.3 LTS is nearest to.
 SPARKS = ("4.0.1", "4.1.0", "4.2.0", "4.3.0")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

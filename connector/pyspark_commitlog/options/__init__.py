@@ -1,3 +1,1 @@
 """Options of the source and the sink: parsing, defaults and checks."""
-
-__all__: list[str] = []

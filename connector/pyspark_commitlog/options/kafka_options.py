@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["READ_HINTS", "WRITE_HINTS", "hint_for"]
-
 _NO_BROKER = "files are read and written without a broker, so nothing is to be configured for one"
 _NO_GROUP = "a query has no consumer group: its positions are in its checkpoint"
 _NO_FETCH = "offsets and messages come from files, without requests that could time out"

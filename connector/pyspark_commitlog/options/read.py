@@ -24,18 +24,6 @@ from pyspark_commitlog.options.stores import (
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
 
-__all__ = [
-    "OPTION_NAMES",
-    "MetadataOptions",
-    "SourceOptions",
-    "parse_batch_options",
-    "parse_metadata_options",
-    "parse_options",
-    "parse_options_of_any_read",
-    "parse_stream_options",
-    "rule_option",
-]
-
 _logger = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from commitlog_store.paths import REMOTE_SCHEMES
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 
-__all__ = ["REMOTE_OPTIONS", "RemoteOptions", "is_remote", "parse_remote"]
-
 # Bytes of a file with a token or certificates.
 _LARGEST_FILE = 1 << 20
 

@@ -18,8 +18,6 @@ from pyspark_commitlog.options import values
 from pyspark_commitlog.options.remote import is_remote
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 
-__all__ = ["parse_by_store", "parse_commit_log", "parse_commit_logs", "parse_one_store", "parse_store", "parse_stores"]
-
 _LOOKS_NAMED = re.compile(r"[^/:=]*=")
 # Paths with a comma between them, where names were left out.
 _LOOKS_LISTED = re.compile(r",\s*(?:/|~|\.\.?/|file:)")

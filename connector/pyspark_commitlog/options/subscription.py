@@ -13,8 +13,6 @@ from commitlog_store.columnar.columns import nearest_names
 from commitlog_store.errors import QueueNotFound, TopicNotFound, UnsupportedStore
 from commitlog_store.paths import is_system_topic
 
-__all__ = ["QueueKey", "Subscription"]
-
 _logger = logging.getLogger(__name__)
 
 QueueKey: TypeAlias = tuple[str, int]

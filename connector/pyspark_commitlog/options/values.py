@@ -20,34 +20,6 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.kafka_options import hint_for
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 
-__all__ = [
-    "CATALOG_TABLES",
-    "EARLIEST",
-    "LATEST",
-    "OF_A_CATALOG",
-    "OffsetRule",
-    "canonical",
-    "choice",
-    "did_you_mean",
-    "option_text",
-    "parse_assign",
-    "parse_boolean",
-    "parse_bytes",
-    "parse_duration",
-    "parse_fail_or_skip",
-    "parse_filter",
-    "parse_group",
-    "parse_offsets",
-    "parse_path",
-    "parse_pattern",
-    "parse_positive",
-    "parse_row_format",
-    "parse_subscribe",
-    "parse_times",
-    "parse_timestamp",
-    "refuse",
-]
-
 T = TypeVar("T")
 
 LATEST = -1

@@ -17,15 +17,6 @@ from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS
 from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
 
-__all__ = [
-    "WRITE_OPTIONS",
-    "Flush",
-    "SinkOptions",
-    "WriteOption",
-    "parse_batch_write_options",
-    "parse_stream_write_options",
-]
-
 
 class Flush(enum.Enum):
     """What a committed batch has reached when the commit returns."""

@@ -36,8 +36,6 @@ from commitlog_store.columnar.columns import ALIASES, ALL_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.values import did_you_mean
 
-__all__ = ["SINK_COLUMNS", "SinkColumns", "check_sink_schema", "is_bytes", "is_text", "require_topic"]
-
 
 def is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType | VarcharType | CharType)

@@ -19,7 +19,6 @@ from pyspark_commitlog.sink.task import StagedRows, StageTask
 if TYPE_CHECKING:
     from commitlog_store import MessageStore
 
-__all__ = ["commit_staged", "plan_write", "prepare_store", "remove_staged", "staged_rows"]
 
 _logger = logging.getLogger(__name__)
 

@@ -19,8 +19,6 @@ from urllib.parse import unquote
 
 from pyspark_commitlog.options.write import SinkOptions
 
-__all__ = ["checkpoint_fingerprint"]
-
 _logger = logging.getLogger(__name__)
 
 _DIGEST_SIZE = 16

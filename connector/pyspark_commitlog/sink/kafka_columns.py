@@ -28,8 +28,6 @@ from pyspark_commitlog.options.values import did_you_mean
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns, check_sink_schema, is_bytes, is_text, require_topic
 
-__all__ = ["KafkaColumns", "sink_columns"]
-
 # Kafka's columns, and those of a message that each of them gives.
 _GIVES: Mapping[str, tuple[str, ...]] = {
     "value": ("body",),

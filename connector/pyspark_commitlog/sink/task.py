@@ -20,8 +20,6 @@ from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
-__all__ = ["StageTask", "StagedRows"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StagedRows(WriterCommitMessage):

@@ -28,7 +28,6 @@ from pyspark_commitlog.spark_versions import StreamArrowWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitLogBatchWriter", "CommitLogStreamWriter", "refuse_overwrite"]
 
 _logger = logging.getLogger(__name__)
 

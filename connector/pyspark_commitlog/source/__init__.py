@@ -1,3 +1,1 @@
 """The Spark source: batch and streaming reads."""
-
-__all__: list[str] = []

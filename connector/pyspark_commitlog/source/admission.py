@@ -19,17 +19,6 @@ from commitlog_store import FILLER_SIZE, StoreReader
 from commitlog_store.errors import FileMissing
 from pyspark_commitlog.options.read import SourceOptions
 
-__all__ = [
-    "SizeWalker",
-    "Sizes",
-    "TriggerLimits",
-    "WaitingQueue",
-    "admit",
-    "admit_bytes",
-    "admit_rows",
-    "message_sizes",
-]
-
 Sizes: TypeAlias = npt.NDArray[np.int64]
 
 _FIRST_CHUNK_UNITS = 256

@@ -28,7 +28,6 @@ from pyspark_commitlog.source.task import ReadTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitLogBatchReader"]
 
 _logger = logging.getLogger(__name__)
 

@@ -16,8 +16,6 @@ from pyspark_commitlog.errors import ConnectorError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.stream_offset import StreamOffset
 
-__all__ = ["GroupCommits"]
-
 _logger = logging.getLogger(__name__)
 
 # The pause after a failure; each further one doubles it.

@@ -39,8 +39,6 @@ from pyspark.sql.types import (
 
 from commitlog_store import column_type
 
-__all__ = ["HEADERS_COLUMN", "HEADERS_TYPE", "KAFKA_COLUMNS", "NO_HEADERS", "KafkaColumn"]
-
 HEADERS_COLUMN = "headers"
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 # Properties that are another column's, or that stores, brokers and producers set themselves. None of them is a header.

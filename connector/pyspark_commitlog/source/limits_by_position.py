@@ -27,8 +27,6 @@ from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.stream_source import StreamSource
 
-__all__ = ["PositionStreamReader"]
-
 _logger = logging.getLogger(__name__)
 
 _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"

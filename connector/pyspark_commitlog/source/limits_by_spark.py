@@ -19,8 +19,6 @@ from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.stream_source import StreamSource
 
-__all__ = ["CommitLogStreamReader"]
-
 
 @with_short_errors
 class CommitLogStreamReader(StreamSource, SupportsTriggerAvailableNow):

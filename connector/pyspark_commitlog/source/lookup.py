@@ -30,7 +30,6 @@ from pyspark_commitlog.worker_gc import leave_out_imported_modules
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["LookupTask", "add_messages"]
 
 # Always read, as the last column: it is NULL for a key without a message, and only then.
 _PLACE = "queueOffset"

@@ -26,8 +26,6 @@ from pyspark_commitlog.options.read import MetadataOptions
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import STORE_COLUMN, known_column
 
-__all__ = ["MetadataReader", "metadata_schema"]
-
 _SPARK_TYPE_OF: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.bool_(): BooleanType(),

@@ -9,8 +9,6 @@ from commitlog_store.errors import QueueNotFound, TopicNotFound
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import Subscription
 
-__all__ = ["check_topics"]
-
 _WAYS_OUT = "To read the others without it, set the option failOnMissingTopic to false."
 
 

@@ -14,8 +14,6 @@ from pyspark_commitlog.options.read import SourceOptions, rule_option
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
 
-__all__ = ["resolve_rule"]
-
 _logger = logging.getLogger(__name__)
 
 

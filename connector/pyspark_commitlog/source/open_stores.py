@@ -10,8 +10,6 @@ from commitlog_store.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.partitions import QueueRange
 
-__all__ = ["OpenStores", "share_partitions"]
-
 _logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 3600.0

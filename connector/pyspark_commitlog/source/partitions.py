@@ -18,8 +18,6 @@ from commitlog_store.errors import FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.source.admission import Sizes, message_sizes
 
-__all__ = ["QueueRange", "RangePartition", "limit_records", "plan_partitions"]
-
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32
 # Ranges that are read at once, all of them in memory: about what a batch of rows holds anyway.

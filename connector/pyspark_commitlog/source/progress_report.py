@@ -22,8 +22,6 @@ from pyspark_commitlog.source.stores_offset import offset_by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 
-__all__ = ["ProgressReport"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressReport:

@@ -16,8 +16,6 @@ from commitlog_store.errors import (
     TopicNotFound,
 )
 
-__all__ = ["STORE_CHANGED", "plan_again", "plan_again_of_stores"]
-
 # Errors of planning when a file or a queue is removed between the look at the bounds and their use.
 STORE_CHANGED: tuple[type[CommitLogError], ...] = (
     FileChanged,

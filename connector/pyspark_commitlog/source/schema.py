@@ -30,17 +30,6 @@ from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.values import did_you_mean
 from pyspark_commitlog.source.kafka_rows import HEADERS_COLUMN, KAFKA_COLUMNS
 
-__all__ = [
-    "SPARK_TYPES",
-    "STORE_COLUMN",
-    "KafkaProjection",
-    "Projection",
-    "StoreNameProjection",
-    "check_schema",
-    "default_schema",
-    "known_column",
-]
-
 _SPARK_TYPE_OF: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),

@@ -18,8 +18,6 @@ from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, limit_records, plan_partitions
 from pyspark_commitlog.source.stream_offset import StreamOffset
 
-__all__ = ["Backlog", "StorePlanner", "planned_ranges"]
-
 # The oldest message that waits is looked for in so many queues: each takes a tenth of a millisecond of every trigger.
 _MOST_QUEUES_ASKED = 32
 

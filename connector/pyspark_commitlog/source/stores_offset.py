@@ -21,8 +21,6 @@ from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
 
-__all__ = ["SEVERAL_STORES_VERSION", "StoresOffset", "by_queue", "offset_by_queue", "planned_by_queue"]
-
 SEVERAL_STORES_VERSION = 2
 
 

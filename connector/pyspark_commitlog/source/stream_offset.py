@@ -29,8 +29,6 @@ from commitlog_store import Fence
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 
-__all__ = ["OFFSET_VERSION", "StreamOffset"]
-
 OFFSET_VERSION = 1
 
 _V = TypeVar("_V")

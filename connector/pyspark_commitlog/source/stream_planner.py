@@ -31,8 +31,6 @@ from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planne
 from pyspark_commitlog.source.stores_offset import StoresOffset, by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
 
-__all__ = ["StreamPlanner"]
-
 _logger = logging.getLogger(__name__)
 
 _NOTHING_READ = StreamOffset(offsets={})

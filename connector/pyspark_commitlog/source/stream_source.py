@@ -26,8 +26,6 @@ from pyspark_commitlog.source.task import ReadTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RefusedStreamReader", "StreamSource"]
-
 
 @with_short_errors
 class StreamSource(DataSourceStreamReader):

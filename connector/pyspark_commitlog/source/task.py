@@ -30,7 +30,6 @@ from pyspark_commitlog.worker_gc import leave_out_imported_modules
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
-__all__ = ["ReadTask"]
 
 # A topic, a batch of it, and how many queue offsets of its range, or ranges, have been read then.
 _Read = tuple[str, pa.RecordBatch, int]

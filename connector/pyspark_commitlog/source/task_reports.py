@@ -25,8 +25,6 @@ from typing import Any
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.partitions import RangePartition
 
-__all__ = ["Tally", "close_reports", "drop_reports", "open_reports", "read_reports", "write_report"]
-
 # Of Spark's properties of a task: set for each batch of a streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"

@@ -1,3 +1,1 @@
 """Batches (transactions): many messages that are in the store together or not at all."""
-
-__all__: list[str] = []

@@ -39,8 +39,6 @@ from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE
 from commitlog_store.queue.settled_queues import SettledTurn, settled_turn
 
-__all__ = ["ConsistentReads", "SettledState"]
-
 _Found = TypeVar("_Found")
 _Shown = TypeVar("_Shown")
 

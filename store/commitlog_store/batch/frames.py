@@ -21,8 +21,6 @@ from commitlog_store.log.scan import LogFiles, LogWalk
 from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["FoundFrame", "FrameCheck", "StoredFrames", "frame_of", "frames_in", "is_whole"]
-
 
 class FoundFrame(NamedTuple):
     """A frame record of the log: its place, the end of its batch, and its body."""

@@ -34,8 +34,6 @@ from commitlog_store.files.whole_file import replace_failed, replace_file, reser
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog_store.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
-__all__ = ["BatchLedger", "LedgerSource", "delivered_offsets", "load_ledger", "saved_batches"]
-
 _FORMAT: Final = 1
 _LARGEST = 256 << 20
 # With fewer unsaved frames, the file is not written at a close; the next open reads the frames instead.

@@ -23,8 +23,6 @@ from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.paths import ABORT, CHECKPOINT
 from commitlog_store.queue.derived_queues import DerivedCatalog, QueueBuilder, Stray
 
-__all__ = ["LogSnapshot", "take_snapshot"]
-
 _logger = logging.getLogger(__name__)
 
 # Large enough that each of a thousand queues has several units in a block.

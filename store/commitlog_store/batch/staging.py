@@ -43,19 +43,6 @@ from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
 from commitlog_store.paths import STAGING
 
-__all__ = [
-    "LEFT_OVER_AFTER_SECONDS",
-    "BlockBuffers",
-    "StagedWriter",
-    "read_blocks",
-    "remove_application",
-    "remove_batch",
-    "remove_files",
-    "remove_leftovers",
-    "remove_up_to",
-    "staged_size",
-]
-
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _TRIES = 5
 _ADVICE = "Nothing was written to the store; stage the batch again."

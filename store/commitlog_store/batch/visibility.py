@@ -32,14 +32,6 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import GATE
 
-__all__ = [
-    "NOTHING_HIDDEN",
-    "BatchGate",
-    "GateReader",
-    "GateState",
-    "hidden_from",
-]
-
 _MAGIC = b"PYGT"
 _FIELDS = struct.Struct(">4siqqq")
 _CRC = struct.Struct(">I")

@@ -20,8 +20,6 @@ from commitlog_store import __version__
 from commitlog_store.cli.exit_codes import EXIT_CODES
 from commitlog_store.cli.options import CONTEXT
 
-__all__ = ["ReaderGone", "app"]
-
 
 class ReaderGone(Exception):
     """The reader of our output has closed it. Not an ``OSError``: click would make that an exit code of 1."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import typer
 
-__all__ = ["BodyPattern"]
-
 
 @dataclass(frozen=True)
 class BodyPattern:

@@ -44,8 +44,6 @@ from commitlog_store.retention.decision import CleanReport, DoomedFile
 from commitlog_store.retention.survey import CleanRequest, clean_request, forecast_clean
 from commitlog_store.store import MessageStore
 
-__all__ = ["clean", "clean_store", "print_clean", "register", "show_clean"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""

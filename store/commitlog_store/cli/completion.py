@@ -14,17 +14,6 @@ from commitlog_store.files.disk import with_home
 from commitlog_store.groups.positions import committed_offsets
 from commitlog_store.reader import StoreReader
 
-__all__ = [
-    "complete_application",
-    "complete_columns",
-    "complete_group",
-    "complete_half_message",
-    "complete_queue",
-    "complete_topic",
-    "complete_zone",
-    "one_of",
-]
-
 
 def _given(ctx: typer.Context, name: str) -> list[str]:
     """What the line has for an argument or an option so far.

@@ -22,19 +22,6 @@ from commitlog_store.paths import is_system_group
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.reader import StoreReader
 
-__all__ = [
-    "Changed",
-    "DryRun",
-    "Unread",
-    "Yes",
-    "confirmed",
-    "do_as_shown",
-    "print_unread",
-    "unread_before",
-    "unread_in",
-    "unread_rows",
-]
-
 _Plan = TypeVar("_Plan")
 
 Yes = Annotated[

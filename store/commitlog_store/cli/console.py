@@ -12,8 +12,6 @@ from rich.text import Text
 from commitlog_store.cli.render import body_text, printable_text, terminal_width
 from commitlog_store.cli.times import Clock
 
-__all__ = ["print_message", "print_table", "uncut_console"]
-
 _UNCUT = 100_000
 # Texts in columns are folded to this width before a table becomes wider than the terminal, and the gap between columns.
 _NARROW = 12

@@ -42,17 +42,6 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
 
-__all__ = [
-    "Redrive",
-    "dlq_export",
-    "dlq_list",
-    "dlq_redrive",
-    "print_dead_letters",
-    "redrive_dead_letters",
-    "register",
-    "show_redrive",
-]
-
 
 class _To(str, enum.Enum):
     RETRY = "retry"

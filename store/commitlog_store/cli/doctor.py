@@ -35,23 +35,6 @@ from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.findings import Finding
 
-__all__ = [
-    "FINDING_COLUMNS",
-    "NAGIOS_UNKNOWN",
-    "doctor",
-    "headline",
-    "known_loss",
-    "nagios_level",
-    "nagios_line",
-    "nagios_unknown",
-    "opening_text",
-    "print_json",
-    "print_page",
-    "register",
-    "topic_members",
-    "with_limits",
-]
-
 _Limits = Annotated[
     list[str] | None,
     typer.Option(

@@ -19,8 +19,6 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from commitlog_store.reader import StoreReader
 
-__all__ = ["LIMITS", "Limits", "Measured", "complete_limit", "measure", "parse_limits"]
-
 # The greatest value that is not too much, by name.
 Limits = dict[str, float]
 

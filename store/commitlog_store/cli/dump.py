@@ -28,20 +28,6 @@ from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX, parse_file_name
 
-__all__ = [
-    "ENTRY_COLUMNS",
-    "RECORD_COLUMNS",
-    "UNIT_COLUMNS",
-    "dump_index",
-    "dump_log",
-    "dump_queue",
-    "index_entries",
-    "index_files",
-    "log_records",
-    "queue_units",
-    "register",
-]
-
 Place = Annotated[str, typer.Argument(metavar="PATH", help="A file, its directory, or a store.")]
 Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many rows.")]
 

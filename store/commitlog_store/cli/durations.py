@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["duration_text"]
-
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 

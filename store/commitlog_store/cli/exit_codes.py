@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from commitlog_store.errors import StoreLocked, StoreOpenError
 
-__all__ = ["DONE", "EXIT_CODES", "INTERRUPTED", "UNREADABLE", "WRONG", "exit_code"]
-
 DONE = 0
 WRONG = 1
 UNREADABLE = 2

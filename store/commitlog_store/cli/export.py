@@ -26,7 +26,6 @@ from commitlog_store.files.store_paths import StorePaths
 if TYPE_CHECKING:
     from commitlog_store.export.export_store import ExportReport
 
-__all__ = ["export", "register"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
 

@@ -9,8 +9,6 @@ from commitlog_store.errors import InvalidValue, MessageNotFound
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import StoreReader
 
-__all__ = ["find_by_key", "find_message"]
-
 # Message ids have 32 or 56 digits; no physical offset has more than 19.
 _LONGEST_OFFSET = 19
 

@@ -15,8 +15,6 @@ from rich.text import Text
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.render import printable_text, terminal_width
 
-__all__ = ["Column", "print_fitted", "shortened"]
-
 _GAP = 2
 # Names are shortened to that before a column is left out, and to less only when no column can be.
 _LEAST_NAME = 20

@@ -27,16 +27,6 @@ from commitlog_store.follower.promote import move_aside, promotable
 from commitlog_store.follower.promote import promote as promote_mirror
 from commitlog_store.reader import StoreReader
 
-__all__ = [
-    "FollowRequest",
-    "follow",
-    "follow_until_stopped",
-    "promote",
-    "promote_and_print",
-    "register",
-    "show_promotion",
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""

@@ -42,19 +42,6 @@ from commitlog_store.groups.positions import GroupPosition, committed_offsets
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = [
-    "Target",
-    "groups_lag",
-    "groups_list",
-    "groups_reset",
-    "print_groups",
-    "print_lag",
-    "print_moves",
-    "print_skips",
-    "register",
-    "reset_group",
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the group ``groups`` and its commands."""

@@ -28,17 +28,6 @@ from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, Invali
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.store import MessageStore
 
-__all__ = [
-    "end_half_message",
-    "half_commit",
-    "half_list",
-    "half_resume",
-    "half_rollback",
-    "print_pending",
-    "register",
-    "resume_half_message",
-]
-
 Handle = Annotated[
     str, typer.Argument(metavar="HANDLE", help="As `half ls` shows it.", autocompletion=complete_half_message)
 ]

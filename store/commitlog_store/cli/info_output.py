@@ -23,8 +23,6 @@ from commitlog_store.cli.times import Clock
 from commitlog_store.paths import is_system_topic
 from commitlog_store.verify.assessment import Verdict
 
-__all__ = ["print_queues_csv", "print_summary"]
-
 _GAP = 2
 # Names of topics are shortened to that, and less only when nothing else fits.
 _LEAST_NAME = 20

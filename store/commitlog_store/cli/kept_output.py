@@ -6,8 +6,6 @@ from typing import Any
 
 from commitlog_store.recovery.kept import KeptPiece, LostMessages
 
-__all__ = ["LOST_COLUMNS", "kept_to_json", "lost_to_json"]
-
 LOST_COLUMNS = ("topic", "queueId", "start", "stop", "messages")
 
 

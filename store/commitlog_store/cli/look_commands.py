@@ -33,8 +33,6 @@ from commitlog_store.paths import is_system_topic
 from commitlog_store.reader import StoreReader
 from commitlog_store.timestamps import is_relative_time
 
-__all__ = ["info", "offset_at", "register", "stats", "verify"]
-
 
 class _TimeArgument(TyperCommand):
     """A command with a time among its arguments: ``-2h`` is one, and not an option."""

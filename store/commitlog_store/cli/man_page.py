@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["man_page"]
-
 # Options that so many commands have are described once.
 _COMMON = 4
 

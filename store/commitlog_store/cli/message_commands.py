@@ -54,8 +54,6 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import StoreReader
 
-__all__ = ["cat", "get", "query", "register", "tail"]
-
 # How often to look for new queues, and for new topics that match a pattern.
 _LOOK_SECONDS = 0.25
 _ANY_BODY = BodyPattern()

@@ -13,8 +13,6 @@ import typer
 
 from commitlog_store.cli.times import Clock
 
-__all__ = ["FORMAT_HELP", "LETTERS", "MessageFormat"]
-
 # Letter: the column it is made of, and what it stands for in the help.
 LETTERS: dict[str, tuple[str, str]] = {
     "t": ("topic", "topic"),

@@ -30,8 +30,6 @@ from commitlog_store.format.message_rules import STORE_PROPERTIES, no_producers_
 from commitlog_store.format.properties import KEY_SEPARATOR, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, MOST_QUEUES, RETRY_TOPIC_PREFIX
 
-__all__ = ["BadLine", "Defaults", "MessageBatch", "MessageLine", "read_batches"]
-
 _READ_SIZE = 1 << 20
 # A batch is also put when its bodies have this many bytes.
 _BATCH_SIZE = 32 << 20

@@ -20,8 +20,6 @@ from commitlog_store.cli.scan import ROW_COLUMNS, column_values
 from commitlog_store.cli.times import Clock
 from commitlog_store.export.json_lines import json_lines
 
-__all__ = ["BodyOutput", "CsvOutput", "FormatOutput", "JsonOutput", "MessageOutput", "TextOutput", "message_output"]
-
 _TIMES = ("storeTimestamp", "bornTimestamp")
 _LINE_COLUMNS = ("storeTimestamp", "topic", "queueId", "queueOffset", "tags", "keys", "body")
 Columns = dict[str, list[Any]]

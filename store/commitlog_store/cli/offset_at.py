@@ -8,8 +8,6 @@ from typing import Any
 from commitlog_store.cli.times import Clock
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = ["OFFSET_COLUMNS", "offsets_at"]
-
 OFFSET_COLUMNS = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
 
 

@@ -13,16 +13,6 @@ from commitlog_store.cli.render import counted, say
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 
-__all__ = [
-    "FromLogOption",
-    "NoVerifyCrcOption",
-    "OnDamage",
-    "OnDamageOption",
-    "exit_for_skipped",
-    "open_reader",
-    "say_lost_ends",
-]
-
 
 class OnDamage(str, enum.Enum):
     """What to do at a damaged record or unit: end with an error, or continue after it and report what was skipped."""

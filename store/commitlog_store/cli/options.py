@@ -17,47 +17,6 @@ from commitlog_store.cli.completion import (
 from commitlog_store.cli.times import TIME_HELP
 from commitlog_store.cli.values import parse_commit_log, parse_size
 
-__all__ = [
-    "CLEAN",
-    "CONTEXT",
-    "DUMP",
-    "GROUPS",
-    "LOOK",
-    "MIRROR",
-    "REPAIR",
-    "SERVE",
-    "TOPICS",
-    "TRANSACTIONS",
-    "WRITE",
-    "AllOption",
-    "AsJson",
-    "BrokerConf",
-    "ColumnsOption",
-    "CommitLogDir",
-    "CountOption",
-    "FilterOption",
-    "FullOption",
-    "GrepOption",
-    "Group",
-    "KeyOption",
-    "LineFormat",
-    "LockTimeout",
-    "OptionalGroup",
-    "OptionalTopics",
-    "Output",
-    "OutputFormat",
-    "QueueOption",
-    "Since",
-    "SizeOption",
-    "StorePath",
-    "TagOption",
-    "Topics",
-    "Until",
-    "ZoneOption",
-    "chosen_output",
-    "examples",
-]
-
 # The groups of commands in the help.
 LOOK = "Look (read only)"
 DUMP = "Raw contents of files (read only)"

@@ -15,8 +15,6 @@ from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import CHECKPOINT, INDEX
 
-__all__ = ["broker_settings", "owner_config"]
-
 
 def owner_config(path: str, config_file: str | None = None, commit_log: str | None = None) -> MessageStoreConfig:
     """The configuration: that of a broker's file, or the defaults.

@@ -56,8 +56,6 @@ from commitlog_store.queue.queue_counts import file_size_of
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.store import MessageStore
 
-__all__ = ["OutputGone", "Refused", "is_store", "open_store", "produce", "put_batches", "register"]
-
 _Topic = Annotated[
     str | None,
     typer.Option(

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-__all__ = ["count_bar", "progress_bar"]
-
 
 @contextmanager
 def progress_bar(label: str, *, counts: Literal["bytes", "messages"] = "bytes") -> Iterator[Callable[[int, int], None]]:

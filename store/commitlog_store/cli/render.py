@@ -16,20 +16,6 @@ import typer
 
 from commitlog_store.cli.exit_codes import WRONG
 
-__all__ = [
-    "body_text",
-    "counted",
-    "drop_output",
-    "ends_wrong",
-    "json_text",
-    "printable_text",
-    "say",
-    "stop_without_reader",
-    "terminal_width",
-    "verdict_output",
-]
-
-
 # Runs of characters beside the plain ones of ASCII: only these are looked at one by one.
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
 

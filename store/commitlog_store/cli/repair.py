@@ -35,8 +35,6 @@ from commitlog_store.errors import CorruptStoreError, DamagedLog, LogLost, LogNo
 from commitlog_store.repair import LostMessages, RepairReport, drop_kept, repair_store
 from commitlog_store.verify.assessment import Assessment, Verdict
 
-__all__ = ["loses_log", "print_dropped", "print_repair", "register", "repair"]
-
 _GO_ON = "Continue without the lost part of the log? Its files cannot be put back after that."
 
 

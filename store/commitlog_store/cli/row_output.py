@@ -11,8 +11,6 @@ from typing import Any
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.render import body_text, counted, json_text, printable_text
 
-__all__ = ["print_hidden", "print_lines", "print_rows"]
-
 
 def print_lines(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:
     """Print rows one by one as they come, any number of them. The table of people has tabs between its columns.

@@ -12,8 +12,6 @@ from commitlog_store.errors import InvalidValue
 if TYPE_CHECKING:
     from commitlog_store.salvage.report import SalvageReport
 
-__all__ = ["register", "salvage"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

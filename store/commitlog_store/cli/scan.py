@@ -16,23 +16,6 @@ from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = [
-    "ALL",
-    "ROW_COLUMNS",
-    "Position",
-    "Range",
-    "after",
-    "arrived",
-    "arrow_row",
-    "as_row",
-    "column_values",
-    "count_of",
-    "merged",
-    "newest",
-    "place_of",
-    "ranges",
-]
-
 Range = tuple[str, int, int, int]  # topic, queue id, first offset, offset after the last
 Position = dict[tuple[str, int], int]  # the offset after the last that was read, by topic and queue id
 

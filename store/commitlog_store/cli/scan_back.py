@@ -13,8 +13,6 @@ from commitlog_store.cli.scan import Range, count_of, merged, place_of
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.reader import StoreReader
 
-__all__ = ["MOST_LOOKED_AT", "Found", "newest_matching"]
-
 MOST_LOOKED_AT = 1_000_000
 """So many messages are looked at, unless the caller says how far back to look."""
 

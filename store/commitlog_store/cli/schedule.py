@@ -25,8 +25,6 @@ from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.reader import StoreReader
 
-__all__ = ["register", "schedule_list"]
-
 _COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "overdueMs", "oldest", "position", "minOffset", "maxOffset")
 
 

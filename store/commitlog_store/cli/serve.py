@@ -10,8 +10,6 @@ import typer
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
 
-__all__ = ["register", "serve", "token_new"]
-
 
 class RoleName(str, enum.Enum):
     """What a token allows; each includes those before it."""

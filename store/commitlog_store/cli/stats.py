@@ -18,8 +18,6 @@ from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = ["STATS_COLUMNS", "WINDOWS_S", "print_stats", "topic_stats"]
-
 # RocketMQ's windows, in seconds.
 WINDOWS_S = (10, 60, 600)
 _RATES = tuple(f"putTps{window}" for window in WINDOWS_S)

@@ -24,8 +24,6 @@ from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 
-__all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize", "summarize_lost_log"]
-
 T = TypeVar("T")
 
 

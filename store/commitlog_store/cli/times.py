@@ -14,8 +14,6 @@ import typer
 from commitlog_store import timestamps
 from commitlog_store.errors import InvalidValue
 
-__all__ = ["TIME_HELP", "Clock", "parse_time", "parse_zone"]
-
 TIME_HELP = "ISO 8601 (UTC unless it or --tz says otherwise), milliseconds, or relative: 2h, -1d12h, today, yesterday"
 
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")

@@ -10,8 +10,6 @@ from rich.text import Text
 
 from commitlog_store.cli.render import printable_text
 
-__all__ = ["Stretch", "TopicRow", "offset_range", "topic_table"]
-
 # So many stretches of lost offsets are shown for a topic.
 _MOST_STRETCHES = 40
 

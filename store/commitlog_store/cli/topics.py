@@ -49,18 +49,6 @@ from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.store import MessageStore
 
-__all__ = [
-    "Deletion",
-    "create_topic",
-    "delete_topics",
-    "print_topics",
-    "register",
-    "show_deletion",
-    "topics_create",
-    "topics_list",
-    "topics_rm",
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the group ``topics`` and its commands."""

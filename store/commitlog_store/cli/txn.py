@@ -32,8 +32,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
 
-__all__ = ["forget", "print_batches", "register", "txn_list", "txn_reset"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the group ``txn`` and its commands."""

@@ -17,18 +17,6 @@ from commitlog_store.paths import checked_commit_log
 from commitlog_store.reader import StoreReader
 from commitlog_store.timestamps import length_of_time_s
 
-__all__ = [
-    "READ_THE_LOG",
-    "chosen_topics",
-    "is_pattern",
-    "parse_columns",
-    "parse_commit_log",
-    "parse_filter",
-    "parse_hours",
-    "parse_seconds",
-    "parse_size",
-]
-
 # What to do about queues that are missing, in the middle of a sentence.
 READ_THE_LOG = "read them from the log alone with --from-log"
 

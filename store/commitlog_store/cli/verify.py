@@ -15,8 +15,6 @@ from commitlog_store.cli.summary import camel_members
 from commitlog_store.cli.topic_table import topic_table
 from commitlog_store.verify.assessment import Assessment, Verdict
 
-__all__ = ["TOPIC_COLUMNS", "print_report", "topic_rows"]
-
 # Lost offsets, any number of ranges, are not a column of CSV.
 TOPIC_COLUMNS = ("topic", "found", "lost", "prepared", "rolledBack", "unreadable")
 _FIRST_NUMBERS, _LAST_NUMBERS = ("found", "lost"), ("prepared", "rolled_back")

@@ -17,8 +17,6 @@ import pyarrow as pa
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.properties import decode_utf8
 
-__all__ = ["all_equal", "gather_binary", "strided_view", "to_text"]
-
 _INLINE = 12
 _VIEW = np.dtype("V16")
 # From this byte on, ASCII and UTF-8 differ.

@@ -31,14 +31,6 @@ from commitlog_store.format.record import HOST_FLAGS, own_sys_flag
 from commitlog_store.format.single_record import encode_message
 from commitlog_store.paths import BATCH_TOPIC
 
-__all__ = [
-    "BatchFrame",
-    "FrameRecord",
-    "decode_frame",
-    "encode_frame",
-    "staged_checksum",
-]
-
 _MAGIC = b"PYCB"
 _FORMAT = 1
 _FIELDS = struct.Struct(">4siqqIqqH")

@@ -13,17 +13,6 @@ from commitlog_store.format import compression, sys_flag
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.record import CRC_MASK, header_size
 
-__all__ = [
-    "BODY_ADVICE",
-    "BODY_FIELDS",
-    "MAX_DECOMPRESSED_SIZE",
-    "BodiesTooLarge",
-    "plain_bodies",
-    "plain_body",
-    "still_packed",
-    "verify_crc",
-]
-
 # The fields that the errors of ``verify_crc`` name, and what a caller can do about such a body.
 BODY_FIELDS = frozenset({"BODYCRC", "SYSFLAG"})
 BODY_ADVICE = (

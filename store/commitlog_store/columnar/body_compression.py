@@ -19,8 +19,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.format.compression import compress
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 
-__all__ = ["BodyCompression", "compress_bodies"]
-
 
 @dataclass(frozen=True)
 class BodyCompression:

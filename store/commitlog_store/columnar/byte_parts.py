@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from commitlog_store.format.arrays import ByteArray, Int64Array
 
-__all__ = ["Part", "binary_parts", "fixed_width", "join_rows", "large_binary_of", "new_bytes", "part_sizes"]
-
 _BINARY = pa.large_binary()
 # Copying longer values twice costs more than one part less saves.
 _LARGE = 256

@@ -17,26 +17,6 @@ import pyarrow as pa
 from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_LONG
 
-__all__ = [
-    "ALIASES",
-    "ALL_COLUMNS",
-    "ASSIGNED_COLUMNS",
-    "BODY_COLUMN",
-    "COLUMN_TYPES",
-    "DEFAULT_COLUMNS",
-    "MESSAGE_COLUMNS",
-    "METADATA_COLUMNS",
-    "PROPERTIES_COLUMN",
-    "PUT_COLUMNS",
-    "arrow_schema",
-    "column_type",
-    "is_list",
-    "is_text",
-    "nearest_name",
-    "nearest_names",
-    "put_column",
-]
-
 # How similar a name must be to a known one to be suggested: 0 to 1.
 _LEAST_SIMILAR = 0.5
 

@@ -20,8 +20,6 @@ from commitlog_store.format.arrays import ByteArray
 from commitlog_store.format.properties import KEYS, TAGS, UNIQ_KEY
 from commitlog_store.format.timestamps import is_timestamp
 
-__all__ = ["record_batch"]
-
 
 def _time(block: RecordBlock, name: str) -> pa.Array:
     """The times as microseconds; null for a number that is not a timestamp: a broker stores any that a client gives."""

@@ -35,8 +35,6 @@ from commitlog_store.format.record import HEADER_DTYPES, HOST_FLAGS
 from commitlog_store.format.sys_flag import has_queue_unit
 from commitlog_store.paths import MAX_QUEUE_ID
 
-__all__ = ["Deliveries", "TopicRules", "Undeliverable", "WaitingRecords", "count_by_topic", "deliver"]
-
 # Fields of the header that the copy has from the waiting record. All others are zero, or computed.
 _COPIED = ("flag", "sys_flag", "born_timestamp", "born_ip", "born_port", "store_ip", "store_port", "reconsume_times")
 _QUEUE_ID = re.compile(r"\+?[0-9]{1,10}", re.ASCII)

@@ -56,16 +56,6 @@ from commitlog_store.format.properties import (
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX, names_directory
 
-__all__ = [
-    "DispatchRequests",
-    "LightUnits",
-    "QueueUnits",
-    "dispatch_requests",
-    "index_entries",
-    "inner_batch_topics",
-    "units_by_queue",
-]
-
 _LIGHT_QUEUE_SEPARATOR = ","
 # Messages of topics with this prefix get no units in light queues, nor do those of SCHEDULE_TOPIC_XXXX.
 _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")

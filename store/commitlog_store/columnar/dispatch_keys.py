@@ -20,9 +20,6 @@ from commitlog_store.columnar.hash_codes import index_key_hashes, tags_codes
 from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog_store.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 
-__all__ = ["ColumnHints", "DispatchHints", "Hints", "IndexEntries", "key_entries"]
-
-
 # With its type: see ``put_table``.
 _EMPTY = pa.scalar("", pa.string())
 

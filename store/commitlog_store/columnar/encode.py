@@ -47,8 +47,6 @@ from commitlog_store.format.record import FILLER_SIZE, HEADER_DTYPES
 from commitlog_store.format.single_record import host_flags
 from commitlog_store.put_status import PutMessageStatus
 
-__all__ = ["EncodedMessages", "RecordSettings", "encode_messages"]
-
 _MAX_PORT = 65_535
 _BINARY = pa.large_binary()
 # Up to this product of topics and queues, the used ones are found by counting.

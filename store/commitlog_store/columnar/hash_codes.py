@@ -20,8 +20,6 @@ from commitlog_store.columnar.arrow_bytes import strided_view
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.java_hash import string_hash_code
 
-__all__ = ["index_key_hashes", "string_hash_codes", "tags_codes"]
-
 _Hashes = npt.NDArray[np.uint32]
 _Words = npt.NDArray[np.uint64]
 

@@ -14,8 +14,6 @@ from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import names_directory
 
-__all__ = ["IMPOSSIBLE_FIELDS", "first_impossible"]
-
 # By the names that the errors use.
 IMPOSSIBLE_FIELDS = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
 

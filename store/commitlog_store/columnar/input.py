@@ -56,15 +56,6 @@ from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.paths import validate_new_topic
 from commitlog_store.put_status import PutMessageStatus
 
-__all__ = [
-    "MessageColumns",
-    "MessageSchema",
-    "Refusals",
-    "Rows",
-    "message_schema",
-    "parse_messages",
-]
-
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 _NO_BODY = (

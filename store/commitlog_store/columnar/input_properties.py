@@ -19,15 +19,6 @@ from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_rules import OWN_PROPERTIES, TIMER_PROPERTIES, name_fault, timer_fault
 from commitlog_store.format.properties import KEY_SEPARATOR, TIMER_OUT_MS, UNIQ_KEY, WAIT
 
-__all__ = [
-    "PropertyMap",
-    "blank_to_null",
-    "illegible_rows",
-    "join_keys",
-    "property_parts",
-    "separator_rows",
-]
-
 # Refuses the rows that are set; the function gives the reason for a row.
 Refuse = Callable[[BoolArray, Callable[[int], str]], None]
 

@@ -16,8 +16,6 @@ from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, PROPERTIES_LENGTH_SIZE, TOPIC_LENGTH_SIZE
 
-__all__ = ["carry_keys"]
-
 
 def carry_keys(block: RecordBlock, topic: str, keys: pa.StringArray) -> BoolArray:
     """Whether each record has the topic, and its key of ``keys`` (one a record, no nulls) among its keys."""

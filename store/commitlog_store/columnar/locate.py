@@ -37,17 +37,6 @@ from commitlog_store.format.record import (
 )
 from commitlog_store.java_numbers import MAX_INT
 
-__all__ = [
-    "QueuePlace",
-    "RecordBlock",
-    "RecordParts",
-    "RecordProblem",
-    "follow_lengths",
-    "gather_headers",
-    "locate",
-    "require",
-]
-
 # By the host bits of the system flag.
 _HEADER_SIZES = np.array([header_size(flags) for flags in range(HOST_FLAGS + 1)], np.int64)
 

@@ -27,8 +27,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import shown, type_fault
 from commitlog_store.message import Message, MessageExtBrokerInner
 
-__all__ = ["ArrowStream", "MessageRows", "message_rows"]
-
 
 class ArrowStream(Protocol):
     """Anything that gives its rows as a stream of Arrow batches."""

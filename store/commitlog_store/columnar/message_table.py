@@ -18,8 +18,6 @@ from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.queue_choice import choose_queues
 from commitlog_store.format.arrays import Int32Array, Int64Array
 
-__all__ = ["CHUNK_ROWS", "CHUNK_SIZE", "MessageTable", "message_chunks"]
-
 # Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
 CHUNK_ROWS = 16_384
 CHUNK_SIZE = 16 << 20

@@ -23,8 +23,6 @@ import pyarrow as pa
 from commitlog_store.columnar.arrow_bytes import all_equal, gather_binary, strided_view, to_text
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array
 
-__all__ = ["PropertyGroups", "PropertyRows"]
-
 _NAME_END = 1
 _ENTRY_END = 2
 

@@ -26,8 +26,6 @@ from commitlog_store.columnar.input_properties import illegible_rows
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.arrays import Int64Array
 
-__all__ = ["choose_queues", "highest_queues"]
-
 
 def choose_queues(
     columns: MessageColumns, queue_count: Callable[[str], int], *, round_robin_start: int = 0

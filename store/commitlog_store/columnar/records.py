@@ -35,17 +35,6 @@ from commitlog_store.format.record import (
     field_offset,
 )
 
-__all__ = [
-    "EncodedRecords",
-    "QueuedRecords",
-    "TopicRows",
-    "encode_records",
-    "move_records",
-    "new_headers",
-    "patch_late_fields",
-    "record_sizes",
-]
-
 _BINARY = pa.large_binary()
 _OFFSETS = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
 _STORED = np.dtype(">i8")

@@ -42,8 +42,6 @@ from commitlog_store.format.record import (
     field_offset,
 )
 
-__all__ = ["RecordScan", "Stop", "scan_records"]
-
 Stop: TypeAlias = Filler | Unwritten | Torn | Corrupt | None
 
 _PREFIX = struct.Struct(">iI")

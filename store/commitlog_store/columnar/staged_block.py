@@ -34,8 +34,6 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.format.record import HOST_FLAGS, MIN_RECORD_SIZE, field_offset
 from commitlog_store.paths import MAX_QUEUE_ID
 
-__all__ = ["BLOCK_HEAD_SIZE", "BlockHead", "StagedBlock", "decode_block", "decode_block_head", "encode_block"]
-
 _MAGIC = b"PYSC"
 _HEAD = struct.Struct(">4sIIIQIIII")
 BLOCK_HEAD_SIZE = _HEAD.size

@@ -25,8 +25,6 @@ from commitlog_store.columnar.input_properties import blank_to_null, illegible_r
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.arrays import BoolArray
 
-__all__ = ["unique_keys", "unique_keys_to_write"]
-
 _HASH_SIZE = 8
 _PARTITION_SIZE = 3
 _ROW_SIZE = 5

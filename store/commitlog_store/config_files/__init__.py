@@ -1,3 +1,1 @@
 """The JSON files of ``<store>/config/``, as RocketMQ's broker writes and reads them."""
-
-__all__: list[str] = []

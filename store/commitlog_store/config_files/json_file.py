@@ -38,8 +38,6 @@ from commitlog_store.files.whole_file import replace_failed, replace_file
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import BACKUP_SUFFIX
 
-__all__ = ["LARGEST_CONFIG", "JsonConfigFile", "decode_config", "encode_config", "next_version"]
-
 _LOG = logging.getLogger(__name__)
 
 # Bytes of a file that is still read; far beyond what a broker ever writes.

@@ -1,3 +1,1 @@
 """Consumers of an open store: groups, the queues they share, positions, and messages that are consumed again."""
-
-__all__: list[str] = []

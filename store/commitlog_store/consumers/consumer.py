@@ -48,8 +48,6 @@ from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 from commitlog_store.transaction import Transaction
 
-__all__ = ["ConsumeFrom", "Consumer", "open_consumer"]
-
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-__all__ = ["ConsumerGroup", "Queue", "average_share"]
-
 _T = TypeVar("_T")
 # Topic and queue id.
 Queue: TypeAlias = tuple[str, int]

@@ -20,8 +20,6 @@ from commitlog_store.reader import StoreReader
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds
 
-__all__ = ["PullService"]
-
 
 class PullService:
     """The readers of one open store. Any number of threads."""

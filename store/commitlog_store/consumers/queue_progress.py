@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["QueueProgress"]
-
 
 class QueueProgress:
     """Positions in one queue, each the next offset: pulled up to ``fetched``, handed out up to ``position``.

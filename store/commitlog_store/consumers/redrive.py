@@ -32,8 +32,6 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import MessageBatches, OnDamage, StoreReader
 from commitlog_store.transaction import Transaction
 
-__all__ = ["RedriveTo", "redrive"]
-
 RedriveTo = Literal["retry", "topic"]
 
 # Of a topic, a queue id, the first offset and the one after the last.

@@ -27,8 +27,6 @@ from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExt, MessageExtBrokerInner
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
-__all__ = ["DEAD_LETTER_ONLY", "copy_for_retry", "dead_letter_topic", "retry_topic"]
-
 # Tags and keys have fields of their own; delivery of a delayed message leaves the next three; the rest is about the
 # stored record.
 _NOT_COPIED = frozenset(

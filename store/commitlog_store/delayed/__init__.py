@@ -1,3 +1,1 @@
 """Delayed messages: their delivery, the position of each delay level, and the messages that wait."""
-
-__all__: list[str] = []

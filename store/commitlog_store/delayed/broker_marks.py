@@ -21,8 +21,6 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.paths import CONFIG, CREATED_BY, SUBSCRIPTION_GROUP_CONFIG, TIMER_LOG, TIMER_WHEEL, TOPICS_CONFIG
 
-__all__ = ["broker_mark", "has_timer_wheel", "may_lack_topics", "note_creation", "note_topics_listed"]
-
 _NOTE = {"createdBy": "commitlog", "topicsListed": True}
 # Every broker lists these when it starts (``TopicConfigManager``, ``SubscriptionGroupManager``).
 _TOPICS = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")

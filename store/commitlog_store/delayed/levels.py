@@ -33,8 +33,6 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import CONFIG, DELAY_OFFSET_CONFIG
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["DelayLevel", "DelayOffsetFile", "delay_hold", "delay_levels", "replace_delay_offsets", "start_position"]
-
 _NOTED_WITHIN_MS = 15_000
 _SUBJECT = "The offsets of delay levels"
 _EXPECTED = "an object with offsetTable: levels with offsets of 0 and more"

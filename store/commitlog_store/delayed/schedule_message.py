@@ -45,8 +45,6 @@ from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["ScheduleMessageService", "WakeScheduleService"]
-
 _LOG = logging.getLogger(__name__)
 
 # A message that waits is looked at again after this time at the latest: the clock may have been set.

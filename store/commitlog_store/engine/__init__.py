@@ -1,3 +1,1 @@
 """What every put and commit needs: puts, batches, flushing, dispatch, the state and the statistics of an open store."""
-
-__all__: list[str] = []

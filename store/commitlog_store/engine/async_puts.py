@@ -20,7 +20,6 @@ from commitlog_store.threads.wakeup import Wakeup
 if TYPE_CHECKING:  # programs without asyncio do not import it
     from asyncio import AbstractEventLoop, Future
 
-__all__ = ["AsyncPutService"]
 
 _LOG = logging.getLogger(__name__)
 # A put wakes the service; there is nothing to look for in between.

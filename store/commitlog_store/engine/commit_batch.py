@@ -37,8 +37,6 @@ from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.slow_steps import SlowSpell
 from commitlog_store.threads.prefetch import prefetch
 
-__all__ = ["CommitBatchService", "epoch_of"]
-
 _LOG = logging.getLogger(__name__)
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
 # While the store is open, the ledger's file is written once in so many batches.

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from commitlog_store.engine.running_state import RunningFlags, RunningState
 from commitlog_store.files.limits import DiskUse
 
-__all__ = ["DiskWatermarkService"]
-
 _INTERVAL_SECONDS = 1.0
 
 

@@ -18,8 +18,6 @@ from commitlog_store.engine.running_state import RunningState
 from commitlog_store.errors import PutNotConfirmed, StoreIOError
 from commitlog_store.put_status import PutMessageStatus
 
-__all__ = ["Durability"]
-
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
 

@@ -27,8 +27,6 @@ from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.slow_steps import SlowSpell
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService", "LogFlusher"]
-
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 _PAGE = 4096

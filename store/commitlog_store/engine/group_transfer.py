@@ -15,8 +15,6 @@ from commitlog_store.config import BrokerRole, MessageStoreConfig
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["GroupTransferService", "Slave"]
-
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 
 

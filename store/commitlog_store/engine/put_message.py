@@ -78,8 +78,6 @@ from commitlog_store.paths import (
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.slow_steps import SLOW_S
 
-__all__ = ["EncodedMessage", "PutMessageResult", "PutMessageService"]
-
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
 _LOG = logging.getLogger(__name__)

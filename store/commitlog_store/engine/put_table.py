@@ -28,8 +28,6 @@ from commitlog_store.log.commit_log_writer import AppendedRows, CommitLogWriter
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.queue.topic_config import TopicConfig
 
-__all__ = ["PutTableResult", "PutTableService"]
-
 _STATUSES = list(PutMessageStatus)
 _OK = _STATUSES.index(PutMessageStatus.PUT_OK)
 # With its type: to infer one, pyarrow tries to import dateutil, each time.

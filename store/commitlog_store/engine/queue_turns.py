@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from commitlog_store.format.java_hash import string_hash_code
 
-__all__ = ["QueueTurns"]
-
 _READ_AGAIN_S = 1.0
 
 

@@ -32,8 +32,6 @@ from commitlog_store.log.scan import BLOCK_SIZE, LogWalk
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.threads.prefetch import prefetch
 
-__all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
-
 _IDLE_SECONDS = 0.5
 # How often dispatch is tried again while a queue's next file has no space.
 _NO_SPACE_SECONDS = 0.2

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from commitlog_store.errors import Damaged, DiskFull, OutcomeUnknown, PutRefused, StoreClosed, StoreForked, StoreIOError
 from commitlog_store.put_status import PutMessageStatus
 
-__all__ = ["RunningFlags", "RunningState"]
-
 _LOG = logging.getLogger(__name__)
 
 

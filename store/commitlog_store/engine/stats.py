@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-__all__ = ["PUT_TIME_BUCKETS_MS", "SlaveState", "StoreStats", "StoreStatsService"]
-
 # Upper ends of the buckets; one more bucket counts puts that took longer than the last.
 PUT_TIME_BUCKETS_MS = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 # So many samples, one a second, are kept: RocketMQ shows rates over 10, 60 and 600 seconds.

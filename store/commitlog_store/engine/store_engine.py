@@ -32,8 +32,6 @@ from commitlog_store.threads.jobs import JobThread
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 from commitlog_store.threads.worker import Service, Worker
 
-__all__ = ["StoreEngine", "StoreThreads"]
-
 _T = TypeVar("_T")
 # How long a service of a closing store waits: it is woken to end.
 _UNTIL_STOPPED_SECONDS = 3_600.0

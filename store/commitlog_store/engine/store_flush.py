@@ -27,8 +27,6 @@ from commitlog_store.index.writer import IndexWriter
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.recovery.open import OpenedLog
 
-__all__ = ["FlushConsumeQueueService", "StoreFlush", "fence_dispatch"]
-
 _MS = 1000.0
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from commitlog_store.threads.worker import ServiceThread
 
-__all__ = ["Hold", "Subject"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hold:

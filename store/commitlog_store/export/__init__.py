@@ -1,3 +1,1 @@
 """Export of messages into Parquet, JSON lines and CSV."""
-
-__all__: list[str] = []

@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from commitlog_store.export.json_lines import utc_texts
 
-__all__ = ["csv_batch", "csv_schema"]
-
 _BODY, _BODY_BASE64 = "body", "bodyBase64"
 _TEXT = pa.string()
 

@@ -45,8 +45,6 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
-__all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
-
 _LOG = logging.getLogger(__name__)
 
 # Called with the queue offsets that were read, and the number of all to read.

@@ -14,8 +14,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["TimeTexts", "json_lines", "utc_texts"]
-
 # Texts of timestamps, null for those that no calendar has, and the end that all texts share.
 TimeTexts: TypeAlias = "Callable[[pa.Array], tuple[pa.StringArray, str]]"
 

@@ -9,8 +9,6 @@ from commitlog_store.export.state import ExportState
 from commitlog_store.export.targets import ExportTarget
 from commitlog_store.reader import QueueInfo, StoreReader
 
-__all__ = ["ExportPositions"]
-
 
 class ExportPositions:
     """The positions of one run, which begins where ``state`` says."""

@@ -33,8 +33,6 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_lock import StoreLock
 from commitlog_store.files.whole_file import TEMPORARY_SUFFIX, replace_file
 
-__all__ = ["ExportState", "load_state", "lock_target", "refuse_used_target", "save_state", "state_path"]
-
 _FORMAT = 1
 _LARGEST = 256 << 20
 _IN_DIRECTORY = "_export.json"

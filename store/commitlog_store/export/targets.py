@@ -12,16 +12,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.paths import COMMIT_LOG
 
-__all__ = [
-    "ExportFormat",
-    "ExportTarget",
-    "RowWriter",
-    "check_file_target",
-    "check_outside",
-    "make_directory_of",
-    "parse_target",
-]
-
 
 class ExportFormat(str, enum.Enum):
     """The kinds of files that an export writes."""

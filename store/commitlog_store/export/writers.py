@@ -18,8 +18,6 @@ from commitlog_store.export.targets import ExportFormat, ExportTarget, RowWriter
 from commitlog_store.files import disk
 from commitlog_store.files.output_file import OutputFile
 
-__all__ = ["DEFAULT_FILE_SIZE", "PARQUET_SUFFIX", "new_writer", "part_number"]
-
 # Bytes of messages, as Arrow holds them, in one Parquet file and in one of its row groups.
 DEFAULT_FILE_SIZE = 256 << 20
 _ROW_GROUP_SIZE = 32 << 20

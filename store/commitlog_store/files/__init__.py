@@ -1,3 +1,1 @@
 """The only place that touches files."""
-
-__all__: list[str] = []

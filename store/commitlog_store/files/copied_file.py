@@ -15,8 +15,6 @@ from commitlog_store.errors import ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 
-__all__ = ["PAGE_SIZE", "CopiedFile"]
-
 PAGE_SIZE = 4096
 # A disk may take seconds for each page that it fails: with so many, all of the file counts as unreadable.
 _MOST_FAILED = 64

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["errors_name"]
-
 
 @contextlib.contextmanager
 def errors_name(path: str) -> Iterator[None]:

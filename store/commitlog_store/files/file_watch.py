@@ -16,7 +16,6 @@ try:
 except ImportError:  # it is a dependency on Linux only
     INotify = None
 
-__all__ = ["LOOK_AGAIN_SECONDS", "FileWatch"]
 
 LOOK_AGAIN_SECONDS = 0.1
 # Each watch takes memory of the kernel, and their number is limited for each user.

@@ -10,8 +10,6 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 
-__all__ = ["FrameSpace"]
-
 
 class FrameSpace:
     """Writes from the log's end on, under the put lock. Either ``publish`` or ``discard`` ends it."""

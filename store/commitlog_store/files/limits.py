@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["DiskUse", "free_bytes", "fullest_disk", "most_open_files"]
-
 
 class DiskUse(NamedTuple):
     """How full a disk is: the path by which it was found, and the share that is used, 0.0 to 1.0."""

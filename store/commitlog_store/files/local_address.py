@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from commitlog_store.errors import StoreAccessDenied
 from commitlog_store.files import disk
 
-__all__ = ["choose_address", "local_address"]
-
 _LOOPBACK = "127.0.0.1"
 # Requests of netdevice(7), and the flags of an interface.
 _GET_FLAGS = 0x8913

@@ -19,8 +19,6 @@ from commitlog_store.errors import FileChanged, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.files.memory import drop_pages, populate_pages
 
-__all__ = ["MappedFile"]
-
 # Pages this far before the last one that was read stay with the process, since the queues of a log are interleaved: a
 # task that reads several of them side by side comes by again. Pages further back are given back, so that memory stays
 # flat for files of any length.

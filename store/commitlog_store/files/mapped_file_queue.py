@@ -12,8 +12,6 @@ from commitlog_store.errors import ReaderClosed
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.numbered_files import NumberedFiles
 
-__all__ = ["MappedFileQueue"]
-
 
 class MappedFileQueue:
     """The files of one directory. Up to ``max_open`` of them are kept open, the ones used last."""

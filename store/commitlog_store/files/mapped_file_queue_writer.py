@@ -24,8 +24,6 @@ from commitlog_store.files.transient_store_pool import PooledBuffer, TransientSt
 from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
 from commitlog_store.paths import file_name_for_offset, parse_file_name
 
-__all__ = ["AllocateNow", "FileAllocator", "MappedFileQueueWriter", "check_log_file"]
-
 _PAGE = 4096
 # Bytes to write back at a time.
 _PIECE = 1 << 20

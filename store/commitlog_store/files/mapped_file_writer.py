@@ -38,8 +38,6 @@ from commitlog_store.files.space import NO_SPACE
 from commitlog_store.files.transient_store_pool import PooledBuffer
 from commitlog_store.files.whole_file import new_file
 
-__all__ = ["FENCED", "MappedFileWriter", "is_out_of_space", "make_file", "passes"]
-
 # The advice after a write or a sync that failed.
 FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 

@@ -7,8 +7,6 @@ import ctypes
 import errno
 import mmap
 
-__all__ = ["drop_pages", "lock_memory", "populate_pages", "will_need"]
-
 # Linux's number; Python's mmap module has no name for it.
 _MADV_POPULATE_READ = 22
 # Its errors where touching a page would kill the process: beyond the end, or a page that the memory has lost.

@@ -12,8 +12,6 @@ from bisect import bisect_right
 from commitlog_store.files import disk
 from commitlog_store.paths import file_name_for_offset, parse_file_name
 
-__all__ = ["DirectoryListing", "NumberedFiles"]
-
 # A directory's time stamp moves in ticks; a name that appears in the same tick as the listing would go unseen. A
 # listing is trusted only if the last change was this long before it.
 _SETTLED_NS = 2_000_000_000

@@ -8,8 +8,6 @@ from __future__ import annotations
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import errors_name
 
-__all__ = ["OutputFile"]
-
 # Small writes are gathered up to this size.
 _BUFFER_SIZE = 1 << 20
 

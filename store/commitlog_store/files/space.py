@@ -16,18 +16,6 @@ import mmap
 
 from commitlog_store.files import disk
 
-__all__ = [
-    "NO_SPACE",
-    "allocate",
-    "first_step",
-    "needed",
-    "next_step",
-    "order_from",
-    "page_after",
-    "page_before",
-    "release",
-]
-
 # The system's errors for a full disk or an exhausted quota.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Its errors where a file system has no holes.

@@ -25,7 +25,6 @@ try:
 except ImportError as error:
     raise ImportError("Writing a store needs POSIX record locks (fcntl), which this platform does not have.") from error
 
-__all__ = ["StoreLock", "lock_holder"]
 
 _CONTENT = b"lock"
 _RETRY_SECONDS = 0.01

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from commitlog_store.paths import COMMIT_LOG, checked_commit_log
 
-__all__ = ["StorePaths"]
-
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:

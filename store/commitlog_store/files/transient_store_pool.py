@@ -10,8 +10,6 @@ import threading
 
 from commitlog_store.files.memory import lock_memory
 
-__all__ = ["PooledBuffer", "TransientStorePool"]
-
 
 class PooledBuffer:
     """A buffer of one CommitLog file's size, locked against swapping where the system's limits allow that."""

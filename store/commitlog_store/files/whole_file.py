@@ -16,8 +16,6 @@ from commitlog_store.files import disk
 from commitlog_store.files.error_paths import errors_name
 from commitlog_store.files.space import NO_SPACE
 
-__all__ = ["RESERVE_SUFFIX", "TEMPORARY_SUFFIX", "new_file", "replace_failed", "replace_file", "reserve_space"]
-
 # The suffix of a file's name until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
 # The suffix of the file that holds the space for the next content of another one.

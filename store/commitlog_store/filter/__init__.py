@@ -1,3 +1,1 @@
 """Filters of messages: by tags, keys and RocketMQ's SQL92 expressions, over columns of properties."""
-
-__all__: list[str] = []

@@ -22,8 +22,6 @@ from commitlog_store.filter.expression import (
     operands,
 )
 
-__all__ = ["doubts"]
-
 
 def doubts(node: Expression) -> Iterator[str]:
     """A sentence for each comparison of a bare NOT, with both readings."""

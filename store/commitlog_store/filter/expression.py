@@ -33,32 +33,6 @@ import pyarrow.compute as pc
 from commitlog_store.filter.java_values import JavaType, double_order_key, order_keys
 from commitlog_store.format.arrays import BoolArray
 
-__all__ = [
-    "COMPARISONS",
-    "And",
-    "BooleanNode",
-    "Cast",
-    "Compare",
-    "Constant",
-    "Equal",
-    "Expression",
-    "In",
-    "IsNull",
-    "Not",
-    "Nothing",
-    "Number",
-    "Or",
-    "Property",
-    "Rows",
-    "Search",
-    "Truth",
-    "Written",
-    "evaluate",
-    "implied_values",
-    "operands",
-    "property_names",
-]
-
 
 class Rows(Protocol):
     """The properties of messages, one row a message."""

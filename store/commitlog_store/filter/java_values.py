@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array
 
-__all__ = ["JavaType", "double_order_key", "order_keys", "parse_order_key"]
-
 
 class JavaType(enum.Enum):
     """The types of number literals."""

@@ -15,8 +15,6 @@ from commitlog_store.filter.words import refuse_surrogates
 from commitlog_store.format.arrays import BoolArray
 from commitlog_store.format.properties import KEY_SEPARATOR
 
-__all__ = ["KeySet", "parse_keys"]
-
 
 @dataclass(frozen=True)
 class KeySet:

@@ -17,8 +17,6 @@ from commitlog_store.filter.tags import TagSubscription, parse_subscription
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.properties import KEYS, TAGS, UNIQ_KEY
 
-__all__ = ["MessageFilter"]
-
 _logger = logging.getLogger(__name__)
 
 

@@ -42,8 +42,6 @@ from commitlog_store.filter.expression import (
 )
 from commitlog_store.filter.java_values import JavaType, double_order_key
 
-__all__ = ["parse_expression"]
-
 # A keyword ends where a name would. Terminals whose names begin with _ are not among the parts of a rule.
 _GRAMMAR = r"""
 start: or_expr

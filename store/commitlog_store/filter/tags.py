@@ -18,8 +18,6 @@ from commitlog_store.filter.words import refuse_surrogates
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.java_hash import string_hash_code
 
-__all__ = ["ANY_TAG", "TagSubscription", "parse_subscription"]
-
 ANY_TAG = "*"
 _SEPARATOR = "||"
 # Up to this many hash codes, comparing with each is faster than sorting, which np.isin does.

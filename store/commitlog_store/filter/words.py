@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from commitlog_store.errors import FilterError
 
-__all__ = ["refuse_surrogates"]
-
 
 def refuse_surrogates(words: Iterable[str], text: str, option: str) -> None:
     """``FilterError`` for a word of ``text`` that is not UTF-8 text, which no message can have."""

@@ -24,8 +24,6 @@ from dataclasses import dataclass, field
 from commitlog_store.errors import InvalidValue, ReadFailed
 from commitlog_store.files import disk
 
-__all__ = ["AccessKeys"]
-
 # Bytes of a file of keys; far more than one needs.
 _LARGEST_FILE = 64 << 10
 _LINE = re.compile(r"(accessKey|secretKey|securityToken)[ \t]*[:=][ \t]*(.*)")

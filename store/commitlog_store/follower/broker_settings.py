@@ -35,8 +35,6 @@ from commitlog_store.paths import CONSUME_QUEUE, INDEX
 from commitlog_store.queue.queue_counts import file_size_of, queue_file_size_of
 from commitlog_store.replication.peer import MasterAddress
 
-__all__ = ["BrokerAnswer", "ask_broker", "refuse_other_sizes", "settings_of", "with_settings_of_broker"]
-
 _QUEUE_FILE_SIZE = "mappedFileSizeConsumeQueue"
 _TAKEN = (
     "mappedFileSizeCommitLog",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from commitlog_store.errors import PeerRefused
 from commitlog_store.format.ha_transfer import TRANSFER_HEADER_SIZE, decode_transfer_header
 
-__all__ = ["FrameReader"]
-
 # A broker's frames have 32 KiB (haTransferBatchSize). A longer size is not a frame's.
 _LARGEST_FRAME = 64 << 20
 

@@ -18,8 +18,6 @@ from commitlog_store.format.ha_transfer import encode_offset
 from commitlog_store.replication.handshake import Security, say_hello
 from commitlog_store.replication.peer import Hangup, MasterAddress
 
-__all__ = ["MasterLink"]
-
 # What is received at once: many frames of 32 KiB.
 _RECEIVED_SIZE = 1 << 20
 _MS = 1000.0

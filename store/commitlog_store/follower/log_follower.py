@@ -43,8 +43,6 @@ from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, wri
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["Ack", "FollowerStatus", "LogFollower"]
-
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 

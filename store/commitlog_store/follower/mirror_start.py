@@ -21,8 +21,6 @@ from commitlog_store.paths import COMMIT_LOG, file_name_for_offset, parse_file_n
 from commitlog_store.replication.handshake import Security
 from commitlog_store.replication.peer import MasterAddress
 
-__all__ = ["OnWait", "Start", "check_start", "has_log", "prepare_mirror", "until_answered"]
-
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Start = Literal["earliest", "latest"] | int

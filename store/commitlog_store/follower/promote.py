@@ -17,8 +17,6 @@ from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 
-__all__ = ["Promotion", "move_aside", "promotable", "promote"]
-
 
 class Promotion(NamedTuple):
     """What a promotion did. ``recovered`` is None for a mirror that was closed; else it says what was cut off.

@@ -30,8 +30,6 @@ from commitlog_store.follower.access_keys import AccessKeys
 from commitlog_store.replication.handshake import receive_exactly
 from commitlog_store.replication.peer import Hangup, MasterAddress
 
-__all__ = ["LARGEST_REMOTING_FRAME", "RemotingClient"]
-
 GET_ALL_TOPIC_CONFIG = 21
 GET_BROKER_CONFIG = 26
 GET_BROKER_RUNTIME_INFO = 28

@@ -27,8 +27,6 @@ from commitlog_store.groups.group_settings import replace_subscription_groups
 from commitlog_store.queue.topic_config import replace_topics
 from commitlog_store.replication.peer import Hangup, MasterAddress
 
-__all__ = ["SlaveSynchronize"]
-
 _INTERVAL_S = 10.0
 # Writes the broker's object, which an error calls by the second text, into the store.
 _Copy = Callable[[str, dict[str, Any], str], object]

@@ -17,8 +17,6 @@ from commitlog_store.errors import PeerRefused
 from commitlog_store.format.record import FILLER_SIZE, Corrupt, Decoded, Filler, Record, Torn, Unwritten, decode_record
 from commitlog_store.paths import BATCH_TOPIC
 
-__all__ = ["WholeRecords", "whole_records"]
-
 # So few bytes are taken a record at a time: one put under SYNC_MASTER waits for them, and numpy's calls take longer.
 _FEW = 8 << 10
 

@@ -7,8 +7,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BoolArray", "ByteArray", "Int32Array", "Int64Array"]
-
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]

@@ -45,17 +45,6 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog_store.java_numbers import MAX_LONG
 
-__all__ = [
-    "CHECKPOINT_SIZE",
-    "NO_OFFSET",
-    "TRUST_MARGIN_MS",
-    "Checkpoint",
-    "CheckpointMark",
-    "decode_checkpoint",
-    "decode_mark",
-    "encode_checkpoint",
-]
-
 CHECKPOINT_SIZE = 4096
 
 # RocketMQ's own margin: messages that are this much older than a checkpoint's time are trusted to be flushed.

@@ -23,8 +23,6 @@ import pyarrow as pa
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.sys_flag import CompressionType
 
-__all__ = ["compress", "decompress"]
-
 # pyarrow's names; "lz4" is its name of the frame format.
 _ARROW_CODECS = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 

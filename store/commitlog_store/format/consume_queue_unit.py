@@ -26,19 +26,6 @@ import numpy.typing as npt
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = [
-    "FILLER_SIZE",
-    "LAST_HASH_CODE",
-    "UNIT",
-    "UNIT_DTYPE",
-    "UNIT_FILE_DTYPE",
-    "UNIT_SIZE",
-    "UnitState",
-    "classify_unit",
-    "decode_units",
-    "unit_place",
-]
-
 # One line per field: name, numpy type, struct code.
 _FIELDS = (
     ("physical_offset", "i8", "q"),

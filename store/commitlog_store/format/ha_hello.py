@@ -34,21 +34,6 @@ from dataclasses import dataclass
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = [
-    "ANSWER_SIZE",
-    "HELLO_SIZE",
-    "MAGIC",
-    "NONCE_SIZE",
-    "PROOF_SIZE",
-    "Hello",
-    "Purpose",
-    "Side",
-    "decode_hello",
-    "encode_hello",
-    "proof_of",
-    "proves",
-]
-
 MAGIC = int.from_bytes(b"\xc7PYCLOG\x01", "big", signed=True)
 _VERSION = 1
 _FIELDS = struct.Struct(">qiiq32s")

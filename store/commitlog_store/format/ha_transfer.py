@@ -29,16 +29,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = [
-    "OFFSET_SIZE",
-    "TRANSFER_HEADER_SIZE",
-    "TransferHeader",
-    "decode_offset",
-    "decode_transfer_header",
-    "encode_offset",
-    "encode_transfer_header",
-]
-
 _OFFSET = struct.Struct(">q")
 _HEADER = struct.Struct(">qi")
 

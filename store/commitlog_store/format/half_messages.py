@@ -45,26 +45,6 @@ from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_topic
 
-__all__ = [
-    "CHECK_IMMUNITY_TIME_IN_SECONDS",
-    "CHECK_MAX_TIME_TOPIC",
-    "HALF_QUEUE_ID",
-    "HALF_TOPIC",
-    "OP_TOPIC",
-    "TRANSACTION_CHECK_TIMES",
-    "TRANSACTION_GROUP",
-    "TRAN_PREPARED_QUEUE_OFFSET",
-    "check_times",
-    "commit_record",
-    "half_message",
-    "immunity_ms",
-    "named_offsets",
-    "op_record",
-    "prepared_queue_offset",
-    "real_place",
-    "renewed_record",
-]
-
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 # Where half messages end that no producer has answered for.

@@ -41,32 +41,6 @@ import numpy.typing as npt
 from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_LONG
 
-__all__ = [
-    "DEFAULT_ENTRY_CAPACITY",
-    "DEFAULT_SLOT_COUNT",
-    "ENTRIES_PER_SLOT",
-    "ENTRY_SIZE",
-    "HEADER_SIZE",
-    "INDEX_ENTRY_DTYPE",
-    "SLOT_SIZE",
-    "HeaderProblem",
-    "IndexEntry",
-    "IndexHeader",
-    "check_header",
-    "decode_entry",
-    "decode_header",
-    "encode_header",
-    "entry_capacity",
-    "entry_could_be",
-    "entry_offset",
-    "file_size",
-    "find_first_entries",
-    "first_entry_agrees",
-    "fitting_slot_counts",
-    "infer_slot_count",
-    "slot_offset",
-]
-
 DEFAULT_SLOT_COUNT = 5_000_000
 DEFAULT_ENTRY_CAPACITY = 20_000_000
 ENTRIES_PER_SLOT = DEFAULT_ENTRY_CAPACITY // DEFAULT_SLOT_COUNT

@@ -20,8 +20,6 @@ import struct
 
 import numpy as np
 
-__all__ = ["index_key_hash", "string_hash_code"]
-
 _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 

@@ -28,8 +28,6 @@ from typing import NamedTuple
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = ["MessageId", "decode_message_id", "encode_message_id", "format_host", "parse_host"]
-
 # The fields after the ip.
 _PORT_AND_OFFSET = struct.Struct(">iq")
 _IP_SIZES = (4, 16)

@@ -55,24 +55,6 @@ from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
 
-__all__ = [
-    "NO_PRODUCERS_TOPICS",
-    "OWN_PROPERTIES",
-    "SCHEDULE_TOPIC",
-    "STORE_PROPERTIES",
-    "TIMER_PROPERTIES",
-    "MessageLimits",
-    "check_queue_place",
-    "name_fault",
-    "no_producers_fault",
-    "number_fault",
-    "parse_delay_level",
-    "shown",
-    "timer_fault",
-    "topic_before_retries",
-    "type_fault",
-]
-
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 

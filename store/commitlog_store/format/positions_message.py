@@ -16,8 +16,6 @@ import msgspec
 
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 
-__all__ = ["decode_positions", "encode_positions"]
-
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_LONG)]
 _QueueId = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
 

@@ -21,40 +21,6 @@ from collections.abc import Mapping
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = [
-    "BUYER_ID",
-    "CRC32",
-    "DELAY",
-    "INNER_BASE",
-    "INNER_MULTI_DISPATCH",
-    "INNER_MULTI_QUEUE_OFFSET",
-    "INNER_NUM",
-    "KEYS",
-    "KEY_SEPARATOR",
-    "MAX_OFFSET",
-    "MAX_PROPERTIES_SIZE",
-    "MIN_OFFSET",
-    "ORIGIN_MESSAGE_ID",
-    "PGROUP",
-    "REAL_QID",
-    "REAL_TOPIC",
-    "RETRY_TOPIC",
-    "SHARDING_KEY",
-    "TAGS",
-    "TIMER_DELAY_MS",
-    "TIMER_DELAY_SEC",
-    "TIMER_DELIVER_MS",
-    "TIMER_OUT_MS",
-    "TRAN_MSG",
-    "UNIQ_KEY",
-    "WAIT",
-    "PropertiesTooLarge",
-    "decode_properties",
-    "decode_utf8",
-    "encode_properties",
-    "is_waiting",
-]
-
 MAX_PROPERTIES_SIZE = 32_767
 
 # Names that RocketMQ gives a meaning to.

@@ -45,36 +45,6 @@ from commitlog_store.format import sys_flag
 from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_INT
 
-__all__ = [
-    "BLANK_MAGIC",
-    "CRC_MASK",
-    "FILLER_SIZE",
-    "HEADER_DTYPES",
-    "HEADER_SIZE",
-    "HEADER_STRUCTS",
-    "HOST_FLAGS",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "MAX_TOPIC_SIZE",
-    "MIN_RECORD_SIZE",
-    "PROPERTIES_LENGTH_SIZE",
-    "TOPIC_LENGTH_SIZE",
-    "Corrupt",
-    "Decoded",
-    "Filler",
-    "Record",
-    "Torn",
-    "Unwritten",
-    "body_crc",
-    "decode_record",
-    "encode_filler",
-    "field_offset",
-    "header_size",
-    "own_position",
-    "own_queue_place",
-    "own_sys_flag",
-]
-
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194

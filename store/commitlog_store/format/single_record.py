@@ -55,18 +55,6 @@ from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExt
 from commitlog_store.paths import MAX_QUEUE_ID
 
-__all__ = [
-    "PlainRecords",
-    "StoredPlace",
-    "encode_message",
-    "host_flags",
-    "message_of",
-    "message_properties",
-    "patch_late",
-    "plain_message",
-    "stored_place",
-]
-
 # The order in which encode_message gives the values.
 assert HEADER_DTYPES[0].names == (
     *("total_size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),

@@ -32,25 +32,6 @@ import numpy.typing as npt
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = [
-    "BORNHOST_V6_FLAG",
-    "COMPRESSED_FLAG",
-    "COMPRESSION_TYPE_MASK",
-    "INNER_BATCH_FLAG",
-    "MULTI_TAGS_FLAG",
-    "NEED_UNWRAP_FLAG",
-    "STOREHOSTADDRESS_V6_FLAG",
-    "TRANSACTION_COMMIT_TYPE",
-    "TRANSACTION_MASK",
-    "TRANSACTION_NOT_TYPE",
-    "TRANSACTION_PREPARED_TYPE",
-    "TRANSACTION_ROLLBACK_TYPE",
-    "CompressionType",
-    "compression_type",
-    "has_queue_unit",
-    "transaction_type",
-]
-
 COMPRESSED_FLAG = 1 << 0
 MULTI_TAGS_FLAG = 1 << 1
 TRANSACTION_NOT_TYPE = 0 << 2

@@ -11,8 +11,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_TIMESTAMP_MS", "MIN_TIMESTAMP_MS", "is_timestamp"]
-
 # The years 1 to 9999, in UTC: those of SQL's and Python's times.
 MIN_TIMESTAMP_MS = -62_135_596_800_000
 MAX_TIMESTAMP_MS = 253_402_300_799_999

@@ -1,3 +1,1 @@
 """Consumer groups: their positions beside the queues' bounds, and committing positions without opening the store."""
-
-__all__: list[str] = []

@@ -17,8 +17,6 @@ from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import ABORT, CONSUME_QUEUE, POSITIONS_TOPIC
 from commitlog_store.replication.replica_mark import refuse_replica
 
-__all__ = ["commit_group_offsets", "owned_config", "set_positions"]
-
 
 @contextlib.contextmanager
 def owned_config(store_path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Iterator[str]:

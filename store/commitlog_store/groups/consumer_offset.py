@@ -34,8 +34,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, MAX_QUEUE_ID, validate_group, validate_topic
 
-__all__ = ["ConsumerOffsets", "merge_consumer_offsets"]
-
 _SUBJECT = "The list of consumer offsets"
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _SEPARATOR = "@"

@@ -43,8 +43,6 @@ from commitlog_store.queue.views import QueueInfo
 from commitlog_store.replication.replica_mark import read_mark
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["GroupPositions"]
-
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 

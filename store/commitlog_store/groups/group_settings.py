@@ -34,14 +34,6 @@ from commitlog_store.config_files.json_file import JsonConfigFile, next_version
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.paths import CONFIG, CONSUMER_FILTER_CONFIG, SUBSCRIPTION_GROUP_CONFIG, validate_group
 
-__all__ = [
-    "ConsumerFilter",
-    "SubscriptionGroupConfig",
-    "SubscriptionGroups",
-    "consumer_filters",
-    "replace_subscription_groups",
-]
-
 _SUBJECT = "The list of subscription groups"
 _Int = Annotated[int, msgspec.Meta(ge=-MAX_INT - 1, le=MAX_INT)]
 _Long = Annotated[int, msgspec.Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]

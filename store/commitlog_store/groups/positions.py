@@ -28,18 +28,6 @@ from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, POSITIONS_GROUP, POSITIONS_TOPIC, RETRY_TOPIC_PREFIX
 from commitlog_store.queue.views import QueueInfo, ReaderView
 
-__all__ = [
-    "DeadLetters",
-    "GroupPosition",
-    "Queue",
-    "ReadableQueues",
-    "committed_offsets",
-    "dead_letters",
-    "group_offsets",
-    "group_positions",
-    "restore_positions",
-]
-
 _LOG = logging.getLogger(__name__)
 
 Queue = tuple[str, int]

@@ -1,3 +1,1 @@
 """Half messages: prepared messages that are committed or rolled back later, as RocketMQ 4.3 and later store them."""
-
-__all__: list[str] = []

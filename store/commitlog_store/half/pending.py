@@ -51,18 +51,6 @@ from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import CatalogView, ReaderView
 
-__all__ = [
-    "HalfPlace",
-    "HalfPositions",
-    "HalfQueues",
-    "PendingHalfMessages",
-    "committed_messages",
-    "half_positions",
-    "is_commit_of",
-    "pending_half_messages",
-    "read_pending",
-]
-
 _LOG = logging.getLogger(__name__)
 
 _HALF_QUEUE = (HALF_TOPIC, HALF_QUEUE_ID)

@@ -80,8 +80,6 @@ from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["CheckCallback", "TransactionalMessageCheckService", "TransactionalMessageService"]
-
 _LOG = logging.getLogger(__name__)
 
 # RocketMQ's MAX_PROCESS_TIME_LIMIT: a round of checks takes no longer.

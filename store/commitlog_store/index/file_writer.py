@@ -40,8 +40,6 @@ from commitlog_store.format.index_file import (
 from commitlog_store.index.service import IndexFile
 from commitlog_store.java_numbers import MAX_INT
 
-__all__ = ["ENTRY_STEP", "IndexFileWriter", "Links", "count_entries", "link_entries"]
-
 # Entries are given space in steps of this many bytes.
 ENTRY_STEP = 1 << 20
 

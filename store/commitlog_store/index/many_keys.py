@@ -11,8 +11,6 @@ import numpy as np
 from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog_store.index.service import IndexFile
 
-__all__ = ["KeyChains"]
-
 # A step of all chains costs as much as following some ten of them alone. So the last of many chains are given up when
 # they turn out to be long: one slot may hold any number of entries.
 _LONG_CHAIN = 64

@@ -44,17 +44,6 @@ from commitlog_store.format.index_file import (
 from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.java_numbers import MAX_INT
 
-__all__ = [
-    "INDEX_NAME_DIGITS",
-    "IndexFile",
-    "IndexFileInfo",
-    "IndexHit",
-    "IndexService",
-    "has_index_files",
-    "index_file_size_of",
-    "is_index_file_name",
-]
-
 # A file's name is the local time of its creation: yyyyMMddHHmmssSSS.
 INDEX_NAME_DIGITS = 17
 # The index keeps times in whole seconds, rounded down.

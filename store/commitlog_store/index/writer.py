@@ -35,8 +35,6 @@ from commitlog_store.format.index_file import DEFAULT_ENTRY_CAPACITY, DEFAULT_SL
 from commitlog_store.index.file_writer import IndexFileWriter, count_entries
 from commitlog_store.index.service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
 
-__all__ = ["IndexSurvey", "IndexWriter"]
-
 _LOG = logging.getLogger(__name__)
 
 # The errors of a damaged file when it is opened or checked.

@@ -1,3 +1,1 @@
 """The CommitLog: its records, its files' owner, the store directory and the checkpoint."""
-
-__all__: list[str] = []

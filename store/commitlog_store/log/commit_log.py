@@ -28,8 +28,6 @@ from commitlog_store.format.record import (
 )
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG
 
-__all__ = ["CommitLog"]
-
 # Bytes that a read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096
 # A reader of several queues does not pass from one file to the next in all of them at once.

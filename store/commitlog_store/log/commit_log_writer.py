@@ -33,8 +33,6 @@ from commitlog_store.log.recent_appends import LEAST_ROWS, AppendedRecords, Rece
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.slow_steps import SLOW_S
 
-__all__ = ["Appended", "AppendedFrame", "AppendedRows", "CommitLogWriter"]
-
 _LOG = logging.getLogger(__name__)
 # A topic and a queue id.
 _Queue: TypeAlias = tuple[str, int]

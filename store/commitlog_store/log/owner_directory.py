@@ -27,8 +27,6 @@ from commitlog_store.log.store_directory import (
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 
-__all__ = ["OwnerDirectory"]
-
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG)
 
 

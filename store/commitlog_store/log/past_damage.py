@@ -28,8 +28,6 @@ from commitlog_store.format.record import (
 from commitlog_store.log.record_search import first_good_record, good_record
 from commitlog_store.log.scan import BLOCK_SIZE, SECTOR_SIZE, FileWalk, LogFiles, first_without_sector
 
-__all__ = ["Gap", "describe_fault", "is_unwritten", "lacks_sectors", "walk_past_damage"]
-
 _PIECE_SIZE = 4 << 20
 _TOTALSIZE_SIZE = 4
 _ZEROS = bytes(_PIECE_SIZE)

@@ -16,8 +16,6 @@ from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.dispatch_keys import Hints, IndexEntries
 from commitlog_store.format.arrays import Int64Array
 
-__all__ = ["LEAST_ROWS", "AppendedRecords", "RecentAppends"]
-
 # Fewer records are read from the log: an extra block costs dispatch more than reading them.
 LEAST_ROWS = 1024
 # Four million messages of a batch.

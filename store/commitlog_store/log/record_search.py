@@ -10,8 +10,6 @@ import numpy as np
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.record import FILLER_SIZE, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, Record, Torn, decode_record
 
-__all__ = ["first_good_record", "good_record"]
-
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _PIECE_SIZE = 4 << 20
 _NEAR = 64 << 10

@@ -23,19 +23,6 @@ from commitlog_store.format.record import (
 )
 from commitlog_store.log.record_search import first_good_record
 
-__all__ = [
-    "BLOCK_SIZE",
-    "SECTOR_SIZE",
-    "FileWalk",
-    "LogFileList",
-    "LogFiles",
-    "LogWalk",
-    "find_by_time",
-    "find_record",
-    "first_store_timestamp",
-    "first_without_sector",
-]
-
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
 SECTOR_SIZE = 512

@@ -29,8 +29,6 @@ from commitlog_store.format.checkpoint import (
     encode_checkpoint,
 )
 
-__all__ = ["StoreCheckpoint", "mark_if_readable", "read_checkpoint", "read_mark"]
-
 _NEVER = Checkpoint(0, 0, 0)
 # A read while the owner writes may see a part of each mark: how often to look before a mark counts as missing.
 _LOOK_AGAIN_SECONDS = (0.0, 0.0005, 0.001, 0.002, 0.005)

@@ -26,19 +26,6 @@ from commitlog_store.paths import (
     STAGING,
 )
 
-__all__ = [
-    "check_log_directory",
-    "check_store_directory",
-    "check_topic_kind",
-    "has_other_kinds",
-    "not_a_directory",
-    "other_topic_kind",
-    "refuse_batch_queues",
-    "refuse_inner_batches",
-    "refuse_kept_piece",
-    "refuse_store_within",
-]
-
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
 _FILES = (CHECKPOINT, ABORT, LOCK)
 _FILE_NAME_DIGITS = (20, 17)  # of the log and the queues, of the index

@@ -1,3 +1,1 @@
 """An open store: connects the parts, from opening to closing."""
-
-__all__: list[str] = []

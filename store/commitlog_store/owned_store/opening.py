@@ -27,8 +27,6 @@ from commitlog_store.replication.service import HAService
 from commitlog_store.retention.clean import Retention
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["StoreOpening"]
-
 _LOG = logging.getLogger(__name__)
 
 

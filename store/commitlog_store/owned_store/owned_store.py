@@ -23,8 +23,6 @@ from commitlog_store.retention.clean import Retention
 from commitlog_store.threads.jobs import Job, JobThread
 from commitlog_store.threads.worker import ServiceThread
 
-__all__ = ["OwnedStore"]
-
 _LOG = logging.getLogger(__name__)
 
 # The open stores of this process: closed when the interpreter exits, refused in a forked child.

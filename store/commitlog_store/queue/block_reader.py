@@ -28,8 +28,6 @@ from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lo
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
 
-__all__ = ["BlockDecoder", "BlockReader", "SideBySide", "read_together"]
-
 
 class BlockDecoder:
     """Makes batches of blocks of one topic.

@@ -26,8 +26,6 @@ from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id,
 from commitlog_store.queue.consume_queue import ConsumeQueue
 from commitlog_store.queue.views import CatalogView
 
-__all__ = ["QueueCatalog", "log_end_by_queues", "matching_queues", "matching_topics"]
-
 
 class QueueCatalog:
     """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was used."""

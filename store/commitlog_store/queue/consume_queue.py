@@ -38,8 +38,6 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.written_units import last_written, written_units
 
-__all__ = ["ConsumeQueue"]
-
 Units = npt.NDArray[Any]
 
 _PAGE = 4096

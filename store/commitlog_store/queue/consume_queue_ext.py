@@ -17,8 +17,6 @@ from commitlog_store.errors import StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.paths import file_name_for_offset, parse_file_name
 
-__all__ = ["LAST_EXT_ADDRESS", "remove_ext_files"]
-
 # Tags codes up to this one are addresses, not hash codes.
 LAST_EXT_ADDRESS = -(2**31) - 1
 _NO_ADDRESS = 2**63

@@ -46,8 +46,6 @@ from commitlog_store.queue.written_units import written_units
 from commitlog_store.threads.fair_lock import FairLock
 from commitlog_store.threads.parallel import for_each
 
-__all__ = ["ConsumeQueueStore", "QueueFiles"]
-
 _LOG = logging.getLogger(__name__)
 _MOST_SYNCS = 8
 # How many queues are looked at while dispatch waits for them: a few milliseconds.

@@ -29,8 +29,6 @@ from commitlog_store.queue.expired_units import end_before, judge_range, sound_a
 from commitlog_store.queue.new_names import NewNames
 from commitlog_store.queue.written_units import last_written
 
-__all__ = ["ConsumeQueueWriter", "OpenFiles", "first_of_each"]
-
 Units = npt.NDArray[Any]
 
 _PAGE = 4096

@@ -37,8 +37,6 @@ from commitlog_store.config_files.json_file import JsonConfigFile
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import CONFIG, DELETED_TOPICS, LIGHT_QUEUE_PREFIX, is_system_topic
 
-__all__ = ["DeletedTopics"]
-
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_LONG)]
 _QueueId = Annotated[int, msgspec.Meta(ge=0)]
 _EXPECTED = "an object with topics: each with before, a physical offset, and ends, offsets by queue id"

@@ -28,8 +28,6 @@ from commitlog_store.paths import validate_topic
 from commitlog_store.queue.light_queues import first_light_offset, taken_rows
 from commitlog_store.queue.views import Units
 
-__all__ = ["DerivedCatalog", "DerivedQueue", "QueueBuilder", "Stray"]
-
 _FIRST_CAPACITY = 64
 # Runs before one with which it may be joined: a stray is a run, and so is each stretch between two lost records.
 _LOOK_BACK = 64

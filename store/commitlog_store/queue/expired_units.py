@@ -16,8 +16,6 @@ import numpy.typing as npt
 from commitlog_store.format.arrays import BoolArray
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
 
-__all__ = ["Judged", "ReadUnits", "count_before", "end_before", "judge_range", "sound_at_or_before", "sound_units"]
-
 Units = npt.NDArray[Any]
 # Reads the units ``[first, stop)`` as far as files hold them without a gap.
 ReadUnits = Callable[[int, int], Units]

@@ -10,8 +10,6 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.views import QueueView
 
-__all__ = ["Fence", "fence_at", "fence_of", "refuse_damaged_unit"]
-
 
 class Fence(NamedTuple):
     """Identity of a message: differs for another one that got its queue offset after the store lost its tail.

@@ -31,19 +31,6 @@ from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.views import CatalogView, QueueView, ReaderView
 
-__all__ = [
-    "DEFAULT_PULL_BYTES",
-    "DEFAULT_PULL_MESSAGES",
-    "GetMessageResult",
-    "GetMessageStatus",
-    "PullLimits",
-    "Pulled",
-    "Pulls",
-    "checked_count",
-    "checked_int",
-    "wait_for_match",
-]
-
 _T = TypeVar("_T")
 
 # RocketMQ's maxTransferCountOnMessageInMemory and maxTransferBytesOnMessageInMemory.

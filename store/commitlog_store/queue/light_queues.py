@@ -35,8 +35,6 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter
 
-__all__ = ["append_light", "first_light_offset", "lacks_light_units", "places_of", "rewrite_light", "taken_rows"]
-
 Units = npt.NDArray[Any]
 
 # A queue may begin there and still have room. RocketMQ's own byte positions overflow soon after.

@@ -35,20 +35,6 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
 from commitlog_store.queue.views import QueueView, Units
 
-__all__ = [
-    "DEFAULT_ROWS",
-    "DEFAULT_SIZE",
-    "NO_BLOCK",
-    "Block",
-    "BlockLimits",
-    "BlockSource",
-    "LogBlocks",
-    "Lost",
-    "Messages",
-    "QueueRange",
-    "UnitFilter",
-]
-
 # Units in memory at a time, of all queues: 1.25 MiB; more where few of them may lead to messages that are read.
 _UNITS = 65_536
 _UNITS_BY_TAGS = 262_144

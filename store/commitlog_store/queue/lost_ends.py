@@ -21,8 +21,6 @@ from commitlog_store.paths import ABORT, CHECKPOINT
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 
-__all__ = ["lost_ends"]
-
 _AGAIN = 5
 
 

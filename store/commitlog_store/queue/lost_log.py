@@ -11,8 +11,6 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import CONSUME_QUEUE, parse_file_name
 from commitlog_store.queue.written_units import last_written
 
-__all__ = ["refuse_lost_log"]
-
 
 def refuse_lost_log(store_path: str, commit_log: CommitLog) -> None:
     """``LogNotFound`` if the log has no file and a queue has units. A store without messages, or a new one, may be so.

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["NewNames"]
-
 
 class NewNames:
     """The directories whose names are to be synced, and the number of queue files made whose names are on the device.

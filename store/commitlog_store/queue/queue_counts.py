@@ -13,8 +13,6 @@ from commitlog_store.files import disk
 from commitlog_store.paths import CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 from commitlog_store.queue.topic_config import read_topic_config, spread_over, topic_list_signature
 
-__all__ = ["file_size_of", "queue_counts", "queue_file_size_of"]
-
 
 def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
     """The number of queues of ``topic``, or of all topics; topics that do not exist are left out.

@@ -31,8 +31,6 @@ from commitlog_store.files.mapped_file_writer import is_out_of_space
 from commitlog_store.format.checksum import crc32
 from commitlog_store.paths import SETTLED
 
-__all__ = ["SettledFile", "SettledTurn", "settled_turn"]
-
 _MAGIC = b"PYST"
 _FIELDS = struct.Struct(">4siqqQ")
 _CRC = struct.Struct(">I")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-__all__ = ["SkippedRange", "Skips"]
-
 _logger = logging.getLogger(__name__)
 
 

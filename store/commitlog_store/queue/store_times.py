@@ -20,8 +20,6 @@ from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
 
-__all__ = ["StoreTimes", "stored_at"]
-
 # After every store time.
 _AFTER_ALL = 2**63 - 1
 

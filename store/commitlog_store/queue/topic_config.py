@@ -50,18 +50,6 @@ from commitlog_store.paths import (
     validate_new_topic,
 )
 
-__all__ = [
-    "TopicConfig",
-    "TopicSettings",
-    "parse_topic_config",
-    "read_topic_config",
-    "read_topic_settings",
-    "replace_topics",
-    "spread_over",
-    "topic_list_signature",
-    "unused_topics",
-]
-
 _MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16

@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["CatalogView", "QueueInfo", "QueueView", "ReaderView", "Units"]
-
 Units = npt.NDArray[np.void]
 
 _T = TypeVar("_T")

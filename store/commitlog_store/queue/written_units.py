@@ -10,8 +10,6 @@ from __future__ import annotations
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 
-__all__ = ["last_written", "written_units"]
-
 # Units that are read at once: a page of them.
 _PIECE = 4096 // UNIT_SIZE
 # Most queues end near the beginning of a file: the next read is at most so many times as far as the last written unit.

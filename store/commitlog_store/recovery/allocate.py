@@ -14,8 +14,6 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["AllocateMappedFileService"]
-
 _IDLE_SECONDS = 60.0
 
 

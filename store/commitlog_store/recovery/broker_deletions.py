@@ -40,8 +40,6 @@ from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import read_topic_config
 
-__all__ = ["BrokerDeletions"]
-
 
 class BrokerDeletions:
     """The traces that deletions by a broker have left in one store, as its queues are before recovery changes them."""

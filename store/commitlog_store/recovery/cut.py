@@ -19,8 +19,6 @@ from commitlog_store.log.scan import SECTOR_SIZE, LogFileList, find_record
 from commitlog_store.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece, refuse_keeping
 from commitlog_store.recovery.log_end import FoundEnd
 
-__all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from", "why_not_kept"]
-
 OnCut = Literal["keep", "refuse"]
 _ZERO_END = 2
 

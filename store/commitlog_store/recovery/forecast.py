@@ -49,9 +49,6 @@ from commitlog_store.recovery.log_end import Progress, RecoveryPolicy, SoundBloc
 from commitlog_store.recovery.looked_at_log import LookedAtLog
 from commitlog_store.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy
 
-__all__ = ["Forecast", "forecast_locked", "forecast_open"]
-
-
 # How often to look at a store that is opened and closed by others at the same time.
 _LOOKS = 5
 

@@ -31,18 +31,6 @@ from commitlog_store.files.space import NO_SPACE
 from commitlog_store.files.whole_file import new_file
 from commitlog_store.paths import COMMIT_LOG, KEPT, REPAIR
 
-__all__ = [
-    "CutOff",
-    "KeptPiece",
-    "LostMessages",
-    "drop_kept",
-    "is_kept_piece",
-    "keep_piece",
-    "kept_pieces",
-    "read_kept_piece",
-    "refuse_keeping",
-]
-
 _PIECE_SIZE = 1 << 20
 _ZEROS = bytes(_PIECE_SIZE)
 _UNCOMMITTED = "-uncommitted"

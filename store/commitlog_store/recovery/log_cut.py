@@ -20,8 +20,6 @@ from commitlog_store.paths import CHECKPOINT, COMMIT_LOG
 from commitlog_store.recovery.cut import keep, whole_records_from
 from commitlog_store.recovery.kept import CutOff, KeptPiece
 
-__all__ = ["cut_log"]
-
 
 def cut_log(directory: OwnerDirectory, at: int, reason: str, delay_levels_ms: Sequence[int]) -> KeptPiece:
     """End the log at a physical offset. Returns the piece in which everything after it is kept.

@@ -30,8 +30,6 @@ from commitlog_store.log.scan import LogFileList, LogWalk, find_by_time, find_re
 from commitlog_store.log.store_directory import refuse_inner_batches
 from commitlog_store.queue.consume_queue_writer import first_of_each
 
-__all__ = ["DerivedParts", "FoundEnd", "LogOnly", "Progress", "RecoveryPolicy", "SoundBlock", "find_end", "scan_start"]
-
 # Called with the bytes of the log that were scanned, and the largest possible number of them.
 Progress = Callable[[int, int], None]
 

@@ -16,8 +16,6 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_queue_writer import check_log_file
 from commitlog_store.files.numbered_files import NumberedFiles
 
-__all__ = ["LookedAtLog"]
-
 _UNOPENED = -1
 _MOST_OPEN = 8
 _PIECE_SIZE = 4 << 20

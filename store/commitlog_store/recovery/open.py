@@ -26,8 +26,6 @@ from commitlog_store.recovery.recover import Recovered, recover
 from commitlog_store.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["OpenWishes", "OpenedLog", "open_log"]
-
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 

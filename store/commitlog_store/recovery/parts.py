@@ -16,8 +16,6 @@ from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, INDEX
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 
-__all__ = ["StoreParts"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StoreParts:

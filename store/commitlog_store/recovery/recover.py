@@ -23,8 +23,6 @@ from commitlog_store.recovery.kept import CutOff, KeptPiece
 from commitlog_store.recovery.log_end import FoundEnd, LogOnly, Progress, RecoveryPolicy, SoundBlock, find_end
 from commitlog_store.recovery.parts import StoreParts
 
-__all__ = ["Recovered", "recover"]
-
 _LOG = logging.getLogger(__name__)
 
 

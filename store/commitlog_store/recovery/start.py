@@ -27,18 +27,6 @@ from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore, QueueFiles
 from commitlog_store.recovery.log_end import RecoveryPolicy
 
-__all__ = [
-    "Evidence",
-    "RefusalError",
-    "Start",
-    "StartKind",
-    "StartParts",
-    "decide",
-    "gather",
-    "how_to_start",
-    "recovery_policy",
-]
-
 
 class StartKind(Enum):
     """The ways to open a store."""

@@ -1,3 +1,1 @@
 """A store that another process serves: its wire format, and the client's readers."""
-
-__all__: list[str] = []

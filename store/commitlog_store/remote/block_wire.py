@@ -19,8 +19,6 @@ from commitlog_store.format.arrays import ByteArray
 from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, Lost, Messages
 from commitlog_store.remote.wire import decode_error, encode_error
 
-__all__ = ["BLOCK_SCHEMA", "BlocksWanted", "Piece", "decode_piece", "decode_wanted", "encode_piece", "end_of_blocks"]
-
 # Below this part of a stretch of the log, gathering the records costs less than sending what lies between them.
 _DENSE = 0.5
 

@@ -14,8 +14,6 @@ from commitlog_store.queue.views import QueueView
 from commitlog_store.remote.block_wire import BlocksWanted, decode_piece
 from commitlog_store.remote.connection import Connection
 
-__all__ = ["RemoteBlocks"]
-
 # An answer is bounded, so that no call is long; the next one continues.
 _BUDGET = 64 << 20
 

@@ -16,8 +16,6 @@ from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.wire import Answer, Question, decode_answer, decode_error, encode
 
-__all__ = ["Connection", "RemoteAddress"]
-
 _T = TypeVar("_T")
 
 _DEFAULT_PORT = 8815

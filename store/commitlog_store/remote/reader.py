@@ -50,8 +50,6 @@ from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.wire import FilterTexts
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
-__all__ = ["RemoteReader"]
-
 _T = TypeVar("_T")
 
 # A wait is asked for in parts: the server's threads are bounded, and Ctrl-C works between two of them.

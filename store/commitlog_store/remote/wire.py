@@ -30,20 +30,6 @@ from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo
 
-__all__ = [
-    "CALLS",
-    "MOST_UNITS",
-    "Answer",
-    "Call",
-    "FilterTexts",
-    "Question",
-    "decode_answer",
-    "decode_error",
-    "decode_question",
-    "encode",
-    "encode_error",
-]
-
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
 

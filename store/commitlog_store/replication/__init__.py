@@ -1,3 +1,1 @@
 """Replication: a second copy of the log, by RocketMQ's own protocol (``format/ha_transfer.py``)."""
-
-__all__: list[str] = []

@@ -32,8 +32,6 @@ from commitlog_store.format.ha_transfer import OFFSET_SIZE, decode_offset, encod
 from commitlog_store.replication.handshake import Security, answer_hello
 from commitlog_store.replication.peer import Hangup
 
-__all__ = ["HAConnection", "MasterIdentity"]
-
 _LOG = logging.getLogger(__name__)
 # At most so many bytes and frames are given to the socket at once, but at least one frame.
 _MOST_BYTES = 1 << 20

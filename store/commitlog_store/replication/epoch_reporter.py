@@ -17,8 +17,6 @@ from commitlog_store.format.ha_transfer import OFFSET_SIZE, decode_offset
 from commitlog_store.replication.handshake import Security, receive_exactly, say_hello
 from commitlog_store.replication.peer import Hangup, MasterAddress
 
-__all__ = ["EpochReporter"]
-
 _LOG = logging.getLogger(__name__)
 _INTERVAL_S = 5.0
 _TIMEOUT_S = 5.0

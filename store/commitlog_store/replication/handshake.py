@@ -31,8 +31,6 @@ from commitlog_store.format.ha_hello import (
     proves,
 )
 
-__all__ = ["Security", "answer_hello", "receive_exactly", "say_hello", "security_of"]
-
 # Bytes of a token; far more than one needs.
 _LONGEST_TOKEN = 4096
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = ["Hangup", "MasterAddress", "parse_address"]
-
 _DEFAULT_PORT = 10_912
 
 # All of this process: a forked child has none of their threads.

@@ -10,8 +10,6 @@ from commitlog_store.files.frame_space import FrameSpace
 from commitlog_store.format.record import FILLER_SIZE
 from commitlog_store.recovery.open import OpenedLog
 
-__all__ = ["ReplicaLog"]
-
 
 class ReplicaLog:
     """The log of an open store in the role SLAVE. One thread appends.

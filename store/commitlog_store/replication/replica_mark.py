@@ -28,8 +28,6 @@ from commitlog_store.errors import ReplicaStore, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.paths import BACKUP_SUFFIX, CONFIG, REPLICA_MARK
 
-__all__ = ["ReplicaMark", "read_mark", "refuse_replica", "remove_mark", "write_mark"]
-
 
 class ReplicaMark(msgspec.Struct, frozen=True):
     """The content. ``peer`` is HOST:PORT."""

@@ -32,8 +32,6 @@ from commitlog_store.replication.peer import parse_address
 from commitlog_store.replication.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["HAService"]
-
 _LOG = logging.getLogger(__name__)
 # So many slaves are served; RocketMQ's masters have one to three.
 _MOST_SLAVES = 16

@@ -27,8 +27,6 @@ from commitlog_store.retention.delete_topic import TopicDeletion
 from commitlog_store.retention.survey import CleanRequest, Survey, clean_request, survey
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["CleanCommitLogService", "CleanConsumeQueueService", "Retention", "RetentionSettings", "StoreCleaner"]
-
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 _HOUR_MS = 3_600_000

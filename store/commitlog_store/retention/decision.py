@@ -16,8 +16,6 @@ from enum import Enum
 
 from commitlog_store.engine.subject import Hold
 
-__all__ = ["CleanReport", "Decision", "DoomedFile", "LogFile", "Reason", "RetentionLimits", "decide"]
-
 
 class Reason(str, Enum):
     """Why a file goes."""

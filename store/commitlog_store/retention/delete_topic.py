@@ -21,8 +21,6 @@ from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.paths import is_system_topic, validate_topic
 from commitlog_store.queue.topic_config import unused_topics
 
-__all__ = ["TopicDeletion"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -44,8 +44,6 @@ from commitlog_store.queue.expired_units import sound_at_or_before
 from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView, QueueView
 
-__all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
-
 _COMMITS, _OFFSETS = "commits", "offsets"
 _NUMBER = re.compile(r"[0-9]{1,19}")
 

@@ -28,8 +28,6 @@ from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.retention.decision import CleanReport, Decision, LogFile, RetentionLimits, decide
 from commitlog_store.retention.holders import delayed_messages, hold_of, positions_of, unapplied_positions
 
-__all__ = ["KEEP_AT_MOST_HOURS", "CleanRequest", "Survey", "clean_request", "forecast_clean", "survey"]
-
 KEEP_AT_MOST_HOURS = 168.0
 _HOUR_MS = 3_600_000
 _TOO_MANY = 2**63

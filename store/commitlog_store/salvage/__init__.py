@@ -1,3 +1,1 @@
 """Salvage: every whole record of a damaged log, wherever it lies, brought into a new store or into files."""
-
-__all__: list[str] = []

@@ -16,8 +16,6 @@ from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.paths import CONSUMER_OFFSET_CONFIG, DELAY_OFFSET_CONFIG, LIGHT_QUEUE_PREFIX
 from commitlog_store.salvage.queue_chains import Chains
 
-__all__ = ["moved_positions"]
-
 _GROUP = re.compile(rb'"([^"@]+)@[^"]*"\s*:\s*\{([^{}]*)\}')
 _LEVELS = re.compile(rb'"offsetTable"\s*:\s*\{([^{}]*)\}')
 _PAIR = re.compile(rb'("?([0-9]{1,10})"?\s*:\s*)([0-9]{1,19})')

@@ -19,8 +19,6 @@ from commitlog_store.salvage.log_source import LogSource
 from commitlog_store.salvage.survey import Survey, Unreadable, queue_rows
 from commitlog_store.salvage.taken_records import taken_blocks
 
-__all__ = ["write_files"]
-
 # Bytes of bodies, unpacked, in one batch.
 _BODY_LIMIT = 64 << 20
 

@@ -12,8 +12,6 @@ from commitlog_store.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_T
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.salvage.queue_chains import Chains
 
-__all__ = ["half_queue_moved", "settle_half_messages"]
-
 
 def half_queue_moved(chains: Chains) -> bool:
     """Whether half messages get other queue offsets, so that op messages do not name them any more."""

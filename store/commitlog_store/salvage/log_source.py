@@ -17,8 +17,6 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, file_name_for_offset, parse_file_name
 from commitlog_store.verify.log_files import claimed_base
 
-__all__ = ["LogSource", "MisnamedFile"]
-
 _MAX_OPEN = 8
 
 

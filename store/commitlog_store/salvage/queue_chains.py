@@ -26,8 +26,6 @@ import numpy as np
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.record import MIN_RECORD_SIZE
 
-__all__ = ["Chains", "QueueChain", "Run", "Stretches"]
-
 Queue = tuple[str, int]
 # A last message so many offsets after the one before it is taken for right.
 _NEAR = 1000

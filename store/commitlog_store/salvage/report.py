@@ -12,8 +12,6 @@ from commitlog_store.salvage.log_source import MisnamedFile
 from commitlog_store.salvage.queue_chains import QueueChain
 from commitlog_store.salvage.survey import Survey, Unreadable
 
-__all__ = ["BatchLoss", "MovedOffsets", "QueueLoss", "SalvageReport", "TopicSalvage", "report_of"]
-
 
 class QueueLoss(NamedTuple):
     """Queue offsets ``[start, stop)`` that were given out, by messages around them or by units, without a message."""

@@ -45,8 +45,6 @@ from commitlog_store.salvage.taken_records import taken_blocks
 from commitlog_store.verify.findings import Findings
 from commitlog_store.verify.queue_ends import QueueEnd, find_queue_ends, given_out
 
-__all__ = ["salvage_store"]
-
 # Called with the bytes of the log that were read, in both walks, and the number of all to read.
 Progress = Callable[[int, int], None]
 

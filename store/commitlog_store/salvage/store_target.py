@@ -30,8 +30,6 @@ from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.salvage.taken_records import TakenBlock
 
-__all__ = ["SalvagedFrame", "StoreTarget"]
-
 _NUMBER = np.dtype(">i8")
 
 

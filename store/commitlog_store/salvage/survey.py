@@ -25,8 +25,6 @@ from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.salvage.log_source import LogSource
 from commitlog_store.salvage.queue_chains import Chains
 
-__all__ = ["DamagedBatch", "Survey", "Unreadable", "queue_rows", "survey_log"]
-
 # Called with the bytes that were read, and the number of all to read.
 Progress = Callable[[int, int], None]
 

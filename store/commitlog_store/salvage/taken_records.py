@@ -14,8 +14,6 @@ from commitlog_store.log.scan import LogWalk
 from commitlog_store.salvage.log_source import LogSource
 from commitlog_store.salvage.survey import Survey, queue_rows
 
-__all__ = ["TakenBlock", "taken_blocks"]
-
 _BLOCK_SIZE = 16 << 20
 
 

@@ -14,8 +14,6 @@ from commitlog_store.queue.log_blocks import Block, Lost
 from commitlog_store.reader import StoreReader
 from commitlog_store.remote.block_wire import BlocksWanted, encode_piece, end_of_blocks
 
-__all__ = ["blocks_of"]
-
 # Limits of one block and one answer, whatever a client asks for.
 _MOST_ROWS = 1 << 20
 _LARGEST = 64 << 20

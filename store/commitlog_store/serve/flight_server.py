@@ -22,8 +22,6 @@ from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.tokens import Role, TokenFile
 
-__all__ = ["StoreServer"]
-
 _LOG = logging.getLogger(__name__)
 _ACCESS = logging.getLogger(f"{__name__}.access")
 _BEARER = "Bearer "

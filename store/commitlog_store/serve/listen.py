@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from commitlog_store.errors import InvalidValue
 
-__all__ = ["DEFAULT_LISTEN", "ListenSettings", "TlsFiles"]
-
 DEFAULT_LISTEN = "127.0.0.1:8815"
 _DEFAULT_PORT = 8815
 

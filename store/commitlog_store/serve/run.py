@@ -20,8 +20,6 @@ from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.store import MessageStore
 
-__all__ = ["ServeRequest", "serve_until_stopped"]
-
 _LOG = logging.getLogger(__name__)
 _STOP = (signal.SIGTERM, signal.SIGINT)
 

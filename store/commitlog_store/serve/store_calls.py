@@ -15,8 +15,6 @@ from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts
 
-__all__ = ["ANSWERS"]
-
 _Position = tuple[str, int, int]
 
 

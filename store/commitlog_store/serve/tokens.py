@@ -20,8 +20,6 @@ import msgspec
 from commitlog_store.errors import InvalidValue, RemoteAccessRefused
 from commitlog_store.files import disk
 
-__all__ = ["Role", "TokenFile", "new_token"]
-
 _PREFIX = "clt_"
 # Bytes of a token file: 100,000 tokens.
 _LARGEST = 16 << 20

@@ -1,3 +1,1 @@
 """Threads, waits and interrupts of a store: the only room that handles them."""
-
-__all__: list[str] = []

@@ -11,8 +11,6 @@ from threading import get_ident
 
 from commitlog_store.errors import NestedCall
 
-__all__ = ["Calls"]
-
 _NESTED = (
     "This thread is in the middle of another call of the store, which a signal handler has interrupted, say, and which "
     "may hold a lock that this call would wait for. Nothing was done; call again when the other call has ended."

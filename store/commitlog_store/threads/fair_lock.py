@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-__all__ = ["FairLock"]
-
 
 class FairLock:
     """A lock whose waiting threads come before the one that has just released it.

@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
-__all__ = ["Job", "JobThread", "JobThreadEnded"]
-
 _T = TypeVar("_T")
 # How often the last job looks whether the calls under way have ended.
 _LOOK_AGAIN_S = 0.005

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["for_each"]
-
 _T = TypeVar("_T")
 
 

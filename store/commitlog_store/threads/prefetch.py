@@ -10,8 +10,6 @@ import threading
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["prefetch"]
-
 _T = TypeVar("_T")
 
 

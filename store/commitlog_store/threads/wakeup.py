@@ -11,8 +11,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-__all__ = ["LoopWakeup", "Waiters", "Wakeup"]
-
 
 class Wakeup:
     """Ends a wait of one thread, or its next wait if it does not wait at this moment."""

@@ -10,8 +10,6 @@ from typing import Protocol
 from commitlog_store.errors import TooManyOpenFiles
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__ = ["Service", "ServiceThread", "Worker"]
-
 # Until a step that found no descriptor is repeated.
 _NO_DESCRIPTORS_SECONDS = 0.2
 

@@ -13,8 +13,6 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 from commitlog_store.verify.findings import Finding, Findings
 
-__all__ = ["check_readable", "first_unwritable", "read_part", "report_failed_pages", "report_failed_read"]
-
 
 def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
     """Report the files that this process may not read. Returns their paths."""

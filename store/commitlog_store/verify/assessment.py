@@ -31,8 +31,6 @@ from commitlog_store.verify.store import (
 )
 from commitlog_store.verify.topics import TopicCount
 
-__all__ = ["Assessment", "Verdict", "assess_opening", "assess_store", "assessment_of"]
-
 
 class Verdict(str, Enum):
     """The verdict on a store, from best to worst.

@@ -10,8 +10,6 @@ from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.verify.findings import Finding, Findings, Severity
 from commitlog_store.verify.log import LogCheck
 
-__all__ = ["BatchCheck"]
-
 
 class BatchCheck:
     """Verifies the frames of a log, from its scans in order. ``count`` is the number of frames."""

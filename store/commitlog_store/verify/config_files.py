@@ -29,8 +29,6 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.verify.findings import Finding, Findings
 
-__all__ = ["check_config_files"]
-
 # What each file holds, and how its reader reads it.
 _FILES: dict[str, tuple[str, Callable[[str], object] | None]] = {
     TOPICS_CONFIG: ("the list of topics", read_topic_config),

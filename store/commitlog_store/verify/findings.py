@@ -8,8 +8,6 @@ from typing import Literal
 
 from commitlog_store.java_numbers import MAX_LONG
 
-__all__ = ["FINDINGS_PER_FILE", "NOWHERE", "Finding", "Findings", "Lost", "Severity"]
-
 Severity = Literal["error", "note"]
 
 # So many findings of one check in one file are reported one by one; a damaged region must not fill the memory.

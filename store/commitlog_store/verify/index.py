@@ -18,8 +18,6 @@ from commitlog_store.verify.findings import FINDINGS_PER_FILE, NOWHERE, Finding,
 from commitlog_store.verify.index_file import Entries, IndexFileCheck
 from commitlog_store.verify.log import LogCheck
 
-__all__ = ["IndexCheck"]
-
 _CHUNK = 1 << 16
 # So many of the entries in their places may differ from the log and count as damaged, not as other entries.
 _FEW = 8

@@ -29,8 +29,6 @@ from commitlog_store.index.service import IndexFile, is_index_file_name
 from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Severity
 
-__all__ = ["Entries", "IndexFileCheck", "check_index_headers"]
-
 # Fields of the header in bytes from its start.
 _BEGIN_OFFSET_AT, _END_OFFSET_AT, _SLOTS_AT, _COUNT_AT = 16, 24, 32, 36
 _SECOND_MS = 1000

@@ -25,8 +25,6 @@ from commitlog_store.verify.access import report_failed_pages, report_failed_rea
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
 from commitlog_store.verify.log_files import LogFile, check_log_files, check_log_heads, list_log_files, usual_size
 
-__all__ = ["LogCheck", "first_nonzero"]
-
 _BLOCK_SIZE = 4 << 20
 _ZEROS = bytes(_BLOCK_SIZE)
 # A born timestamp is the client's, and a broker stores any; a store timestamp is that of the broker itself.

@@ -16,17 +16,6 @@ from commitlog_store.paths import file_name_for_offset, parse_file_name
 from commitlog_store.verify.access import read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 
-__all__ = [
-    "LogFile",
-    "check_log_end",
-    "check_log_files",
-    "check_log_heads",
-    "claimed_base",
-    "list_log_files",
-    "usual_size",
-]
-
-
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
 
 

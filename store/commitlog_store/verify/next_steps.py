@@ -10,8 +10,6 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.verify.findings import Finding
 from commitlog_store.verify.opening import Opening
 
-__all__ = ["is_of_the_log", "next_steps"]
-
 # Findings elsewhere than in the log's files that say that messages are gone.
 _OF_THE_LOG = ("log.", "tail.", "batch.", "checkpoint.ahead")
 # Findings that are gone when queues and index are built again, which an opening does by itself only in part.

@@ -27,8 +27,6 @@ from commitlog_store.recovery.start import StartKind
 from commitlog_store.verify.access import first_unwritable
 from commitlog_store.verify.findings import Finding, Findings, Severity
 
-__all__ = ["Opening", "OpeningKind", "kept_piece", "look_at_opening", "report_fault"]
-
 OpeningKind = Literal["clean", "scan", "rebuild", "refused", "inUse", "keptPiece"]
 
 

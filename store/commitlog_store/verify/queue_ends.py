@@ -36,18 +36,6 @@ from commitlog_store.verify.queue_files import (
     queue_directories,
 )
 
-__all__ = [
-    "Absent",
-    "QueueEnd",
-    "absent_stretches",
-    "find_queue_ends",
-    "given_out",
-    "lost_offsets",
-    "note_removed_head",
-    "unwritten_from",
-]
-
-
 # Units that are read at once.
 _PIECE = 512
 

@@ -19,8 +19,6 @@ from commitlog_store.verify.access import read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 from commitlog_store.verify.log_files import usual_size
 
-__all__ = ["MAX_SIZE", "UnitFile", "UnitFiles", "check_unit_files", "list_unit_files", "queue_directories"]
-
 # The longest record that a unit is believed to lead to: damage shows sizes and places of all kinds.
 MAX_SIZE = 64 << 20
 

@@ -31,8 +31,6 @@ from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings
 from commitlog_store.verify.log import LogCheck
 from commitlog_store.verify.queue_files import MAX_SIZE, UnitFiles, check_unit_files, queue_directories
 
-__all__ = ["QueueCheck"]
-
 Units = npt.NDArray[np.void]
 _CHUNK = 1 << 18
 # The last offset whose unit has a place in a file.

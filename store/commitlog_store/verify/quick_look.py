@@ -27,8 +27,6 @@ from commitlog_store.verify.quick_losses import QuickLosses
 from commitlog_store.verify.store import read_claims
 from commitlog_store.verify.topics import TopicCount
 
-__all__ = ["QuickLook", "look_quickly"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class QuickLook:

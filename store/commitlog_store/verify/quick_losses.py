@@ -17,8 +17,6 @@ from commitlog_store.verify.queue_ends import Absent, QueueEnd, lost_offsets, un
 from commitlog_store.verify.queue_files import MAX_SIZE
 from commitlog_store.verify.topics import TopicCount
 
-__all__ = ["QuickLosses"]
-
 
 class QuickLosses:
     """The lost messages of one quick look: ``compare`` finds them, ``topics`` counts them."""

@@ -13,8 +13,6 @@ from commitlog_store.format import sys_flag
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.recovery.kept import LostMessages
 
-__all__ = ["LostOffsets", "TopicCount", "TopicSummary"]
-
 # So many stretches of lost offsets are listed for a topic; the rest is only counted.
 _MOST_STRETCHES = 1000
 # A last message whose offset is this far from the one before it has a damaged offset.

@@ -1,3 +1,1 @@
 """Spark's standalone cluster: a master and workers as processes of their own."""
-
-__all__: list[str] = []

@@ -24,8 +24,6 @@ from tests.support.programs import python_path
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 QUEUES = 4
 ROWS = 4_000

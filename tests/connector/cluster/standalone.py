@@ -12,8 +12,6 @@ import pyspark
 
 from tests.support.local_spark import make_java_available
 
-__all__ = ["StandaloneCluster", "standalone_cluster"]
-
 _MASTER = "127.0.0.1"
 _DEPLOY = "org.apache.spark.deploy"
 

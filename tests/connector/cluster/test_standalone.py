@@ -8,8 +8,6 @@ import pytest
 
 from tests.support.programs import run_program
 
-__all__: list[str] = []
-
 
 def copy(base: Path, mode: str) -> None:
     ran = run_program("-m", "tests.connector.cluster.copying_driver", base, mode, timeout=300)

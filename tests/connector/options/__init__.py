@@ -1,3 +1,1 @@
 """Options of the source and the sink: accepted values, and the errors for all others."""
-
-__all__: list[str] = []

@@ -25,7 +25,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 READ = {"path": "/store", "subscribe": "orders"}
 WRITE = {"path": "/store", "topic": "orders"}

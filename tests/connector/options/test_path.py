@@ -10,8 +10,6 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_options
 from pyspark_commitlog.options.write import parse_batch_write_options
 
-__all__: list[str] = []
-
 
 def path_of(value: str) -> str:
     return parse_options({"path": value, "subscribe": "orders"}).path

@@ -15,8 +15,6 @@ from pyspark_commitlog.options.read import OPTION_NAMES, parse_batch_options, pa
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, parse_bytes, parse_path
 
-__all__: list[str] = []
-
 GOOD = {"path": "/store", "subscribe": "orders"}
 
 

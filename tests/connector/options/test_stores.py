@@ -19,8 +19,6 @@ from pyspark_commitlog.options.stores import parse_one_store
 from pyspark_commitlog.options.values import EARLIEST, LATEST
 from pyspark_commitlog.options.write import parse_batch_write_options
 
-__all__: list[str] = []
-
 TWO = "broker-a=/data/a, broker-b=file:///data/b%2Cb=c"
 
 

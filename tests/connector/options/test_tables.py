@@ -19,8 +19,6 @@ from pyspark_commitlog.options.write import WRITE_OPTIONS
 from pyspark_commitlog.sink.columns import SINK_COLUMNS
 from tests.support.local_spark import PROJECT
 
-__all__: list[str] = []
-
 
 class Documented(NamedTuple):
     """One option as its row has it; without a default where the cell has none in the form of code."""

@@ -8,8 +8,6 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_options, parse_stream_options
 from pyspark_commitlog.options.values import EARLIEST, LATEST, parse_timestamp
 
-__all__: list[str] = []
-
 GOOD = {"path": "/store", "subscribe": "orders"}
 # date -u -d 2026-01-31T12:00:00Z +%s
 NOON = 1_769_860_800_000

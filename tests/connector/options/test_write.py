@@ -21,8 +21,6 @@ from pyspark_commitlog.options.write import (
     parse_stream_write_options,
 )
 
-__all__: list[str] = []
-
 GOOD = {"path": "/store"}
 
 

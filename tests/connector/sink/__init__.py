@@ -1,3 +1,1 @@
 """The sink: columns, staging, commits, and whole queries through a real Spark."""
-
-__all__: list[str] = []

@@ -20,8 +20,6 @@ from tests.support.waiting import WAIT_LIMIT_S
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__: list[str] = []
-
 
 def main(directory: str) -> None:
     from pyspark.sql import SparkSession

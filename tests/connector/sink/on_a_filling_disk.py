@@ -15,8 +15,6 @@ from pyspark_commitlog.sink.commit import commit_staged, prepare_store
 from tests.connector.sink.test_commit import options_of, stage
 from tests.support.small_disks import fill_up, mount_ext4, mount_tmpfs
 
-__all__ = ["main"]
-
 
 def main(mount: Path) -> None:
     """Once on each disk."""

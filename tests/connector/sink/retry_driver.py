@@ -20,8 +20,6 @@ from tests.connector.sink_failures.query import Query
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.local_spark import QUICK_SPARK, start_spark
 
-__all__: list[str] = []
-
 ROWS = 1_500
 # Of each queue one, so that each task fails.
 FAILING = range(1_000, 1_004)

@@ -13,7 +13,6 @@ from tests.support.waiting import WAIT_LIMIT_S
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SMALL", "append", "body_texts", "messages", "rows_of", "staged_files", "stream_to"]
 
 # Options under which files are small, so that a store is made in no time and a batch runs over many of them.
 SMALL = {

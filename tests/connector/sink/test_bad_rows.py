@@ -20,7 +20,6 @@ from tests.support.clean_store import assert_clean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__: list[str] = []
 
 BODY = "concat('m', id)"
 NOT_UTF8 = "cast(X'61FF' as string)"

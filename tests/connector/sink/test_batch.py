@@ -22,8 +22,6 @@ from tests.support.clean_store import assert_clean
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 def error_of(action: Callable[[], object]) -> str:
     from pyspark.errors import PySparkException

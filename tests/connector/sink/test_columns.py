@@ -10,8 +10,6 @@ from commitlog_store.columnar.columns import MESSAGE_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.sink.columns import SINK_COLUMNS, check_sink_schema
 
-__all__: list[str] = []
-
 
 def struct(ddl: str) -> StructType:
     """Columns as "name type; name type": Spark's own parser of such texts needs a JVM."""

@@ -26,8 +26,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 BATCH = BatchId("query", 0)
 
 

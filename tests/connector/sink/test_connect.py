@@ -14,8 +14,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.local_spark import PROJECT, make_java_available
 from tests.support.programs import child_environment
 
-__all__: list[str] = []
-
 # What ``pip install pyspark[pipelines]`` brings beside what is needed anyway; ``make`` installs it there.
 CONNECT = Path(sys.prefix, "connect")
 

@@ -15,8 +15,6 @@ from pyspark_commitlog.errors import OptionError, SchemaError
 from tests.connector.sink.sink_helpers import SMALL
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 BODY = StructType([StructField("body", StringType())])
 
 # Python reports each call to the system that names a file: of those, the ones below the directory in question.

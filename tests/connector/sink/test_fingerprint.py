@@ -11,8 +11,6 @@ import pytest
 from pyspark_commitlog.options.write import SinkOptions, parse_stream_write_options
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
 
-__all__: list[str] = []
-
 QUERY = "0f3a"
 
 

@@ -25,8 +25,6 @@ from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.kafka_columns import sink_columns
 from pyspark_commitlog.source.kafka_rows import HEADERS_TYPE, KAFKA_COLUMNS
 
-__all__: list[str] = []
-
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 

@@ -9,8 +9,6 @@ from tests.connector.sink.sink_helpers import messages, staged_files
 from tests.support.clean_store import assert_clean
 from tests.support.spark_programs import SparkPrograms
 
-__all__: list[str] = []
-
 
 def test_tasks_that_fail_midway_leave_nothing_and_each_row_is_stored_exactly_once(
     spark_programs: SparkPrograms, tmp_path: Path

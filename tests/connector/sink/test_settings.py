@@ -29,8 +29,6 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 def find(store: Path, key: str) -> list[MessageExt]:
     """The messages of a key, as readers look for them in the index."""

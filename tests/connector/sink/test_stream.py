@@ -17,8 +17,6 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__: list[str] = []
-
 
 class Files:
     """A streaming source of text files, each of which is a batch."""

@@ -22,8 +22,6 @@ from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.task import StageTask
 from tests.connector.sink.sink_helpers import SMALL, staged_files
 
-__all__: list[str] = []
-
 BATCH = BatchId("query", 3)
 
 

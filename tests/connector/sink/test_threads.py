@@ -19,8 +19,6 @@ from tests.connector.sink.sink_helpers import SMALL, append, body_texts, stream_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 def active_session(spark: SparkSession) -> object:
     return spark._jvm.SparkSession.getActiveSession()  # type: ignore[union-attr]

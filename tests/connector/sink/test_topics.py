@@ -23,8 +23,6 @@ from pyspark_commitlog.sink.task import StagedRows, StageTask
 from tests.connector.sink.sink_helpers import SMALL, body_texts, messages, staged_files
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 
 class Write:
     """One write into a store: planned now, staged and committed when the test says so."""

@@ -28,8 +28,6 @@ from tests.support.local_spark import start_spark
 from tests.support.programs import python_path
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 ROWS = 2_400
 KILLED_AT = 1_100
 # Large enough that what Python's workers give comes to the sink row by row, and not at the end.

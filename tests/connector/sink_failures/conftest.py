@@ -15,8 +15,6 @@ from tests.connector.sink_failures.reading_query import ReadingQuery
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Input:

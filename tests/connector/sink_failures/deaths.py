@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from tests.connector.sink_failures.query import Query
 from tests.support.long_runs import Progress
 
-__all__ = ["Deaths", "points"]
-
 # How often a point is tried at which a commit does not die because it has fewer operations.
 _TRIES = 2
 

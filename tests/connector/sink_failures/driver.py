@@ -14,8 +14,6 @@ from tests.connector.sink_failures.output import Input
 from tests.connector.sink_failures.query import Query, register
 from tests.support.local_spark import QUICK_SPARK, start_spark
 
-__all__ = ["KEEP_ALL_PLANS", "QUICK_DRIVER"]
-
 # Nor need Spark plan again what is so small.
 QUICK_DRIVER = QUICK_SPARK | {"spark__sql__adaptive__enabled": "false"}
 # ``Input.take_order`` reads the plans of all batches in the checkpoint.

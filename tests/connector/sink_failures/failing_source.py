@@ -32,7 +32,6 @@ from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwri
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CHANGES", "FORMAT", "FailingSource", "Failure", "told"]
 
 FORMAT = "commitlog_failing"
 # All that changes a file: ``commitlog_store.files.disk`` says so.

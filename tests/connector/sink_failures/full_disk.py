@@ -20,8 +20,6 @@ from tests.connector.sink_failures.query import Query, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.local_spark import start_spark
 
-__all__: list[str] = []
-
 SIZE = 8 << 20
 # With less than a tenth free nothing is written at all, so that much is left when a batch is staged; it needs more.
 LEFT_TO_COMMIT = SIZE // 8

@@ -25,7 +25,6 @@ from tests.support.clean_store import assert_clean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["TOPIC", "Input", "Watcher", "check_output", "has_whole_batches"]
 
 TOPIC = "orders"
 _POLL_INTERVAL_S = 0.001

@@ -16,8 +16,6 @@ import pyarrow as pa
 from commitlog_store import Message, MessageStore
 from tests.connector.sink_failures.output import TOPIC, Input
 
-__all__ = ["OWNERS_QUEUES"]
-
 OWNERS_QUEUES = (8, 9)
 
 

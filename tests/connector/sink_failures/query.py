@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Query", "ended", "register"]
 
 # So that a batch may lie in several files of the log, and it is seldom that one is made.
 _FILES = {"mappedFileSizeCommitLog": "16k"}

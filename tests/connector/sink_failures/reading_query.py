@@ -14,7 +14,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ReadingQuery"]
 
 # So many batches are not written within one of its micro-batches.
 _MANY = 5

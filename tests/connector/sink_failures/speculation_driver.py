@@ -24,8 +24,6 @@ from tests.support.local_spark import start_spark
 from tests.support.programs import python_path
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 WORKERS = ("127.0.0.2", "127.0.0.3")
 # One for each queue.
 FILES = 4

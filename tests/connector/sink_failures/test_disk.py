@@ -12,8 +12,6 @@ from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 
-__all__: list[str] = []
-
 ENOSPC, EIO = errno.ENOSPC, errno.EIO
 # What fails, and the path it is for; the others are the same for the sink.
 FAILURES = [

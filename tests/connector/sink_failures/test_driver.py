@@ -25,7 +25,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 # Of the points at which a commit can die, the default run takes one in so many, and the last one.
 STEP = 30

@@ -23,7 +23,6 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 # ``moment``: at any. ``before``: the JVM dies as a commit begins, which continues when the next driver has done the
 # same batch. ``inside``: the JVM dies within a commit, which continues while the next driver waits for the store.

@@ -23,7 +23,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 QUEUES = {"a": (0, 1, 2, 3), "b": (4, 5, 6, 7)}
 KILLS = 12

@@ -21,7 +21,6 @@ from tests.connector.sink_failures.query import Query, register
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=64 << 10,

@@ -25,7 +25,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 BATCHES = 5
 STRESS_BATCHES = 50

@@ -12,8 +12,6 @@ from tests.connector.sink_failures.query import Query
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 def test_twins_that_both_finish_write_each_row_once(query: Query) -> None:
     """As under speculation, with both finishing: each task stages twice, and Spark hears of one."""

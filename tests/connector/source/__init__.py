@@ -1,3 +1,1 @@
 """The source: planning, tasks, and whole queries through a real Spark."""
-
-__all__: list[str] = []

@@ -10,8 +10,6 @@ import pytest
 
 from tests.connector.source.sized_store import NewStore, SizedStore
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def new_store(tmp_path: Path) -> Iterator[NewStore]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["into_files"]
-
 
 def into_files(spark: SparkSession, store: str, checkpoint: str, output: str) -> DataStreamWriter:
     """The query, which is yet to be started."""

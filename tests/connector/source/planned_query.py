@@ -9,8 +9,6 @@ from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import NewStore, SizedStore
 
-__all__ = ["FROM_START", "Query", "all_rows", "filled"]
-
 Json = dict[str, Any]
 FROM_START = {"subscribe": "orders,audit", "startingOffsets": "earliest"}
 

@@ -11,8 +11,6 @@ from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import SizedStore
 
-__all__ = ["SeveralStores", "SeveralStoresQuery", "path_of"]
-
 Json = dict[str, Any]
 Row = tuple[str, str, int, int]
 

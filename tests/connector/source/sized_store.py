@@ -19,8 +19,6 @@ from commitlog_store.files.store_paths import StorePaths
 from pyspark_commitlog.source.partitions import QueueRange
 from tests.support.store_builder import StoreBuilder
 
-__all__ = ["MIN_SIZE", "CountingReader", "NewStore", "SizedStore"]
-
 _TAGS = "paid"
 _BARE_RECORD = 91 + len(f"TAGS\x01{_TAGS}\x02")
 _LONGEST_TOPIC = 18

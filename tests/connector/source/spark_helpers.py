@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["ORDER", "Batches", "expected_frame", "expected_rows", "read", "stream", "struct"]
 
 ORDER = ("topic", "queueId", "queueOffset")
 

@@ -14,8 +14,6 @@ from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows, message_sizes
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
 
-__all__: list[str] = []
-
 QUEUES = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 10_000)), min_size=1, max_size=12)
 SIZES = st.lists(st.lists(st.integers(MIN_SIZE, 4000), max_size=30), min_size=1, max_size=6)
 

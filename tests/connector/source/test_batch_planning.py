@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
 
-__all__: list[str] = []
-
 QUEUES = st.lists(st.lists(st.integers(MIN_SIZE, 3000), max_size=60), min_size=1, max_size=5)
 
 

@@ -16,8 +16,6 @@ from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
 from tests.store.retention.small_stores import SMALL, fill
 
-__all__: list[str] = []
-
 SCHEMA = StructType([StructField("queueOffset", LongType())])
 
 

@@ -22,8 +22,6 @@ from pyspark_commitlog.source.stream_offset import StreamOffset
 from tests.connector.source.planned_query import Query, filled
 from tests.connector.source.sized_store import NewStore
 
-__all__: list[str] = []
-
 PLACE = StructType([StructField("topic", StringType()), StructField("queueOffset", LongType())])
 POSITIONS = {("orders", 0): 7, ("orders", 1): 10, ("audit", 0): 1}
 

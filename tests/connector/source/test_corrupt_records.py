@@ -20,8 +20,6 @@ from pyspark_commitlog.source.task import ReadTask
 from tests.store.damage.flipped_bodies import BAD, COUNT, KINDS, make
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 PLACE = StructType([StructField("queueOffset", LongType())])
 _LOG_FILE = 8 << 10
 

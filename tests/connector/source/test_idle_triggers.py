@@ -16,8 +16,6 @@ from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 
-__all__: list[str] = []
-
 TOPICS = 40
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=20 * 50, schedule_enable=False

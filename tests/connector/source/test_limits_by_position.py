@@ -18,8 +18,6 @@ from pyspark_commitlog.source.schema import check_schema, default_schema
 from tests.connector.source.planned_query import all_rows, filled
 from tests.connector.source.sized_store import NewStore, SizedStore
 
-__all__: list[str] = []
-
 Json = dict[str, Any]
 
 

@@ -21,8 +21,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 def store_at(path: Path, text: str) -> tuple[Path, Path]:
     """A store of one message, and the directory of its log."""

@@ -22,7 +22,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 pytestmark = with_arrow_udf
 

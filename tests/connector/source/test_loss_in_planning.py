@@ -22,8 +22,6 @@ from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import NewStore
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 PLACE = StructType([StructField("queueOffset", LongType())])
 
 

@@ -17,8 +17,6 @@ from pyspark_commitlog.source.schema import check_schema, default_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def store_at(path: Path) -> Path:
     StoreBuilder(path).append("orders", 0, [b"x"] * 10)

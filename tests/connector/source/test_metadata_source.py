@@ -18,8 +18,6 @@ from tests.connector.source.spark_helpers import read, stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("table", METADATA_SCHEMAS)
 def test_a_table_is_a_data_frame(spark: SparkSession, golden_533: Path, table: str) -> None:

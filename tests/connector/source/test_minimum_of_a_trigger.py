@@ -20,7 +20,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 GOOD = {"path": "/store", "subscribe": "orders"}
 AT_LEAST_5 = {"subscribe": "orders", "startingOffsets": "earliest", "minOffsetsPerTrigger": "5"}

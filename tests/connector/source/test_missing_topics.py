@@ -20,7 +20,6 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 MISSPELT = {"subscribe": "ordres", "startingOffsets": "earliest"}
 WAY_OUT = "To read the others without it, set the option failOnMissingTopic to false."

@@ -19,7 +19,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__: list[str] = []
 
 # The newest message of a store of SizedStore is some milliseconds after 1,700,000,000 s.
 NOW_S = 1_700_000_060.0

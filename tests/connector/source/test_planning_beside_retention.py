@@ -26,8 +26,6 @@ from tests.support.between_calls import change_before
 from tests.support.growing_store import GrowingStore
 from tests.support.long_runs import LONG_RUN_S, Progress
 
-__all__: list[str] = []
-
 # Gets ready for a plan of the store or stores at a path, and gives the plan.
 Plan = Callable[[str], Callable[[], Any]]
 QUEUE_OFFSET = StructType([StructField("queueOffset", LongType())])

@@ -9,8 +9,6 @@ from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import NewStore, SizedStore
 
-__all__: list[str] = []
-
 
 def planner_of(store: SizedStore, **options: str) -> StreamPlanner:
     given = {"path": str(store.path), "subscribe": "orders", "startingOffsets": "earliest"}

@@ -19,8 +19,6 @@ from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> StoreBuilder:

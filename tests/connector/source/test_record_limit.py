@@ -18,8 +18,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 def rows_of(partition: RangePartition) -> int:
     return sum(stop - start for *_, start, stop in partition.ranges)

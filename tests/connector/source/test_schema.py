@@ -12,8 +12,6 @@ from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import parse_options
 from pyspark_commitlog.source.schema import SPARK_TYPES, check_schema, default_schema
 
-__all__: list[str] = []
-
 GOOD = {"path": "/store", "subscribe": "orders"}
 
 

@@ -15,8 +15,6 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from tests.store.serve.servers import ServeProcess
 
-__all__: list[str] = []
-
 
 def _put(path: Path, count: int, first: int = 0) -> None:
     with MessageStore.open(path) as store:

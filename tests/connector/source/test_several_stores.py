@@ -27,8 +27,6 @@ from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.several_stores_query import SeveralStores, SeveralStoresQuery, path_of
 from tests.connector.source.sized_store import NewStore
 
-__all__: list[str] = []
-
 NewQuery = Callable[..., SeveralStoresQuery]
 
 

@@ -17,7 +17,6 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 pytestmark = before_read_limits
 

@@ -17,7 +17,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 Expected = dict[str, list[dict[str, Any]]]
 

@@ -22,7 +22,6 @@ from tests.support.waiting import WAIT_LIMIT_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 DRIVER = "tests.connector.source.crash_driver"
 

@@ -16,8 +16,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def built(tmp_path: Path) -> StoreBuilder:

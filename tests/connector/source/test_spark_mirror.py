@@ -14,7 +14,6 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
 
 # Of several log files, in three queues.
 MESSAGES = 600

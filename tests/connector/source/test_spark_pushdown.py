@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__: list[str] = []
-
 
 class HundredRows(DataSource):
     """The numbers from 0 to 99, fewer where a query asks for fewer."""

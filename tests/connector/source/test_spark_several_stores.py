@@ -16,8 +16,6 @@ from tests.support.store_builder import StoreBuilder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def stores(tmp_path: Path) -> dict[str, StoreBuilder]:

@@ -14,8 +14,6 @@ from tests.connector.source.spark_helpers import Batches
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 
 def options_of(**options: object) -> str:
     return ", ".join(f"{name} '{value}'" for name, value in options.items())

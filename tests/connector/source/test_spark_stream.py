@@ -22,7 +22,6 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-__all__: list[str] = []
 
 PLACE = "topic string, queueId int, queueOffset bigint, storeSize int"
 FROM_START = {"subscribe": "orders", "startingOffsets": "earliest"}

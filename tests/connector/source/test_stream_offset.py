@@ -13,8 +13,6 @@ from commitlog_store import Fence
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.source.stream_offset import StreamOffset
 
-__all__: list[str] = []
-
 KEYS = st.tuples(st.sampled_from(["orders", "audit", "%RETRY%g"]), st.integers(0, 20))
 COUNTS = st.integers(0, 2**63 - 1)
 FENCES = st.builds(Fence, COUNTS, st.integers(0, 2**32 - 1))

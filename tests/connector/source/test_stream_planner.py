@@ -15,8 +15,6 @@ from pyspark_commitlog.options.read import parse_stream_options
 from tests.connector.source.planned_query import FROM_START, Query, all_rows, filled
 from tests.connector.source.sized_store import NewStore
 
-__all__: list[str] = []
-
 
 def test_every_message_is_planned_once_and_then_none(new_store: NewStore) -> None:
     query = Query(filled(new_store))

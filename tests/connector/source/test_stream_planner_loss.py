@@ -10,8 +10,6 @@ from pyspark_commitlog.errors import DataLossError, TailLostError
 from tests.connector.source.planned_query import FROM_START, Query, filled
 from tests.connector.source.sized_store import NewStore
 
-__all__: list[str] = []
-
 
 def test_retention_ahead_of_the_query_is_lost_data(new_store: NewStore) -> None:
     query = Query(filled(new_store))

@@ -28,8 +28,6 @@ from tests.support.programs import run_program
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 SCHEMA = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
 
 

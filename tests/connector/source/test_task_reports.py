@@ -20,8 +20,6 @@ from pyspark_commitlog.source.task_reports import close_reports, drop_reports, o
 from tests.connector.source.planned_query import filled
 from tests.connector.source.sized_store import NewStore, SizedStore
 
-__all__: list[str] = []
-
 QUERY = "5d2e"
 SCHEMA = check_schema(StructType([StructField("queueOffset", LongType())]))
 

@@ -17,8 +17,6 @@ from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 WHOLE = RangePartition((QueueRange("orders", 0, 0, 105),))
 PLACE = StructType([StructField("queueOffset", LongType()), StructField("storeSize", IntegerType())])
 

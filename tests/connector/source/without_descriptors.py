@@ -16,8 +16,6 @@ from tests.connector.source.test_task import SCHEMA, partition
 from tests.store.owner.calls_without_descriptors import sweep
 from tests.support.store_builder import StoreBuilder
 
-__all__ = ["main"]
-
 
 def main(base: Path) -> None:
     """A plan of a batch read, and a task that reads its ranges one by one, or at once."""

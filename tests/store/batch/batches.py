@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from commitlog_store import MessageStore
 
-__all__ = ["commit", "expected", "table"]
-
 
 def table(name: str, count: int = 30) -> pa.Table:
     """Rows for three queues; each body says which batch and row it is."""

@@ -17,8 +17,6 @@ import pyarrow as pa
 from commitlog_store import BatchId, MessageStore, MessageStoreConfig
 from commitlog_store.stager import BatchStager
 
-__all__ = ["main"]
-
 _TABLES, _ROWS, _BODY_SIZE = 10, 16_384, 1024
 # Of 160 MiB that are staged and committed, so much may be in memory: a few chunks, each some times over, and the
 # stacks of the store's threads.

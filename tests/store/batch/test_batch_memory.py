@@ -10,8 +10,6 @@ import pytest
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what a process allocates")
 def test_a_batch_larger_than_memory_is_staged_and_committed(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from commitlog_store.batch.visibility import BatchGate
 from commitlog_store.errors import OffsetOutOfRange, StoreBusy
 from tests.support.growing_store import GrowingStore
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def growing(tmp_path: Path) -> Iterator[GrowingStore]:

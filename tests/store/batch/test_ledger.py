@@ -21,8 +21,6 @@ from tests.store.owner.owned_store import open_store
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 
 def test_the_same_version_with_other_contents_is_a_conflict(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:

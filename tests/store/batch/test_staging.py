@@ -17,8 +17,6 @@ from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 
 def test_missing_or_changed_staged_files_commit_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:

@@ -20,8 +20,6 @@ from commitlog_store.stager import BatchStager
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 NOW = 1_800_000_000.0
 OLD = NOW - LEFT_OVER_AFTER_SECONDS - 1
 UNNAMED = UNNAMED_WRITE_PREFIX + "0123456789abcdef" * 2

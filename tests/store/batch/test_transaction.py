@@ -21,8 +21,6 @@ from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("reopened", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"flush_disk_type": SYNC}, {"transient_store_pool_enable": True}])

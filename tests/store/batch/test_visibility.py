@@ -21,8 +21,6 @@ from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 ENDS = dict[int, int]
 
 

@@ -1,3 +1,1 @@
 """The ``commitlog`` command on the golden stores and on stores of trouble, in process and as the installed script."""
-
-__all__: list[str] = []

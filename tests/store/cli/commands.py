@@ -26,21 +26,6 @@ from commitlog_store.cli.app import app
 from tests.support import golden
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = [
-    "COUNTS",
-    "EXPECTED",
-    "SCRIPT",
-    "answered",
-    "ended",
-    "iso",
-    "lines",
-    "on_a_terminal",
-    "plain",
-    "run",
-    "script",
-    "shell",
-]
-
 SCRIPT = str(Path(sys.executable).parent / "commitlog")
 EXPECTED = golden.expected(golden.ROCKETMQ_533)
 COUNTS = Counter(message["topic"] for message in EXPECTED["message"])

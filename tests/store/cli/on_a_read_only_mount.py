@@ -16,8 +16,6 @@ from commitlog_store.cli.app import app
 from commitlog_store.cli.exit_codes import exit_code
 from commitlog_store.errors import CommitLogError
 
-__all__ = ["COMMANDS"]
-
 COMMANDS = (
     "doctor {}",
     "doctor --deep {}",

@@ -13,8 +13,6 @@ from commitlog_store.cli.owner_config import owner_config
 from tests.store.cli.commands import ended, plain
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 
 def test_a_file_with_a_bad_value_is_wrong_usage(tmp_path: Path) -> None:
     open_store(tmp_path / "store").close()

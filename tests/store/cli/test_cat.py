@@ -16,8 +16,6 @@ from tests.store.cli.commands import COUNTS, EXPECTED, SCRIPT, ended, iso, lines
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("topic", sorted(COUNTS))
 def test_cat_prints_every_message_of_a_topic_in_the_order_of_the_log(golden_533: Path, topic: str) -> None:

@@ -11,8 +11,6 @@ from commitlog_store import MessageStore, StoreReader
 from tests.store.cli.commands import ended, lines, plain, run
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def old_store(tmp_path: Path) -> Path:

@@ -15,8 +15,6 @@ from tests.store.cli.commands import ended, shell
 from tests.store.cli.test_one_name import commands
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 # What the value of an option or an argument is called in the help, and a value that is offered for it.
 OFFERED = {
     "TOPIC": "orders",

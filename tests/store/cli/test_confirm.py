@@ -15,8 +15,6 @@ from tests.store.cli.commands import answered, ended, lines, plain
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 from tests.store.verify.made_store import flip
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

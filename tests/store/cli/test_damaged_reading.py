@@ -13,8 +13,6 @@ from tests.store.cli.commands import ended, lines, run, script
 from tests.store.damage.flipped_bodies import BAD, COUNT, FlippedStore, make
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 
 def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]

@@ -19,8 +19,6 @@ from commitlog_store import (
 from tests.store.cli.commands import ended, lines, plain, run, shell
 from tests.store.verify.made_store import flip
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig.embedded(max_hash_slot_num=1_000)
 
 

@@ -17,8 +17,6 @@ from tests.store.retention.small_stores import Clock, store_clock
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.store.verify.test_assessment import delete_newest, newest_file
 
-__all__: list[str] = []
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

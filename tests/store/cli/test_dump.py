@@ -11,8 +11,6 @@ from commitlog_store.format.index_file import HEADER_SIZE
 from tests.store.cli.commands import EXPECTED, ended, lines, run
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_dump_log_prints_every_record_of_a_store_and_of_a_file(golden_533: Path) -> None:
     expected = sorted(EXPECTED["message"], key=lambda message: message["physicalOffset"])

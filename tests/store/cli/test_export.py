@@ -11,8 +11,6 @@ import pyarrow.parquet as pa_parquet
 from tests.store.cli.commands import COUNTS, ended, lines, run
 from tests.store.damage.flipped_bodies import BAD, COUNT, make
 
-__all__: list[str] = []
-
 
 def test_the_report_counts_rows_and_files(golden_533: Path, tmp_path: Path) -> None:
     text = run("export", golden_533, "--to", f"parquet:{tmp_path / 'out'}", "--topic", "pack*")

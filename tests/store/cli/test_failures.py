@@ -16,8 +16,6 @@ from tests.store.cli.commands import SCRIPT, ended, script
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     ("arguments", "words"),

@@ -20,8 +20,6 @@ from tests.support.local_spark import PROJECT
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_master import ScriptedMaster, Slave
 
-__all__: list[str] = []
-
 FILE_SIZE = 16 << 10
 SIZE = ("--mapped-file-size-commit-log", str(FILE_SIZE))
 

@@ -10,8 +10,6 @@ from commitlog_store import StoreReader
 from tests.store.cli.commands import EXPECTED, ended, lines, run
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 
 def test_get_finds_a_message_by_id_and_by_place(golden_533: Path) -> None:
     for message in EXPECTED["message"][::97]:

@@ -15,8 +15,6 @@ from tests.store.cli.commands import ended, iso, lines, on_a_terminal, plain, ru
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

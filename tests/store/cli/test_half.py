@@ -17,8 +17,6 @@ from tests.store.half.test_half_messages import stored
 from tests.store.half.test_resume import given_up
 from tests.store.owner.owned_store import open_store
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -9,8 +9,6 @@ import pytest
 
 from tests.store.cli.commands import ended, script
 
-__all__: list[str] = []
-
 
 def test_help_exists_for_every_command_and_without_a_command() -> None:
     for arguments in (

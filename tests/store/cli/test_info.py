@@ -14,8 +14,6 @@ from tests.store.verify.made_store import make_store
 from tests.store.verify.test_assessment import delete_second
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_info_counts_what_rocketmq_counts(golden_533: Path) -> None:
     (found,) = lines("info", golden_533, "--all", "--sizes", "--json")

@@ -14,8 +14,6 @@ from tests.store.cli.commands import SCRIPT
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 _SMALLEST_PIPE = 4096
 
 

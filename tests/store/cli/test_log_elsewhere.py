@@ -14,8 +14,6 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, commit_gr
 from tests.store.cli.commands import ended, plain, script, shell
 from tests.store.verify.made_store import make_store
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

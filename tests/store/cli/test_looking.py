@@ -25,8 +25,6 @@ from tests.store.cli.commands import ended, lines, on_a_terminal, plain, run, sc
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 COMMANDS = ("info", "offset-at", "stats", "verify", "cat", "tail", "get", "query", "produce", "repair")
 
 

@@ -10,8 +10,6 @@ import pytest
 from tests.store.cli.commands import ended
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     "command",

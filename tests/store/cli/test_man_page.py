@@ -16,8 +16,6 @@ from tests.store.cli.test_one_name import commands
 from tests.support.local_spark import PROJECT
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 PAGE = PROJECT / "docs" / "commitlog.1"
 
 

@@ -9,8 +9,6 @@ import pytest
 from tests.store.cli.commands import lines, run
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("born", [2**63 - 1, -(2**63)])
 def test_a_message_without_a_time_is_shown_with_the_others(tmp_path: Path, born: int) -> None:

@@ -13,8 +13,6 @@ from typer.main import get_command
 from commitlog_store.cli.app import app
 from tests.store.cli.commands import ended, plain
 
-__all__: list[str] = []
-
 # Words that stand for two things, and are clear in both places.
 TWO_MEANINGS = {
     "--to": "where to: the target of an export or a salvage, and the position of a reset, as Kafka's tools have it",

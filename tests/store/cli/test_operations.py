@@ -24,8 +24,6 @@ from tests.store.cli.test_verify import damaged_and_left_open
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.support.local_spark import PROJECT
 
-__all__: list[str] = []
-
 PAGE = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
 PLACES = ("data", "backup", "srv")
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

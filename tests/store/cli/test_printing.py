@@ -19,8 +19,6 @@ from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, on_a_termin
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def shop(tmp_path: Path) -> StoreBuilder:

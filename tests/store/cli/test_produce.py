@@ -26,8 +26,6 @@ from commitlog_store.verify.store import verify_store
 from tests.store.cli.commands import SCRIPT, lines, plain, script
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 SIZES = ("--mapped-file-size-commit-log", 1 << 16, "--mapped-file-size-consume-queue", 4000)
 # RocketMQ's index files take 420 MB.
 SMALL_INDEX = ("--max-hash-slot-num", "100", "--max-index-num", "400")

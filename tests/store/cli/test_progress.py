@@ -13,8 +13,6 @@ import pytest
 from tests.store.cli.commands import SCRIPT, lines
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 SMALL = ("--mapped-file-size-commit-log", "1M", "--max-hash-slot-num", "100", "--max-index-num", "400")
 # Moves the cursor up, and erases a line.
 ERASED = "\x1b[1A\x1b[2K"

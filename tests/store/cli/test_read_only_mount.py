@@ -10,8 +10,6 @@ from tests.store.cli.on_a_read_only_mount import COMMANDS
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def test_looking_needs_no_right_to_write(golden_498: Path, tmp_path: Path) -> None:
     if not may_mount(tmp_path):

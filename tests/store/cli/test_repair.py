@@ -16,8 +16,6 @@ from tests.store.cli.commands import answered, ended, plain, script
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.store.verify.test_assessment import cut_second, delete_newest, delete_second, newest_file
 
-__all__: list[str] = []
-
 
 def test_the_command_it_prints_repairs_the_store(tmp_path: Path) -> None:
     store = tmp_path / "a store"

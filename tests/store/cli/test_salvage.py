@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.store.cli.commands import ended
 from tests.store.salvage.damaged_stores import GOLDEN_498, damaged, messages, places
 
-__all__: list[str] = []
-
 SMALL_INDEX = ("--max-hash-slot-num", "100", "--max-index-num", "4000")
 
 

@@ -15,8 +15,6 @@ from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from tests.store.owner.owned_store import open_store
 from tests.support.delayed import delayed
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

@@ -20,8 +20,6 @@ from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, run, shell
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 def test_tail_prints_the_newest_over_all_queues(golden_533: Path) -> None:
     places = sorted(m["physicalOffset"] for m in EXPECTED["message"] if m["topic"] == "orders")

@@ -13,8 +13,6 @@ from commitlog_store.cli.times import parse_time, parse_zone
 from tests.store.cli.commands import EXPECTED, ended, iso, lines, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("as_iso", [False, True])
 def test_cat_prints_the_messages_between_two_times(golden_533: Path, as_iso: bool) -> None:

@@ -11,8 +11,6 @@ import pytest
 from tests.store.cli.commands import ended, lines, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 GROUP = '{"offsetTable":{"orders@billing":{0:1}}}'
 
 

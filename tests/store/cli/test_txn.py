@@ -26,8 +26,6 @@ from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 HEADINGS = ["application", "version", "fingerprint", "rows", "committed (UTC)", "physical offset"]
 QUERY = "7d1f2c36-43a1-4a51-9f8e-6f2f2d0b5a11"
 FINGERPRINT = "0123456789abcdef" * 2

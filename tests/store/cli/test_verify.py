@@ -13,8 +13,6 @@ from tests.store.cli.commands import COUNTS, ended, lines, run, script
 from tests.store.verify.made_store import damage, files, make_store, message_place, queue_file
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_a_whole_store_is_reported_as_whole(golden_533: Path) -> None:
     text = run("verify", golden_533)

@@ -1,3 +1,1 @@
 """Tests of the codecs: golden bytes from RocketMQ, round trips, and values that do not fit."""
-
-__all__: list[str] = []

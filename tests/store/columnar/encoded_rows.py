@@ -21,19 +21,6 @@ from commitlog_store.columnar.scan import RecordScan, scan_records
 from commitlog_store.format.record import Record, decode_record
 from tests.store.columnar.record_blocks import rows_of
 
-__all__ = [
-    "BASE",
-    "HOST",
-    "TOPIC",
-    "decoded",
-    "encode",
-    "encode_table",
-    "key_hashes",
-    "one_chunk",
-    "read_rows",
-    "scan_of",
-]
-
 BASE = 4096
 TOPIC = "orders"
 HOST = (bytes([10, 1, 2, 3]), 10911)

@@ -12,8 +12,6 @@ from commitlog_store.format.record import Decoded, Record, body_crc, decode_reco
 from tests.store.columnar.record_blocks import plain_record
 from tests.support.encoders import encode_record
 
-__all__ = ["as_array", "record_of", "stretch", "walked"]
-
 
 def stretch(records: Sequence[Record], base: int) -> bytes:
     """The bytes of the records one after another from ``base``; each gets its own position."""

@@ -20,22 +20,6 @@ from commitlog_store.format.properties import decode_properties, decode_utf8
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, header_size
 from tests.support.encoders import encode_record
 
-__all__ = [
-    "QUEUE_ID",
-    "TOPIC",
-    "Block",
-    "expected_row",
-    "names",
-    "odd_properties",
-    "one_record",
-    "plain_properties",
-    "plain_record",
-    "properties_of_many",
-    "properties_of_one",
-    "rows_of",
-    "values",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 TOPIC = "orders"
 QUEUE_ID = 3

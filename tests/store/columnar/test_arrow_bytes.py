@@ -12,8 +12,6 @@ from commitlog_store.columnar.arrow_bytes import gather_binary, strided_view, to
 from commitlog_store.format.properties import decode_utf8
 from tests.store.columnar.record_blocks import odd_properties
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("behind", [0, 1, 11, 12, 13])
 def test_values_of_every_length_around_the_inline_limit_are_gathered(behind: int) -> None:

@@ -19,8 +19,6 @@ from commitlog_store.format.record import body_crc
 from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG, CompressionType, compression_type
 from tests.store.columnar.encoded_rows import decoded, encode, read_rows
 
-__all__: list[str] = []
-
 any_type = pytest.mark.parametrize("kind", CompressionType)
 MIXED = [b"short", b"long " * 2000, b"", b"x" * 4096, b"x" * 4097, b"end"]
 

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from commitlog_store.columnar.byte_parts import Part, join_rows
 
-__all__: list[str] = []
-
 _COUNT = 5
 _of_one_length = st.integers(0, 4).flatmap(
     lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=_COUNT, max_size=_COUNT)

@@ -20,8 +20,6 @@ from commitlog_store.format.sys_flag import CompressionType
 from tests.store.columnar.record_blocks import Block, expected_row, one_record, plain_record, rows_of
 from tests.support.encoders import encode_record
 
-__all__: list[str] = []
-
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.lists(one_record(), min_size=1, max_size=6), st.sampled_from([0, 1, 50]))

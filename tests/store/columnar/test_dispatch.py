@@ -23,8 +23,6 @@ from tests.store.columnar.record_blocks import one_record, plain_record
 from tests.support.encoders import tags_code
 from tests.support.golden import GOLDEN, ROCKETMQ_498, ROCKETMQ_533
 
-__all__: list[str] = []
-
 BASE = 4096
 # RocketMQ's default levels: "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".
 DELAYS_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)]

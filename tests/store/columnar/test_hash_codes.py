@@ -11,8 +11,6 @@ from commitlog_store.columnar.hash_codes import index_key_hashes, string_hash_co
 from commitlog_store.format.java_hash import index_key_hash, string_hash_code
 from tests.support.encoders import tags_code
 
-__all__: list[str] = []
-
 _ascii = st.text(st.characters(max_codepoint=127), max_size=40)
 _any = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 columns = st.one_of(

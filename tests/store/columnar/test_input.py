@@ -22,8 +22,6 @@ from commitlog_store.format.record import Record, decode_record
 from commitlog_store.put_status import PutMessageStatus
 from tests.store.columnar.encoded_rows import encode_table, one_chunk
 
-__all__: list[str] = []
-
 TEXT = pa.string()
 MAP = pa.map_(TEXT, TEXT)
 

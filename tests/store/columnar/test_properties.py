@@ -10,8 +10,6 @@ from commitlog_store.columnar.properties import PropertyRows
 from commitlog_store.format.properties import decode_properties
 from tests.store.columnar.record_blocks import properties_of_many
 
-__all__: list[str] = []
-
 
 @settings(max_examples=6 * settings().max_examples)
 @given(properties_of_many)

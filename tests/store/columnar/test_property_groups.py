@@ -11,8 +11,6 @@ from commitlog_store.columnar.properties import PropertyGroups
 from commitlog_store.format.properties import decode_properties
 from tests.store.columnar.record_blocks import properties_of_many
 
-__all__: list[str] = []
-
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "a", "é", "no such name")
 
 

@@ -14,8 +14,6 @@ from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, 
 from tests.store.columnar.record_blocks import properties_of_one
 from tests.support.encoders import encode_record
 
-__all__: list[str] = []
-
 
 @given(
     st.lists(st.tuples(st.binary(max_size=40), properties_of_one), max_size=6),

@@ -24,8 +24,6 @@ from commitlog_store.format.record import (
 from tests.store.columnar.log_stretches import as_array, record_of, stretch, walked
 from tests.store.columnar.record_blocks import one_record, plain_record
 
-__all__: list[str] = []
-
 BASE = 1 << 40
 
 

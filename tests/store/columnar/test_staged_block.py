@@ -21,8 +21,6 @@ from commitlog_store.columnar.staged_block import (
 from commitlog_store.errors import InvalidValue
 from tests.store.columnar.encoded_rows import encode
 
-__all__: list[str] = []
-
 ROWS = 50
 
 

@@ -14,8 +14,6 @@ from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.put_status import PutMessageStatus
 from tests.store.columnar.encoded_rows import TOPIC, decoded, encode, key_hashes, read_rows
 
-__all__: list[str] = []
-
 MAP = pa.map_(pa.string(), pa.string())
 GIVEN = pa.array(["K0", "K1", "K2", "K3"])
 

@@ -23,8 +23,6 @@ from commitlog_store.groups.group_settings import SubscriptionGroupConfig, Subsc
 from commitlog_store.testing import parts_of, waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=100 * 20)
 
 

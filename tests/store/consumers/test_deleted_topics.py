@@ -13,8 +13,6 @@ from commitlog_store.testing import parts_of
 from tests.store.consumers.test_consumer import consumer_offsets, numbers, put
 from tests.store.retention.small_stores import SMALL, fill
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:

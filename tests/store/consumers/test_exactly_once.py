@@ -26,8 +26,6 @@ from commitlog_store.testing import kill, parts_of
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20)
 
 

@@ -21,8 +21,6 @@ from commitlog_store.testing import waiting_calls
 from tests.store.consumers.test_consumer import CONFIG, consumer_offsets, numbers, put
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:

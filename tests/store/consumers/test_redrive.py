@@ -12,8 +12,6 @@ from commitlog_store import Message, MessageExt, MessageExtBrokerInner, MessageS
 from commitlog_store.errors import CorruptRecord, InvalidValue, PutRefused, StoreClosed
 from commitlog_store.testing import parts_of
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=100 * 20)
 DEAD = "%DLQ%billing"
 

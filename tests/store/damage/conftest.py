@@ -9,8 +9,6 @@ import pytest
 from tests.store.damage.filled_store import LOG_FILE_SIZE, QUEUE_FILE_UNITS, fill
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def builder(tmp_path: Path) -> StoreBuilder:

@@ -13,25 +13,6 @@ from commitlog_store.format import compression
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 
-__all__ = [
-    "BODIES",
-    "LOG_FILE_SIZE",
-    "PACKED",
-    "PACKED_STORED",
-    "QUEUE_FILE_UNITS",
-    "damage_byte",
-    "expected_bodies",
-    "fill",
-    "flips",
-    "index_file",
-    "log_file",
-    "outcome",
-    "poke",
-    "queue_file",
-    "read_everything",
-    "records_of",
-]
-
 LOG_FILE_SIZE = 2400
 QUEUE_FILE_UNITS = 20
 

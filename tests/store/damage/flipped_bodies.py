@@ -15,8 +15,6 @@ from commitlog_store.format.record import header_size
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 
-__all__ = ["BAD", "COUNT", "KINDS", "SMALL", "FlippedStore", "flip_byte", "make"]
-
 COUNT = 10
 SMALL = MessageStoreConfig(mapped_file_size_commit_log=32 << 20)
 # The queue offset of the message whose body is damaged.

@@ -18,8 +18,6 @@ from tests.store.damage.filled_store import damage_byte, flips, outcome
 from tests.support import golden
 from tests.support.stored_bodies import bodies
 
-__all__ = ["GoldenStore", "StoredMessage"]
-
 _LOG_FILE_SIZE = 1 << 18
 _SLOTS = 1000
 # Of the four bytes of SYSFLAG, the one with the compressed bit.

@@ -13,8 +13,6 @@ from commitlog_store.format.java_hash import index_key_hash
 from tests.store.damage.filled_store import index_file, poke, queue_file
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("value", [-(2**63), -1, 2**63 - 1, 10**15])
 def test_a_unit_that_points_outside_the_log_is_reported(builder: StoreBuilder, value: int) -> None:

@@ -16,9 +16,6 @@ from commitlog_store.format.sys_flag import CompressionType
 from tests.store.damage.filled_store import BODIES, log_file
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
-
 SYSTEM_FAILURES = (
     errors.StoreIOError,
     errors.FileCreationFailed,

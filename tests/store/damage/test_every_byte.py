@@ -29,8 +29,6 @@ from tests.store.damage.filled_store import (
 )
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 Values = Callable[[int, int], list[int]]
 
 

@@ -14,8 +14,6 @@ from commitlog_store.errors import CorruptRecord
 from tests.store.damage.flipped_bodies import BAD, COUNT, KINDS, SMALL, FlippedStore, flip_byte, make
 from tests.support import golden
 
-__all__: list[str] = []
-
 RANGE = ("orders", 0, 0, COUNT)
 
 

@@ -26,8 +26,6 @@ from tests.store.damage.filled_store import (
 )
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("which", [log_file, queue_file, index_file])

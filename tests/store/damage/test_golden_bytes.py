@@ -22,8 +22,6 @@ from tests.store.damage.filled_store import flips
 from tests.store.damage.golden_flips import GoldenStore, StoredMessage
 from tests.support import golden
 
-__all__: list[str] = []
-
 BOTH = pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
 
 

@@ -19,8 +19,6 @@ from commitlog_store.format.sys_flag import CompressionType
 from tests.store.damage.filled_store import log_file, poke, queue_file
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def _peak(look: Callable[[], object]) -> int:
     """Bytes that Python and numpy allocate at most while ``look`` fails, or Arrow beyond its highest mark so far."""

@@ -12,8 +12,6 @@ from commitlog_store import StoreReader
 from commitlog_store.errors import CommitLogError
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_a_damaged_size_of_a_unit_within_its_file_is_not_allocated(tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store", log_file_size=128 << 20)

@@ -24,8 +24,6 @@ from commitlog_store.errors import InvalidValue, NotAStore, StoreNotFound, Store
 from tests.store.cli.commands import ended
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_a_missing_path_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFound, match="the directory does not exist") as raised:

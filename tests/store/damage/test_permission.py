@@ -12,9 +12,6 @@ import pytest
 
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
-
 # Who owns the store when root runs the tests.
 OTHER_USER = 65534
 

@@ -11,8 +11,6 @@ from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog_store.verify.store import verify_store
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 _BAD = [2**63 - 1, -(2**63), MAX_TIMESTAMP_MS + 1, MIN_TIMESTAMP_MS - 1, 1_700_000_000_000_000_000]
 
 

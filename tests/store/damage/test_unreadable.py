@@ -15,8 +15,6 @@ from commitlog_store.errors import ReadFailed
 from commitlog_store.files import disk
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 _READS: dict[str, tuple[str, Callable[[StoreReader], object]]] = {
     "one message": ("commitlog", lambda reader: reader.message_at(0)),
     "a batch": ("commitlog", lambda reader: list(reader.read("a", 0, 0))),

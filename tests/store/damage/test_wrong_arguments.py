@@ -15,8 +15,6 @@ from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound
 from tests.store.damage.filled_store import LOG_FILE_SIZE, records_of
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 1, 87, 2**63 - 1, 2**64, 10**30])
 def test_a_place_without_a_message_is_refused(builder: StoreBuilder, offset: int) -> None:

@@ -13,8 +13,6 @@ from commitlog_store.errors import CommitLogError, CorruptCheckpoint, CorruptCon
 from tests.store.damage.filled_store import BODIES, expected_bodies, index_file, log_file, queue_file, read_everything
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_the_undamaged_store_reads_whole(builder: StoreBuilder) -> None:
     """Else the tests below would show nothing."""

@@ -1,3 +1,1 @@
 """Delayed messages and their delivery."""
-
-__all__: list[str] = []

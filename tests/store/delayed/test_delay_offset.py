@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.errors import CorruptConfig
 
-__all__: list[str] = []
-
 GOOD = b'{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":1700000000000},"offsetTable":{1:12,3:7},"later":[1]}'
 
 

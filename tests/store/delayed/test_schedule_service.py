@@ -25,8 +25,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 

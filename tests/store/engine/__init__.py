@@ -1,3 +1,1 @@
 """What every put and commit needs, tried on open stores."""
-
-__all__: list[str] = []

@@ -15,8 +15,6 @@ from commitlog_store.testing import parts_of
 from tests.support.small_disks import fill_up, mount_ext4, mount_tmpfs
 from tests.support.waiting import wait_for
 
-__all__ = ["main"]
-
 _CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2000, max_hash_slot_num=50, max_index_num=60
 )

@@ -14,8 +14,6 @@ from commitlog_store.files.limits import DiskUse, fullest_disk
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def test_a_nearly_full_disk_rejects_messages_until_space_is_available() -> None:
     used = 0.5

@@ -21,8 +21,6 @@ from commitlog_store.threads.worker import Worker
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 _FILE_SIZE = 64 << 10
 
 

@@ -24,8 +24,6 @@ from commitlog_store.testing import parts_of
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.delayed import Deliverer, delayed
 
-__all__: list[str] = []
-
 
 @pytest.fixture(autouse=True)
 def _all_levels(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from commitlog_store.engine.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 
-__all__: list[str] = []
-
 
 def test_puts_are_counted_by_topic_and_by_how_long_they_took() -> None:
     stats = StoreStatsService(lambda: 0.0)

@@ -17,8 +17,6 @@ from typing import Any
 from commitlog_store.export.export_store import export_store
 from commitlog_store.files import disk
 
-__all__ = ["FILE_SIZE", "die_at"]
-
 # Small files, so that an export makes several of them.
 FILE_SIZE = 60_000
 _CALLS = ("create_file", "make_directory", "rename", "sync", "sync_directory", "truncate", "unlink", "write_at")

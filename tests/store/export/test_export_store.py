@@ -35,8 +35,6 @@ from tests.support.programs import child_environment
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[3]
 Place = tuple[str, int, int]
 

@@ -15,8 +15,6 @@ from commitlog_store.files import file_watch
 from commitlog_store.files.file_watch import FileWatch
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
 
 

@@ -14,8 +14,6 @@ from commitlog_store.errors import TooManyOpenFiles
 from commitlog_store.files.local_address import choose_address, local_address
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     ("ipv4", "ipv6", "chosen"),

@@ -17,8 +17,6 @@ from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
 from commitlog_store.files.memory import drop_pages
 
-__all__: list[str] = []
-
 _SIZE = 8 << 10
 _MAX_OPEN = 4
 

@@ -19,8 +19,6 @@ from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
 from commitlog_store.files.transient_store_pool import TransientStorePool
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 
-__all__: list[str] = []
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere zeros are written, tested here too")
 
 _MIB = 1 << 20

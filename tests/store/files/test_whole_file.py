@@ -13,8 +13,6 @@ import pytest
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import new_file, replace_file
 
-__all__: list[str] = []
-
 CALLS = ["create_file", "write_at", "sync", "rename", "sync_directory"]
 CALLS_WITHOUT_A_NAME = ["create_unnamed_file", "write_at", "sync", "give_name", "sync_directory"]
 

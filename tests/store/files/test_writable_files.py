@@ -14,8 +14,6 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
 
-__all__: list[str] = []
-
 _SIZE = 32 << 10
 
 

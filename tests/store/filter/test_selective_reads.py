@@ -26,8 +26,6 @@ from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from tests.support.filter_rows import FilterRows
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 TAGS = ("paid", "sent", "Aa", "BB", "späť")
 LOG_FILE = 32 << 10
 FILTERS: tuple[dict[str, Any], ...] = (

@@ -22,8 +22,6 @@ from tests.support.filter_rows import FilterRows, evaluated
 from tests.support.sql92_cases import MESSAGES, random_expression, random_messages
 from tests.support.sql92_reference import result_of
 
-__all__: list[str] = []
-
 RESULTS: dict[str, Any] = json.loads((Path(__file__).parent / "sql92_results.json").read_text(encoding="utf-8"))
 
 

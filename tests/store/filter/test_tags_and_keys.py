@@ -13,8 +13,6 @@ from commitlog_store.filter.tags import parse_subscription
 from commitlog_store.format.java_hash import string_hash_code
 from tests.support.filter_rows import FilterRows
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("text", ["", " ", "*", " * "])
 def test_a_subscription_to_all_is_no_condition(text: str) -> None:

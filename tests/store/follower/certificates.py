@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["make_certificate"]
-
 
 def make_certificate(directory: Path, name: str = "master") -> tuple[Path, Path]:
     """The certificate and its key, as PEM files."""

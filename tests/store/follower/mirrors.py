@@ -12,8 +12,6 @@ from commitlog_store.follower.log_follower import LogFollower
 from tests.store.owner.owned_store import open_store, small
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = ["assert_identical", "follow", "log_bytes", "master_of"]
-
 
 @contextmanager
 def master_of(path: Path, **settings: Any) -> Iterator[MessageStore]:

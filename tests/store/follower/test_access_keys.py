@@ -19,8 +19,6 @@ from tests.store.follower.test_remoting_config import ANSWERS
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 SECRET, TOKEN = "se cret:ä", "tok=en"
 KEYS = f"""
 # RocketMQ's tools.yml

@@ -18,8 +18,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.cutting_proxy import CuttingProxy, body_of_high_bytes
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 
 def _put_some(master: MessageStore, chance: random.Random, version: int) -> None:
     for number in range(12):

@@ -15,8 +15,6 @@ from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_master import ScriptedMaster, Slave
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 FILE_SIZE = 16 << 10
 
 

@@ -20,8 +20,6 @@ from tests.store.owner.owned_store import put_ok
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 BROKER: dict[str, object] = {
     "brokerName": "broker-a",
     "mappedFileSizeCommitLog": 16 << 10,

@@ -22,8 +22,6 @@ from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 # Each of the waits that closing ends is 3 or 5 seconds long.
 LIMIT_S = 1.0
 

@@ -20,8 +20,6 @@ from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.scripted_master import ScriptedMaster, Slave, frame
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 FILE_SIZE = 16 << 20
 PIECE = 64 << 10
 SETTINGS = {"mapped_file_size_commit_log": FILE_SIZE}

@@ -16,8 +16,6 @@ from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 # Follows a master, forks a child that stays, and is killed.
 _FORKING_FOLLOWER = """
 import os, signal, sys, time

@@ -23,8 +23,6 @@ from tests.support.scripted_master import ScriptedMaster
 from tests.support.scripted_slave import ScriptedSlave
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> dict[str, str]:

@@ -14,8 +14,6 @@ from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import all_messages, open_store, put_ok, small
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 def _fill(store: MessageStore, count: int, first: int = 0) -> None:
     for number in range(first, first + count):

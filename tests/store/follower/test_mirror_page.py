@@ -16,8 +16,6 @@ from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_master import ScriptedMaster
 from tests.support.source_tree import PROJECT
 
-__all__: list[str] = []
-
 PAGE = (PROJECT / "docs" / "mirror.md").read_text(encoding="utf-8")
 
 

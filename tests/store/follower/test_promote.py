@@ -18,8 +18,6 @@ from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import all_messages, open_store, put_ok, small
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def _mirror(tmp_path: Path) -> None:
     with master_of(tmp_path / "master") as master, follow(master, tmp_path / "mirror") as follower:

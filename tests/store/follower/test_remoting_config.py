@@ -22,8 +22,6 @@ from tests.support.scripted_broker import ScriptedBroker, remoting_frame
 from tests.support.scripted_master import ScriptedMaster, Slave
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 VERSION = b'"dataVersion":{"counter":%d,"stateVersion":0,"timestamp":1700000000000}'
 # As fastjson writes them: integers as names stand without quotes.
 ANSWERS: dict[int, bytes | tuple[int, str]] = {

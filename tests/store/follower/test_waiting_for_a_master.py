@@ -19,8 +19,6 @@ from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_master import ScriptedMaster, Slave
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 EMPTY = b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}'
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support import golden
 
-__all__ = ["STORES", "delayed", "messages", "queue_files", "store_file"]
-
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 STORES = (golden.ROCKETMQ_533, golden.ROCKETMQ_498)

@@ -16,8 +16,6 @@ from commitlog_store.format.record import Record, decode_record
 from tests.store.columnar.record_blocks import Block, one_record, plain_record, rows_of
 from tests.support.encoders import encode_record
 
-__all__: list[str] = []
-
 # A record here: 112 bytes, body at 88, topic length at 93, properties length at 100.
 BAD = [
     ("MAGICCODE", 4, "I", 0),

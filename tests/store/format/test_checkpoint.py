@@ -20,8 +20,6 @@ from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
 from tests.store.format.golden_files import STORES, messages, store_file
 from tests.support import golden
 
-__all__: list[str] = []
-
 TIMES = [field.name for field in fields(Checkpoint) if field.name.endswith("_timestamp")]
 OFFSETS = [field.name for field in fields(Checkpoint) if field.name.endswith("_offset")]
 

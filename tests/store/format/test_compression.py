@@ -17,8 +17,6 @@ from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType, co
 from tests.store.format.golden_files import STORES, messages
 from tests.support import golden
 
-__all__: list[str] = []
-
 MIB = 1 << 20
 # More than one piece of output, and no repetition that would make the stream tiny.
 LONG = b"".join(str(number).encode() for number in range(100_000))

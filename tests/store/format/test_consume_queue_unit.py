@@ -22,8 +22,6 @@ from commitlog_store.format.consume_queue_unit import (
 )
 from tests.store.format.golden_files import STORES, messages, queue_files, store_file
 
-__all__: list[str] = []
-
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 

@@ -24,8 +24,6 @@ from commitlog_store.format.ha_hello import (
     proves,
 )
 
-__all__: list[str] = []
-
 _NONCE = bytes(range(NONCE_SIZE))
 
 

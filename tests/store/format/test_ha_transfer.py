@@ -14,8 +14,6 @@ from commitlog_store.format.ha_transfer import (
     encode_transfer_header,
 )
 
-__all__: list[str] = []
-
 
 def test_sizes_are_those_of_the_protocol() -> None:
     assert (OFFSET_SIZE, TRANSFER_HEADER_SIZE) == (8, 12)

@@ -35,8 +35,6 @@ from tests.store.format.golden_files import GOLDEN, STORES
 from tests.support import golden
 from tests.support.encoders import encode_entry
 
-__all__: list[str] = []
-
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 

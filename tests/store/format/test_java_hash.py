@@ -10,8 +10,6 @@ from commitlog_store.format.java_hash import index_key_hash, string_hash_code
 from tests.store.format.golden_files import STORES, delayed, messages
 from tests.support.encoders import tags_code
 
-__all__: list[str] = []
-
 # Any Python text, lone surrogates included.
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 

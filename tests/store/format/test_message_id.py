@@ -10,8 +10,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_id import MessageId, decode_message_id, encode_message_id, format_host, parse_host
 from tests.store.format.golden_files import STORES, messages
 
-__all__: list[str] = []
-
 IPV4 = bytes([10, 1, 2, 3])
 IPV6 = bytes.fromhex("20010db8000000000000000000000085")
 MAPPED = bytes(10) + b"\xff\xff" + IPV4

@@ -11,8 +11,6 @@ from commitlog_store.format import properties
 from commitlog_store.format.properties import MAX_PROPERTIES_SIZE, decode_properties, decode_utf8, encode_properties
 from tests.store.format.golden_files import STORES, messages
 
-__all__: list[str] = []
-
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
 
 

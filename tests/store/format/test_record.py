@@ -36,8 +36,6 @@ from commitlog_store.format.record import (
 from tests.support import golden
 from tests.support.encoders import encode_record
 
-__all__: list[str] = []
-
 # An implementation that shares nothing with zlib's.
 independent_crc32 = crcmod.predefined.mkCrcFun("crc-32")
 

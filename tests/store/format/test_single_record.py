@@ -21,8 +21,6 @@ from tests.store.format.test_record import walk
 from tests.support import golden
 from tests.support.encoders import encode_record
 
-__all__: list[str] = []
-
 V4 = (bytes([10, 1, 2, 3]), 10911)
 V6 = (bytes(range(16)), 40000)
 

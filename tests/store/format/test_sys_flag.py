@@ -10,8 +10,6 @@ from commitlog_store.format import sys_flag
 from commitlog_store.format.sys_flag import CompressionType, compression_type, has_queue_unit, transaction_type
 from tests.store.format.golden_files import STORES, messages
 
-__all__: list[str] = []
-
 
 def test_flags_have_the_bits_of_the_format() -> None:
     assert sys_flag.COMPRESSED_FLAG == 0x1

@@ -1,3 +1,1 @@
 """Consumer groups of a store."""
-
-__all__: list[str] = []

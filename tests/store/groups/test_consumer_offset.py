@@ -21,8 +21,6 @@ from commitlog_store.files import disk
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 
-__all__: list[str] = []
-
 # As 4.9.8 writes it, with a member of the future, and with names that brokers pass over.
 OLD = """{
 	"later":[1,{"2":3}],

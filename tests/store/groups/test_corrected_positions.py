@@ -13,8 +13,6 @@ from commitlog_store.errors import CorruptConfig
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, disk_space_warning_level_ratio=1.0)
 # As a broker left them; what it had consumed of "gone" is lost with all of that topic.
 POSITIONS = {

@@ -17,8 +17,6 @@ from commitlog_store.errors import CorruptConfig, InvalidValue
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig, SubscriptionGroups, consumer_filters
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 
-__all__: list[str] = []
-
 GROUPS = "subscriptionGroup.json"
 FILTERS = "consumerFilter.json"
 FILTER = {

@@ -14,8 +14,6 @@ from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 NOW = FIRST_STORE_TIME + 1_000_000
 
 

@@ -1,3 +1,1 @@
 """Half messages."""
-
-__all__: list[str] = []

@@ -7,8 +7,6 @@ from pathlib import Path
 from commitlog_store import MessageExtBrokerInner, MessageStore, PutMessageResult
 from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC
 
-__all__ = ["note_positions", "positions", "put_half", "put_op"]
-
 
 def put_half(store: MessageStore, body: bytes, *, born: int | None = None, **properties: str) -> PutMessageResult:
     """A half message for topic ``orders``, queue 0, of the group ``payments``."""

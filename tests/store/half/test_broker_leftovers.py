@@ -15,8 +15,6 @@ from tests.store.half.test_check import answering, now
 from tests.store.half.test_half_messages import stored
 from tests.store.owner.owned_store import open_store
 
-__all__: list[str] = []
-
 BORN_BEFORE_MS = 60_000
 
 

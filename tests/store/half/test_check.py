@@ -26,8 +26,6 @@ from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 HOUR_MS = 3_600_000
 
 

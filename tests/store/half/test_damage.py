@@ -16,8 +16,6 @@ from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies as stored_bodies
 
-__all__: list[str] = []
-
 FAR_MS = 1_000_000
 
 

@@ -13,8 +13,6 @@ from commitlog_store.half_message import Answer
 from tests.support.golden import GOLDEN, ROCKETMQ_533_HALF, copy_golden
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 LASTING = MessageStoreConfig(transaction_time_out=0, file_reserved_time=24 * 365 * 60)
 
 

@@ -32,8 +32,6 @@ from commitlog_store.testing import kill
 from tests.store.owner.owned_store import SYNC, Gate, all_messages, open_store, put_ok
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 KEY = {"UNIQ_KEY": "u"}
 TWO_TRIES = (b"first", 1_600_000_000_000), (b"second", 1_600_000_000_001)
 

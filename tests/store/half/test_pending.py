@@ -15,8 +15,6 @@ from tests.store.half.brokers import note_positions, positions, put_half, put_op
 from tests.store.half.test_half_messages import stored
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 # A broker's copies have the birth of the message that they were copied from.
 BORN = 1_600_000_000_123
 

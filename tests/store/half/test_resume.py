@@ -14,8 +14,6 @@ from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 
 def given_up(store: MessageStore, **settings: object) -> tuple[HalfMessageHandle, MessageExt]:
     """A half message that a check gives up, and its copy."""

@@ -19,8 +19,6 @@ from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 SOON = {"transaction_check_interval": 5, "transaction_time_out": 0}
 
 

@@ -1,3 +1,1 @@
 """Tests of the index: its files, their writer, recovery, and files of any geometry."""
-
-__all__: list[str] = []

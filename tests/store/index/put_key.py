@@ -22,23 +22,6 @@ from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.index.writer import IndexWriter
 from tests.support.encoders import encode_entry
 
-__all__ = [
-    "CAPACITY",
-    "OFFSETS",
-    "ROWS",
-    "SLOTS",
-    "T0",
-    "PutKey",
-    "Rows",
-    "columns",
-    "contents",
-    "decoded_rows",
-    "files",
-    "new_writer",
-    "put",
-    "put_keys",
-]
-
 # Key hash, physical offset, store timestamp (ms).
 Rows = list[tuple[int, int, int]]
 

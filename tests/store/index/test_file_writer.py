@@ -21,8 +21,6 @@ from commitlog_store.index.service import IndexService
 from tests.store.index.put_key import PutKey, Rows, columns, decoded_rows
 from tests.support.golden import GOLDEN
 
-__all__: list[str] = []
-
 NAME = "20261121083655495"
 T0 = 1_700_000_000_000
 # Entries 0 to 4 share a slot of 7, entry 3 has a slot of its own, the last two are of one message.

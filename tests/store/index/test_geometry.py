@@ -38,8 +38,6 @@ from commitlog_store.index.service import IndexFile, IndexService
 from tests.support.encoders import encode_entry
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 NAME = "20261121000000000"
 EVER = 2**63 - 1
 

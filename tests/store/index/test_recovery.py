@@ -28,8 +28,6 @@ from tests.store.index.put_key import (
     put_keys,
 )
 
-__all__: list[str] = []
-
 
 def truncate_as_surveyed(writer: IndexWriter, physical_offset: int) -> bool:
     """``truncate``, whose outcome a look at the files has to say before."""

@@ -21,8 +21,6 @@ from commitlog_store.index.writer import IndexWriter
 from tests.store.index.put_key import OFFSETS, ROWS, T0, Rows, contents, decoded_rows, files, new_writer, put, put_keys
 from tests.store.index.test_file_writer import GOLDEN_FILES
 
-__all__: list[str] = []
-
 EVER = 2**62
 
 

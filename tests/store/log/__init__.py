@@ -1,3 +1,1 @@
 """The CommitLog: walks past damage."""
-
-__all__: list[str] = []

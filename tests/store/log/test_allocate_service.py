@@ -17,8 +17,6 @@ from commitlog_store.recovery.allocate import AllocateMappedFileService
 from commitlog_store.threads.wakeup import Wakeup
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 _SIZE = 32 << 10
 
 

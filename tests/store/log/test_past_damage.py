@@ -19,8 +19,6 @@ from commitlog_store.log.past_damage import Gap, walk_past_damage
 from tests.store.columnar.log_stretches import record_of, stretch
 from tests.support import golden
 
-__all__: list[str] = []
-
 _TENTHS = range(10)
 _FILE = 4096
 _FILLER = 8

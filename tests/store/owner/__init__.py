@@ -1,3 +1,1 @@
 """The owner of a store: its puts, their results, and what it leaves in the store."""
-
-__all__: list[str] = []

@@ -19,8 +19,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import wait_for
 
-__all__ = ["main"]
-
 
 def main(mount: Path) -> None:
     """Opening, all ways to write, closing and recovering: each is refused by name, and the store continues."""

@@ -26,8 +26,6 @@ from commitlog_store.export.export_store import export_store
 from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import open_store
 
-__all__ = ["PARTS", "main", "sweep"]
-
 # The numbers of files that may still be opened: each of the first ones meets another call of the system.
 _COUNTS = (*range(12), 16, 24, 40)
 _QUEUES = 6

@@ -14,8 +14,6 @@ from commitlog_store import FlushDiskType, Message
 from commitlog_store.errors import StoreClosed
 from tests.store.owner.owned_store import open_store
 
-__all__ = ["main"]
-
 
 def main(how: str, flush: str, path: str) -> None:
     """Put until the handler of SIGTERM has closed the store."""

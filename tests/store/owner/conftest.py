@@ -8,8 +8,6 @@ import pytest
 
 from tests.store.owner.owned_store import Gate
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def sync_gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__ = ["main"]
-
 
 def main(kind: str, path: str) -> None:
     """Hold the store until stdin ends."""

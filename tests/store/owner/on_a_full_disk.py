@@ -16,8 +16,6 @@ from commitlog_store import FlushDiskType, Message, MessageStore, PutMessageStat
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import bodies
 
-__all__ = ["main"]
-
 
 def main(mount: Path) -> None:
     """Fill, free, fill again, close, open: with single puts and with tables."""

@@ -25,18 +25,6 @@ from commitlog_store import (
 from commitlog_store.files import disk
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__ = [
-    "SYNC",
-    "Gate",
-    "Row",
-    "all_messages",
-    "commit_log_path",
-    "open_store",
-    "put_ok",
-    "rows",
-    "small",
-]
-
 Row = dict[str, Any]
 SYNC = FlushDiskType.SYNC_FLUSH
 

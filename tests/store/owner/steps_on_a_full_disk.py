@@ -22,8 +22,6 @@ from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import wait_for
 
-__all__ = ["main"]
-
 _BODY = bytes(3_000)
 _TABLE = pa.table({"body": [_BODY] * 400, "queueId": [0] * 400, "keys": [f"row-{number}" for number in range(400)]})
 

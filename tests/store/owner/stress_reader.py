@@ -12,8 +12,6 @@ import sys
 from commitlog_store import StoreReader
 from commitlog_store.errors import TopicNotFound
 
-__all__ = ["follow", "main"]
-
 TOPIC = "stress"
 
 

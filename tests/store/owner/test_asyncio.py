@@ -16,8 +16,6 @@ from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import SYNC, Gate, open_store, rows, small
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(work, WAIT_LIMIT_S))

@@ -19,8 +19,6 @@ from commitlog_store.format.sys_flag import (
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 
 def _put(store: MessageStore, **fields: Any) -> PutMessageResult:
     return store.put_message(MessageExtBrokerInner(**{"topic": "orders", "body": b"body"} | fields))

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from commitlog_store import BrokerProperties, FlushDiskType, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, ReadFailed
 
-__all__: list[str] = []
-
 # As RocketMQ 5.3.3 ships it, with what operators add.
 BROKER_CONF = """
 #  Licensed to the Apache Software Foundation (ASF)

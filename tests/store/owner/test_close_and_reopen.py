@@ -14,8 +14,6 @@ from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, small
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 def test_offsets_continue_where_the_last_owner_ended(tmp_path: Path) -> None:
     for opened in range(5):

@@ -13,8 +13,6 @@ from commitlog_store import Message, MessageStore, PutMessageStatus, StoreReader
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 

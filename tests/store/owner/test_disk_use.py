@@ -16,8 +16,6 @@ from commitlog_store.files import space
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is allocated")
 
 _AHEAD = 64 << 20

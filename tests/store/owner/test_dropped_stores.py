@@ -17,8 +17,6 @@ from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 _LEFT_OPEN = """
 import sys
 from commitlog_store import Message, MessageStore

@@ -10,8 +10,6 @@ from tests.store.owner.calls_without_descriptors import PARTS
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 _SWEEP = "tests.store.owner.calls_without_descriptors"
 _PROGRAM = "tests.store.owner.with_few_descriptors"
 

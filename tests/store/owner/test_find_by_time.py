@@ -10,8 +10,6 @@ from commitlog_store.log.scan import find_by_time
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.retention.small_stores import store_clock
 
-__all__: list[str] = []
-
 
 def test_a_time_leads_to_the_newest_file_that_begins_at_or_before_it(tmp_path: Path) -> None:
     ticks = itertools.count(1_000_000.0)

@@ -14,8 +14,6 @@ from commitlog_store.files import disk
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 CHANGES = ("create_file", "write_at", "sync", "rename", "make_directory", "sync_directory", "allocate")
 
 

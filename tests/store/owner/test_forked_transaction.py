@@ -14,8 +14,6 @@ from commitlog_store.transaction import Transaction
 from tests.store.owner.owned_store import open_store
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 TABLE = pa.table({"body": [b"a", b"b"], "queueId": [0, 0]})
 
 

@@ -9,8 +9,6 @@ import pytest
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("program", ["on_a_full_disk", "steps_on_a_full_disk", "calls_on_a_full_disk"])
 def test_a_full_disk_refuses_puts_until_space_is_available(program: str, tmp_path: Path) -> None:

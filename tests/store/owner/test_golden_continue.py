@@ -16,8 +16,6 @@ from commitlog_store.format.record import Filler, Record, decode_record
 from tests.store.owner.owned_store import all_messages
 from tests.support import golden
 
-__all__: list[str] = []
-
 LOG_FILE = 256 << 10
 SIZES = {
     "mapped_file_size_commit_log": LOG_FILE,

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import getmembers, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ import pytest
 from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
 from commitlog_store.files import disk
 from tests.store.owner.owned_store import SYNC, small
-
-__all__: list[str] = []
 
 # The queues that a commit appends to: of the rows, and of the frames.
 _QUEUES = 2
@@ -55,9 +54,9 @@ def counted() -> Iterator[Counter[tuple[str, str]]]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in disk.__all__:
-            if name.islower():
-                patch.setattr(disk, name, counting(name, getattr(disk, name)))
+        for name, function in getmembers(disk, isfunction):
+            if function.__module__ == disk.__name__ and name[0] != "_":
+                patch.setattr(disk, name, counting(name, function))
         yield calls
 
 

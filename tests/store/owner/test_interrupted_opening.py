@@ -13,8 +13,6 @@ from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.interrupter import Interrupter, interrupt_main_thread
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 _OPENING = ("commitlog_store/store.py", "owned_store/owned_store.py", "threads/jobs.py")
 
 

@@ -23,8 +23,6 @@ from commitlog_store.queue.catalog import QueueCatalog
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 TABLE = pa.table({"body": [b"x", b"y"], "queueId": [0, 0]})
 
 

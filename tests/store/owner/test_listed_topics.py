@@ -20,8 +20,6 @@ from commitlog_store.testing import kill, parts_of
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
-__all__: list[str] = []
-
 LIST = "config/topics.json"
 
 

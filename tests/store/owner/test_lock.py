@@ -17,8 +17,6 @@ from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[3]
 
 

@@ -23,8 +23,6 @@ from commitlog_store import (
 from commitlog_store.errors import InvalidValue, LogLost, LogNotFound, NotAStore
 from commitlog_store.retention.survey import clean_request, forecast_clean
 
-__all__: list[str] = []
-
 
 def settings(log: Path | str | None) -> MessageStoreConfig:
     return MessageStoreConfig.embedded(

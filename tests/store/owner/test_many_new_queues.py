@@ -17,8 +17,6 @@ from commitlog_store.files import disk
 from commitlog_store.threads import fair_lock
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2000)
 
 

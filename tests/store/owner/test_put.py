@@ -16,8 +16,6 @@ from commitlog_store.engine.queue_turns import QueueTurns
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from tests.store.owner.owned_store import SYNC, Gate, open_store
 
-__all__: list[str] = []
-
 _LEVELS = "1s 5s 10s 1m"
 
 

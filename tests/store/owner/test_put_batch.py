@@ -11,8 +11,6 @@ from commitlog_store import Message, MessageExtBrokerInner, PutMessageStatus
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 
 def _messages(count: int, **fields: Any) -> list[Message]:
     given: dict[str, Any] = {"topic": "orders", "queue_id": 0}

@@ -15,8 +15,6 @@ from tests.store.retention.small_stores import store_clock
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def test_every_field_comes_back_as_it_was_put(tmp_path: Path) -> None:
     before = int(time.time() * 1000)

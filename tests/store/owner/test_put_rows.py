@@ -14,8 +14,6 @@ from commitlog_store import BatchId, BatchStager, Message, MessageExtBrokerInner
 from commitlog_store.errors import InvalidValue, PutRefused
 from tests.store.owner.owned_store import open_store, rows
 
-__all__: list[str] = []
-
 _TABLE = pa.table(
     {"body": [b"a", b"b"], "topic": ["orders"] * 2, "tags": ["x", None], "queueId": pa.array([0, 0], pa.int32())}
 )

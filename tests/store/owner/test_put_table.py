@@ -16,8 +16,6 @@ from commitlog_store.format.java_hash import string_hash_code
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 _BORN = dt.datetime(2024, 5, 6, 7, 8, 9, 123_000, tzinfo=dt.timezone.utc)
 
 

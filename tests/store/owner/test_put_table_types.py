@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__: list[str] = []
-
 _PROGRAM = """
 import sys
 import pyarrow as pa

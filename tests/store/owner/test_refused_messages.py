@@ -20,8 +20,6 @@ from commitlog_store.stager import BatchStager
 from tests.store.owner.owned_store import open_store, put_ok, rows
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 Put = Callable[[MessageStore, str, dict[str, str]], tuple[PutMessageStatus, str]]
 _MAP = pa.map_(pa.string(), pa.string())
 _BROKERS_TOPICS = sorted(NO_PRODUCERS_TOPICS | {"rmq_sys_REVIVE_LOG_DefaultCluster"})

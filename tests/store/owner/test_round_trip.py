@@ -19,8 +19,6 @@ from commitlog_store.paths import is_system_topic
 from tests.store.owner.owned_store import small
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 # What the store that takes a message gives, and REAL_TOPIC and its like.
 KEPT = tuple(name for name in ALL_COLUMNS if name not in ASSIGNED_COLUMNS)
 

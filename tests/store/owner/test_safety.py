@@ -15,8 +15,6 @@ from commitlog_store.errors import CommitLogError, NotAStore
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def permissive_umask() -> Iterator[None]:

@@ -15,8 +15,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.format.index_file import file_size
 from tests.store.owner.owned_store import put_ok, rows, small
 
-__all__: list[str] = []
-
 _MAX_INT = 2**31 - 1
 
 

@@ -32,8 +32,6 @@ from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_stor
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[3]
 TABLE = pa.table({"body": [b"a", b"b", b"c"], "queueId": [0, 0, 0]})
 

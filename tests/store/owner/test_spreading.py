@@ -9,8 +9,6 @@ import pytest
 
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     ("highest", "spread"), [(3, 4), (9, 10), (65_535, 65_536), (65_536, 4), (1_000_000, 4), (2**31 - 1, 4)]

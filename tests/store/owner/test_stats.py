@@ -15,8 +15,6 @@ from commitlog_store.engine.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 from commitlog_store.files import disk
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 
-__all__: list[str] = []
-
 
 def test_every_message_is_counted_under_its_topic_however_it_was_put(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:

@@ -18,8 +18,6 @@ from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 MESSAGE = Message(queue_id=0, topic="orders", body=b"x")
 TABLE = pa.table({"body": [b"x", b"y"], "queueId": [0, 0]})
 

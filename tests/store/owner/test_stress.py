@@ -18,8 +18,6 @@ from tests.store.owner.owned_store import SYNC
 from tests.store.owner.stress_reader import TOPIC, follow
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 PROJECT = Path(__file__).resolve().parents[3]
 WRITERS, READERS, QUEUES = 8, 4, 3
 SIZES = {

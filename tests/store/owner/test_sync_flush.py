@@ -13,8 +13,6 @@ from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, rows
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 UNWAITED = {"WAIT": "false"}
 
 

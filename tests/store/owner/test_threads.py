@@ -12,8 +12,6 @@ from commitlog_store import FlushDiskType, MessageStore
 from tests.store.owner.owned_store import small
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 

@@ -33,8 +33,6 @@ from commitlog_store.queue.topic_config import TopicConfig, parse_topic_config
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 KEYS = [f"customer {number}" for number in range(50)]
 TABLE = pa.table({"body": [b"x"] * 50, "shardingKey": KEYS})
 

@@ -15,8 +15,6 @@ from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 SLOW = {"transient_store_pool_enable": True, "commit_interval_commit_log": 3_600_000}
 
 

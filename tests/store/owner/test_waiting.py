@@ -14,8 +14,6 @@ from commitlog_store.testing import parts_of, waiting_calls
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 
 def test_waiting_ends_when_the_message_can_be_read(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads, store.reader() as reader:

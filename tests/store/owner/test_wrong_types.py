@@ -15,8 +15,6 @@ from commitlog_store.format.single_record import encode_message
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows, small
 from tests.support.stored_bodies import bodies
 
-__all__: list[str] = []
-
 _ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
 _NUMBERS = array("i", range(10))
 _GRID: Any = np.arange(24, dtype=np.int16).reshape(4, 6)

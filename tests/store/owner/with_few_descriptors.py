@@ -16,8 +16,6 @@ import pyarrow as pa
 from commitlog_store import Message, MessageStore, StoreReader, verify_store
 from tests.store.owner.owned_store import SYNC, open_store, small
 
-__all__ = ["MESSAGES", "main"]
-
 MESSAGES = 150
 _LIMIT = 128
 _SETTINGS: dict[str, dict[str, Any]] = {

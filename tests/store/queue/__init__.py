@@ -1,3 +1,1 @@
 """Consume queues: derived from the log."""
-
-__all__: list[str] = []

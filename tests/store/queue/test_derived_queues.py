@@ -13,8 +13,6 @@ from commitlog_store.format.properties import INNER_MULTI_DISPATCH, INNER_MULTI_
 from commitlog_store.queue.derived_queues import DerivedCatalog, DerivedQueue, QueueBuilder
 from tests.store.columnar.log_stretches import as_array, record_of, stretch
 
-__all__: list[str] = []
-
 _END = 2**62
 _FAR = 10**12
 

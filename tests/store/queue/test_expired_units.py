@@ -15,8 +15,6 @@ from commitlog_store.queue.expired_units import (
     sound_units,
 )
 
-__all__: list[str] = []
-
 COUNT = 60
 # Message n lies at 1000 + 100 n. The log begins with message 20.
 LOG_START = 3000

@@ -14,8 +14,6 @@ from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.log_blocks import Block, BlockLimits, LogBlocks, Lost
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_blocks_are_decoded_after_the_store_is_gone(tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store", log_file_size=1024)

@@ -12,8 +12,6 @@ from commitlog_store.paths import SETTLED
 from commitlog_store.queue.settled_queues import SettledFile, settled_turn
 from commitlog_store.testing import parts_of
 
-__all__: list[str] = []
-
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=20 * 50, schedule_enable=False
 )

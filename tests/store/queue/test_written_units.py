@@ -12,8 +12,6 @@ from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.queue.written_units import last_written, written_units
 
-__all__: list[str] = []
-
 CAPACITY = 20_000
 # The least unit: its first eight bytes and its last ones are zero.
 UNIT = (0).to_bytes(8, "big") + (91 << 8).to_bytes(4, "big") + bytes(8)

@@ -1,3 +1,1 @@
 """How a store is opened: the decision, and recovery."""
-
-__all__: list[str] = []

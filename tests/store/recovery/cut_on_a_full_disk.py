@@ -18,8 +18,6 @@ from tests.crash.cuts import whole_records
 from tests.store.owner.owned_store import open_store
 from tests.store.recovery.test_contradictions import damaged_in_the_unflushed_part
 
-__all__ = ["main"]
-
 
 def main(mount: Path) -> None:
     """Look and open, without and with space."""

@@ -13,8 +13,6 @@ from commitlog_store.verify.store import verify_store
 from tests.store.owner.owned_store import small
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def _store(path: Path) -> StoreBuilder:
     """Two plain messages, and between them records of three messages each, as a broker lays them out."""

@@ -16,8 +16,6 @@ from commitlog_store.testing import kill
 from tests.crash.workloads import slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 CONFIG = small_config(FlushDiskType.SYNC_FLUSH, log_size=4 << 10)
 GONE, KEPT = "orders", "kept"
 

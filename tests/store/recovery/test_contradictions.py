@@ -22,8 +22,6 @@ from tests.crash.cuts import whole_records
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 QUEUES = [("orders", 0), ("orders", 1), ("audit", 0)]
 
 

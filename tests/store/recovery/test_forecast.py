@@ -19,8 +19,6 @@ from tests.crash.cuts import whole_records
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 Damage = Callable[[Path], None]
 
 

@@ -11,8 +11,6 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.log.record_search import first_good_record
 from tests.store.columnar.log_stretches import record_of, stretch
 
-__all__: list[str] = []
-
 _SIZE = 64 << 20
 _PAGE = 4096
 

@@ -23,8 +23,6 @@ from tests.crash.cuts import whole_records
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.programs import child_environment
 
-__all__: list[str] = []
-
 
 def flip(path: Path, place: int) -> None:
     """Change four bytes of the log."""

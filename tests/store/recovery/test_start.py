@@ -21,8 +21,6 @@ from commitlog_store.recovery.start import Evidence, StartKind, StartParts, deci
 from commitlog_store.testing import start_of
 from tests.store.owner.owned_store import open_store, put_ok, small
 
-__all__: list[str] = []
-
 _CLOSED = CheckpointMark(
     closed=True,
     flushed_offset=900,

@@ -17,8 +17,6 @@ from tests.store.owner.owned_store import put_ok
 from tests.store.retention.small_stores import Clock, store_clock
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 COUNT = 1000
 ONE_FILE, SEVERAL = 5000, 300
 BODIES = [b"%04d" % number for number in range(COUNT)]

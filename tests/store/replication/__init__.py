@@ -1,3 +1,1 @@
 """Replication: the master, the follower, and both together."""
-
-__all__: list[str] = []

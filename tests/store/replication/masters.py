@@ -9,8 +9,6 @@ from commitlog_store import BrokerRole, MessageStore
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.waiting import wait_for
 
-__all__ = ["ANY_PORT", "SYNC_MASTER", "fill", "log_bytes", "open_master", "wait_for_slaves"]
-
 ANY_PORT = "127.0.0.1:0"
 SYNC_MASTER = BrokerRole.SYNC_MASTER
 

@@ -14,8 +14,6 @@ from commitlog_store.errors import PeerRefused
 from commitlog_store.format.ha_hello import ANSWER_SIZE, HELLO_SIZE, NONCE_SIZE, Hello, Purpose, encode_hello
 from commitlog_store.replication.handshake import answer_hello, receive_exactly, say_hello
 
-__all__: list[str] = []
-
 _T = TypeVar("_T")
 _TIMEOUT_S = 5.0
 

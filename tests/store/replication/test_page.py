@@ -10,8 +10,6 @@ import pytest
 from commitlog_store import MessageStoreConfig
 from tests.support.source_tree import PROJECT
 
-__all__: list[str] = []
-
 PAGE = (PROJECT / "docs" / "replication.md").read_text(encoding="utf-8")
 
 

@@ -22,8 +22,6 @@ from tests.store.replication.masters import ANY_PORT, fill, log_bytes, open_mast
 from tests.support.scripted_slave import ScriptedSlave
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 FILE_SIZE = 16 << 10
 
 

@@ -29,8 +29,6 @@ from tests.support.scripted_slave import ScriptedSlave
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-__all__: list[str] = []
-
 NOT_AVAILABLE, TIMEOUT = PutMessageStatus.SLAVE_NOT_AVAILABLE, PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 MESSAGE = Message(topic="orders", body=b"x", queue_id=0)
 

@@ -1,3 +1,1 @@
 """Tests of retention."""
-
-__all__: list[str] = []

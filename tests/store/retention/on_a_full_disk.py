@@ -21,8 +21,6 @@ from tests.support.delayed import bodies_of, delayed
 from tests.support.small_disks import fill_up, full, mount_tmpfs
 from tests.support.waiting import wait_for
 
-__all__ = ["PARTS", "main"]
-
 _CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=256 << 10,
     mapped_file_size_consume_queue=200 * 20,

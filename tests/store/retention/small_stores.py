@@ -14,8 +14,6 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 from commitlog_store.recovery import open as opened_log
 
-__all__ = ["HOUR", "SMALL", "Clock", "fill", "log_bases", "queue_bases", "store_clock"]
-
 SMALL = MessageStoreConfig(
     mapped_file_size_commit_log=16 << 10,
     mapped_file_size_consume_queue=20 * 10,

@@ -21,8 +21,6 @@ from commitlog_store.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.delayed import Deliverer, bodies_of
 
-__all__: list[str] = []
-
 HOUR = 3600.0
 
 

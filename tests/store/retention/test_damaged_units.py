@@ -18,8 +18,6 @@ from commitlog_store.testing import parts_of
 from tests.store.retention.small_stores import SMALL, fill, queue_bases
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
-__all__: list[str] = []
-
 COUNT = 100
 TOPICS = ("orders", "others")
 # Of the unit's 20 bytes, from its first on.

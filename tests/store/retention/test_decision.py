@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from commitlog_store.engine.subject import Hold
 from commitlog_store.retention.decision import Decision, LogFile, Reason, RetentionLimits, decide
 
-__all__: list[str] = []
-
 SIZE = 100
 times = st.integers(0, 1_000)
 

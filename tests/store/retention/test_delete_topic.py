@@ -21,8 +21,6 @@ from tests.store.retention.small_stores import SMALL, Clock, fill, store_clock
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

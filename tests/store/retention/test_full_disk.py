@@ -10,8 +10,6 @@ from tests.store.retention.on_a_full_disk import PARTS
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_full_disk_is_cleaned(part: str, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from commitlog_store.testing import start_of
 from commitlog_store.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, fill, log_bases
 
-__all__: list[str] = []
-
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -19,8 +19,6 @@ from commitlog_store.testing import kill, parts_of
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.waiting import wait_for
 
-__all__: list[str] = []
-
 HOUR = 3600.0
 # A batch of two files, and three pauses that differ.
 SETTINGS = {

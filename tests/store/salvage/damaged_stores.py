@@ -12,8 +12,6 @@ from commitlog_store.files.mapped_file_queue import MappedFileQueue
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from tests.support.golden import GOLDEN, ROCKETMQ_498
 
-__all__ = ["FILE_SIZE", "GOLDEN_498", "SMALL_INDEX", "Place", "damaged", "log_file", "messages", "places"]
-
 GOLDEN_498 = GOLDEN / ROCKETMQ_498 / "store"
 FILE_SIZE = 256 << 10
 # RocketMQ's index files take 420 MB.

@@ -18,8 +18,6 @@ from commitlog_store.errors import NotAStore, StoreNotFound
 from tests.store.export.killed_exports import die_at
 from tests.store.salvage.damaged_stores import SMALL_INDEX, messages
 
-__all__: list[str] = []
-
 
 def main(store: str, target: str, step: str) -> None:
     killed_at, ended = 1, False

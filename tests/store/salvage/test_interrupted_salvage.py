@@ -19,9 +19,6 @@ from tests.support.programs import child_environment
 from tests.support.source_tree import PROJECT
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
-
 # Of the calls at which a salvage can be killed, the default run takes one in so many.
 STEP = 5
 

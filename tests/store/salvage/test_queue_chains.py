@@ -7,8 +7,6 @@ import pytest
 
 from commitlog_store.salvage.queue_chains import Chains, QueueChain
 
-__all__: list[str] = []
-
 SIZE = 100  # of every record here; the smallest has 91 bytes
 
 

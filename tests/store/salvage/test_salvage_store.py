@@ -34,8 +34,6 @@ from tests.store.salvage.damaged_stores import (
 )
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 RECORDS = places(GOLDEN_498)
 LOG_END = RECORDS[-1].stop
 MESSAGES = messages(GOLDEN_498)

@@ -16,8 +16,6 @@ from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.verify.store import verify_store
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 FILE_SIZE = 16 << 10
 SMALL = MessageStoreConfig(
     mapped_file_size_commit_log=FILE_SIZE,

@@ -19,8 +19,6 @@ from tests.store.owner.owned_store import open_store, small
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

@@ -1,3 +1,1 @@
 """``commitlog serve``, and its readers."""
-
-__all__: list[str] = []

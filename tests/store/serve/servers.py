@@ -18,8 +18,6 @@ from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from tests.support.programs import child_environment
 
-__all__ = ["ServeProcess", "served"]
-
 
 def _open(path: str, on_damage: OnDamage) -> StoreReader:
     return StoreReader.open(path, on_damage=on_damage)

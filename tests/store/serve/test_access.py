@@ -19,8 +19,6 @@ from commitlog_store.serve.tokens import Role, TokenFile, new_token
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.servers import served
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

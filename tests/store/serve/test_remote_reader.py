@@ -19,8 +19,6 @@ from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed
 from tests.store.serve.servers import served
 from tests.support import golden
 
-__all__: list[str] = []
-
 QUESTIONS = [
     "aborted",
     "batches",

@@ -16,8 +16,6 @@ from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

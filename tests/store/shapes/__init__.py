@@ -1,3 +1,1 @@
 """Stores of every shape that retention, crashes, copies and long lives leave."""
-
-__all__: list[str] = []

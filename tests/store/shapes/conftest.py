@@ -9,8 +9,6 @@ import pytest
 from tests.store.shapes.numbered_bodies import SMALL_LOG, UNITS
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def builder(tmp_path: Path) -> StoreBuilder:

@@ -8,18 +8,6 @@ from typing import Any
 from commitlog_store import StoreReader
 from tests.support.store_builder import StoreBuilder
 
-__all__ = [
-    "SMALL_LOG",
-    "UNITS",
-    "body",
-    "bounds",
-    "log_files",
-    "made_bodies",
-    "numbered",
-    "queue_files",
-    "read",
-]
-
 SMALL_LOG = 4096  # bytes a CommitLog file
 UNITS = 10  # units a queue file
 

@@ -26,8 +26,6 @@ from tests.store.shapes.numbered_bodies import (
 )
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def other(tmp_path: Path) -> StoreBuilder:

@@ -27,8 +27,6 @@ from tests.store.shapes.numbered_bodies import (
 )
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("count", [9, 10, 11, 20])
 def test_a_queue_may_end_exactly_at_a_files_end(builder: StoreBuilder, count: int) -> None:

@@ -10,8 +10,6 @@ from commitlog_store.errors import InvalidValue
 from tests.store.shapes.numbered_bodies import SMALL_LOG, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 
 def _indexed(builder: StoreBuilder, keys: list[str], *, topic: str = "t", name: str = "20261121000000000") -> list[int]:
     times = builder.now_ms + np.arange(len(keys)) * 1000

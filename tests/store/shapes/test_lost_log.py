@@ -13,8 +13,6 @@ from commitlog_store.errors import LogNotFound
 from tests.store.shapes.numbered_bodies import bounds, log_files, made_bodies, numbered, read
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def removed(store: Path) -> None:
     shutil.rmtree(store / "commitlog")

@@ -23,8 +23,6 @@ from tests.store.shapes.numbered_bodies import (
 )
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_messages_of_deleted_log_files_are_below_the_min_offset(builder: StoreBuilder) -> None:
     """Their units are still there: RocketMQ deletes queue files later, and only whole ones."""

@@ -11,8 +11,6 @@ from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from tests.store.shapes.numbered_bodies import body, made_bodies, numbered, read
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_topics_are_all_that_have_a_queue_and_foreign_names_are_left_alone(builder: StoreBuilder) -> None:
     for topic in ("orders", "SCHEDULE_TOPIC_XXXX", "%RETRY%group", "RMQ_SYS_TRANS_HALF_TOPIC", "t" * 200):

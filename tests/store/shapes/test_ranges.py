@@ -15,8 +15,6 @@ from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTY
 from tests.store.shapes.numbered_bodies import body, bounds, log_files, made_bodies, numbered, queue_files, read
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 10_000), (1000, 700), (1000, 1 << 20)])
 def test_a_range_over_many_files_is_read_whole_and_in_order(builder: StoreBuilder, rows: int, size: int) -> None:

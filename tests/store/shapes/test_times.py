@@ -15,8 +15,6 @@ from commitlog_store.timestamps import milliseconds_of
 from tests.store.shapes.numbered_bodies import body, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 
 def _stored_at(builder: StoreBuilder, times: list[int]) -> None:
     for number, time in enumerate(times):

@@ -13,8 +13,6 @@ from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissi
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
-__all__: list[str] = []
-
 FILE_SIZE = 16 << 10
 QUEUE_FILE = 20
 COUNT = 100

@@ -11,8 +11,6 @@ from commitlog_store.errors import NestedCall
 from commitlog_store.threads.calls import Calls
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 def test_a_call_within_a_call_of_the_same_thread_is_refused() -> None:
     calls = Calls()

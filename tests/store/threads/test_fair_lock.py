@@ -7,8 +7,6 @@ import time
 
 from commitlog_store.threads.fair_lock import FairLock
 
-__all__: list[str] = []
-
 
 def test_others_get_a_lock_that_one_thread_takes_again_at_once() -> None:
     lock, rounds, done = FairLock(), 0, threading.Event()

@@ -12,8 +12,6 @@ from commitlog_store.threads.jobs import JobThread, JobThreadEnded
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def jobs() -> Iterator[JobThread]:

@@ -9,8 +9,6 @@ import pytest
 from commitlog_store.threads.parallel import for_each
 from tests.support.waiting import WAIT_LIMIT_S
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize("count", [0, 1, 3, 50])
 def test_every_item_is_worked_on_once(count: int) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from commitlog_store.threads.prefetch import prefetch
 
-__all__: list[str] = []
-
 
 class Items:
     """Numbers, made on any thread; ``open`` while the generator is in use."""

@@ -9,8 +9,6 @@ import time
 
 from commitlog_store.threads.wakeup import Wakeup
 
-__all__: list[str] = []
-
 
 def test_a_wait_ends_when_it_is_woken_before_or_during_it() -> None:
     wakeup = Wakeup()

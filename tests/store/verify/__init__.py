@@ -1,3 +1,1 @@
 """``verify_store`` on whole stores, and on stores with one thing wrong."""
-
-__all__: list[str] = []

@@ -11,8 +11,6 @@ from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.verify.store import Finding, verify_store
 
-__all__ = ["CONFIG", "checks", "damage", "files", "flip", "make_store", "message_place", "only", "queue_file"]
-
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=64 << 10,
     mapped_file_size_consume_queue=100 * UNIT_SIZE,

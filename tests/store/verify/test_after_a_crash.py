@@ -25,8 +25,6 @@ from tests.store.verify.made_store import (
     queue_file,
 )  # fmt: skip
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -30,8 +30,6 @@ from tests.store.damage.test_permission import run_with_file_modes
 from tests.store.verify.made_store import damage, files, flip, make_store, message_place, queue_file
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 COUNT = 900
 
 

@@ -20,8 +20,6 @@ from tests.store.verify.made_store import files, make_store, message_place
 from tests.store.verify.test_assessment import newest_file
 from tests.support.programs import run_program
 
-__all__: list[str] = []
-
 PAGE = 4096
 # Truncates each file of the log as soon as its records are found, and uses them after that.
 TRUNCATES = """

@@ -27,8 +27,6 @@ from tests.store.verify.made_store import (
 )  # fmt: skip
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

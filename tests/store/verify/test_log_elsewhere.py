@@ -14,8 +14,6 @@ from commitlog_store.verify.assessment import Assessment
 from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import damage, flip, make_store, message_place
 
-__all__: list[str] = []
-
 Harm = Callable[[Path], None]
 
 

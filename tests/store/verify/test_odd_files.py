@@ -16,8 +16,6 @@ from commitlog_store.verify.store import verify_store
 from tests.store.cli.commands import script
 from tests.store.owner.owned_store import open_store, put_ok
 
-__all__: list[str] = []
-
 _FILE_SIZE = 16 << 10
 _HUGE = 64 << 30
 

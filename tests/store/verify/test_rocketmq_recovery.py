@@ -18,8 +18,6 @@ from commitlog_store.verify.findings import FINDINGS_PER_FILE
 from commitlog_store.verify.store import verify_store
 from tests.store.verify.made_store import CONFIG, checks, damage, files, flip, only
 
-__all__: list[str] = []
-
 MESSAGES = 60
 # Each message has a unique key and a key of its own: two entries.
 KEYS = 2

@@ -21,8 +21,6 @@ from tests.store.verify.made_store import CONFIG, checks, files, make_store
 from tests.support import golden
 from tests.support.store_builder import StoreBuilder
 
-__all__: list[str] = []
-
 
 def test_a_store_that_was_closed_is_whole(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store")
