@@ -18,7 +18,7 @@ from commitlog_store.recovery.forecast import Forecast, forecast_locked
 from commitlog_store.recovery.kept import CutOff, KeptPiece, LostMessages, drop_kept, kept_pieces
 from commitlog_store.recovery.log_cut import cut_log
 from commitlog_store.recovery.log_end import Progress
-from commitlog_store.recovery.looked_at_log import LookedAtLog
+from commitlog_store.recovery.log_on_disk import LogOnDisk
 from commitlog_store.store import MessageStore
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_opening
 
@@ -165,7 +165,7 @@ def _report(assessment: Assessment, forecast: Forecast | None, config: MessageSt
 
 
 def _after(log_path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | None:
-    files = LookedAtLog.load(log_path, aborted=True)
+    files = LogOnDisk.load(log_path, aborted=True)
     try:
         return whole_records_from(files, cut_at, "", config.delay_levels_ms)
     finally:

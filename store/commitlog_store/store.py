@@ -522,7 +522,7 @@ class MessageStore:
         """Wait until the queue holds a message at ``offset`` or after it; False after ``timeout_s`` seconds.
 
         ``StoreClosed`` if the store is closed during the wait, or set to be not readable; ``InvalidValue`` for a wrong
-        queue, offset or time. If the store is fenced and the message is not there, the error that fenced it: no more
+        queue, offset or time. If the store is halted and the message is not there, the error that halted it: no more
         messages come.
         """
         return self._pulls.wait_for_messages(topic, queue_id, offset, timeout_s)

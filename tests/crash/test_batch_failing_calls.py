@@ -43,7 +43,7 @@ class Outcome:
         self.absent: list[tuple[str, int]] = []
         self.puts: dict[int, bytes] = {}
         self.errors: list[CommitLogError] = []
-        self.fenced_by_full_disk = False
+        self.halted_by_full_disk = False
 
 
 def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: Outcome) -> None:
@@ -55,7 +55,7 @@ def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: 
             outcome.errors.append(error)
             # With the path of the store itself, the commit was rejected because dispatch had found the disk full.
             own = isinstance(error, DiskFull) and error.path != store.path
-            outcome.fenced_by_full_disk |= own and not store.writable
+            outcome.halted_by_full_disk |= own and not store.writable
             no_room = isinstance(error, StoreIOError | DiskFull) and error.errno == errno.ENOSPC
             nothing = isinstance(error, Refused)
             if not (store.writable and turn == 0 and (no_room or nothing)):
@@ -140,7 +140,7 @@ def check_failing(flush: FlushDiskType, operation: str, code: int, step: int, me
         crashes.write(memory / "stopped", random.Random(where))
         try:
             assert fault.happened or not outcome.errors
-            assert not outcome.fenced_by_full_disk
+            assert not outcome.halted_by_full_disk
             assert len(outcome.there) == len(BATCHES) or outcome.errors
             check_reopened(path, config, outcome, safe=True)
             check_reopened(memory / "stopped" / "store", config, outcome, safe=flush is SYNC)
@@ -225,7 +225,7 @@ def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> Non
         try:
             with contextlib.suppress(KeyboardInterrupt):
                 interrupter.run(lambda store=store: (store.flush(), store.close()))  # type: ignore[misc]
-            with contextlib.suppress(CommitLogError):  # the interrupt may have fenced it
+            with contextlib.suppress(CommitLogError):  # the interrupt may have halted it
                 store.close()
             assert not [thread for thread in threading.enumerate() if thread.name.endswith(("Service", "StoreJobs"))]
             check_reopened(path, config, outcome, safe=True)

@@ -160,7 +160,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     must_fail = fault.happened and not spared and not fault.path.endswith(("config", "settled"))
     _try(store.close, outcome)
     assert parts_of(store).engine.state.failure is not None or not must_fail, (
-        f"{fault.operation} at {fault.path} fenced nothing"
+        f"{fault.operation} at {fault.path} halted nothing"
     )
     return outcome
 

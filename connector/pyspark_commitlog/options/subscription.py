@@ -32,7 +32,7 @@ class Subscription:
     pattern: str | None = None
     queues: Mapping[str, tuple[int, ...]] | None = None
     # The topics that were skipped so far: each is reported once, not at every trigger.
-    _told_of: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _warned_of: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def covers(self, topic: str, queue_id: int) -> bool:
         """Whether the queue, if it exists, belongs to the subscription."""
@@ -74,16 +74,16 @@ class Subscription:
             except UnsupportedStore as error:
                 if self.pattern is None:
                     raise
-                self._tell_of(topic, error)
+                self._warn_unreadable(topic, error)
                 continue
             wanted = None if self.queues is None else self.queues[topic]
             for queue_id in queue_ids:
                 if wanted is None or queue_id in wanted:
                     yield topic, queue_id
 
-    def _tell_of(self, topic: str, error: UnsupportedStore) -> None:
-        if topic not in self._told_of:
-            self._told_of.add(topic)
+    def _warn_unreadable(self, topic: str, error: UnsupportedStore) -> None:
+        if topic not in self._warned_of:
+            self._warned_of.add(topic)
             _logger.warning("%s It matches subscribePattern and is skipped.", error)
 
     def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:

@@ -155,7 +155,7 @@ class CommitBatchService:
         except BaseException as error:
             if frame.made:
                 # The ledger lacks the batch, and would let it be written again.
-                self._state.fence(error)
+                self._state.halt(error)
             elif isinstance(error, TimeoutError):
                 raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
             raise
@@ -245,7 +245,7 @@ class CommitBatchService:
             ledger.save(from_reserve=from_reserve)
         except CommitLogError as error:
             if not passes(error):
-                self._state.fence(error)
+                self._state.halt(error)
             elif or_later:
                 return
             raise

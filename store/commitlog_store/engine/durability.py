@@ -75,7 +75,7 @@ class Durability:
             if self._group_commit.flush_to(end, self._timeout_s):
                 return _OK_STATUS
         except StoreIOError as error:
-            self._state.fence(error)
+            self._state.halt(error)
             return PutMessageStatus.UNKNOWN_ERROR, str(error)
         if self._state.failure is not None:
             return PutMessageStatus.UNKNOWN_ERROR, str(self._state.failure)

@@ -477,7 +477,7 @@ class PutMessageService:
             raise put_error(*self.status_of(error)) from error
 
     def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]:
-        """The status and reason of a put whose append raised ``error``; fences the store if the outcome is unknown."""
+        """The status and reason of a put whose append raised ``error``; halts the store if the outcome is unknown."""
         if isinstance(error, PutRefused):
             return error.status, error.reason
         reason = str(error)
@@ -488,7 +488,7 @@ class PutMessageService:
             if isinstance(error, Refused | Damaged):
                 return PutMessageStatus.SERVICE_NOT_AVAILABLE, reason
             if isinstance(error, CommitLogError | OSError):
-                self._state.fence(error)
+                self._state.halt(error)
         if not isinstance(error, CommitLogError | OSError):
             reason = f"The put failed with {error!r}."
         return PutMessageStatus.UNKNOWN_ERROR, reason

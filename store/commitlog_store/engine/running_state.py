@@ -28,10 +28,10 @@ class RunningFlags(enum.Flag):
 
 
 class RunningState:
-    """The flags, and what fenced the store. A fenced store stays so until it is opened again (invariant 2)."""
+    """The flags, and what halted the store. A halted store stays so until it is opened again (invariant 2)."""
 
-    def __init__(self, path: str, on_fence: Callable[[], None], *, is_replica: bool = False) -> None:
-        """``on_fence`` is called after a fence, to wake threads that wait for messages that will not come.
+    def __init__(self, path: str, on_halt: Callable[[], None], *, is_replica: bool = False) -> None:
+        """``on_halt`` is called after a halt, to wake threads that wait for messages that will not come.
 
         ``is_replica``: the store has the role SLAVE, and rejects everything that is not its master's.
         """
@@ -42,14 +42,14 @@ class RunningState:
         # Read by every put: None, or the reason why puts are refused.
         self.refusal: str | None = None
         self._path = path
-        self._on_fence = on_fence
+        self._on_halt = on_halt
         self._is_replica = is_replica
         self._disk_full = ""
         # A signal handler may call this while its own thread holds the lock.
         self._lock = threading.RLock()
         self._explain()
 
-    def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
+    def halt(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
         """Reject puts from now on. The first failure is the one that is reported."""
         with self._lock:
             self.flags |= flag | RunningFlags.NOT_WRITEABLE
@@ -59,10 +59,10 @@ class RunningState:
             self._explain()
         if first:
             _LOG.error("%s is halted: it rejects messages until it is opened again. %s", self._path, _text_of(failure))
-        self._on_fence()
+        self._on_halt()
 
     def refuse_failed(self) -> None:
-        """Raise the error that fenced the store, if any; a ``StoreIOError`` if it does not say what is in the log."""
+        """Raise the error that halted the store, if any; a ``StoreIOError`` if it does not say what is in the log."""
         failure = self.failure
         if isinstance(failure, OutcomeUnknown | Damaged):
             raise failure.again() from failure

@@ -43,7 +43,7 @@ class StoreThreads:
     def __init__(self, path: str, *, is_replica: bool) -> None:
         # Woken for new messages, and when no more can come.
         self.waiters = Waiters()
-        self.state = RunningState(path, on_fence=self.waiters.wake_all, is_replica=is_replica)
+        self.state = RunningState(path, on_halt=self.waiters.wake_all, is_replica=is_replica)
         self.calls = Calls()
         # Its last job waits for the calls under way.
         self.jobs = JobThread("StoreJobs", self.calls.have_ended)
@@ -102,10 +102,10 @@ class StoreEngine(Subject):
         committer = CommitRealTimeService(log.files, config, arrived) if config.transient_store_pool_enable else None
         self.store_flush = flush = StoreFlush(log, self.state, flusher, committer, reput)
         self.batches = CommitBatchService(self.path, config, log, flush, self.state, self.topics, arrived)
-        fence = self.state.fence
+        halt = self.state.halt
         self._workers = [
-            Worker("AsyncPutService", self.async_puts, fence, wake_puts),
-            Worker("AllocateMappedFileService", _Allocation(log.allocator, self.watermark), fence, threads.allocate),
+            Worker("AsyncPutService", self.async_puts, halt, wake_puts),
+            Worker("AllocateMappedFileService", _Allocation(log.allocator, self.watermark), halt, threads.allocate),
             Worker("ReputMessageService", reput, partial(fence_dispatch, self.state), wake_reput),
             self.worker(group_commit if is_sync else FlushRealTimeService(flusher, config), wake_flush),
             *([] if committer is None else [self.worker(committer)]),
@@ -118,12 +118,12 @@ class StoreEngine(Subject):
         return self._workers
 
     def worker(self, service: Service, wakeup: Wakeup | None = None) -> Worker:
-        """The thread of a service, with its class's name. When the service ends by an error, the store is fenced."""
-        return Worker(type(service).__name__, service, self.state.fence, wakeup)
+        """The thread of a service, with its class's name. When the service ends by an error, the store is halted."""
+        return Worker(type(service).__name__, service, self.state.halt, wakeup)
 
     def job_worker(self, service: Service) -> Worker:
         """The thread of a service whose steps are jobs."""
-        return Worker(type(service).__name__, _AsJob(self, service), self.state.fence)
+        return Worker(type(service).__name__, _AsJob(self, service), self.state.halt)
 
     def run(self, work: Callable[[], _T]) -> _T:
         """Do ``work`` on the job thread, as a call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""

@@ -37,11 +37,11 @@ def fence_dispatch(state: RunningState, error: BaseException) -> None:
         flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
     elif isinstance(error, IndexIOError):
         flag = RunningFlags.WRITE_INDEX_FILE_ERROR
-    state.fence(error, flag)
+    state.halt(error, flag)
 
 
 class StoreFlush:
-    """Flushes a whole store. A failure fences the store, and a fenced store is not flushed any more."""
+    """Flushes a whole store. A failure halts the store, and a halted store is not flushed any more."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StoreFlush:
 
     def flush_log(self) -> None:
         """Bring everything that was appended to the device. ``StoreIOError``."""
-        self._fencing(self._flush_log)
+        self._halting(self._flush_log)
 
     def dispatch(self) -> None:
         """Bring everything that readers may see to queues and index. ``StoreIOError``, ``CorruptStoreError``."""
@@ -87,13 +87,13 @@ class StoreFlush:
     def flush_everything(self) -> None:
         """Flush log, queues and index, then write the checkpoint. ``StoreIOError``."""
         self._flush_all()
-        self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
+        self._halting(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
 
     def flush_dispatched(self) -> None:
         """``flush_everything`` as far as dispatch has come by now: it takes no space on the disk. ``StoreIOError``."""
         self.flush_log()
-        self._fencing(self._flush_dispatched)
-        self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
+        self._halting(self._flush_dispatched)
+        self._halting(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
 
     def flush_thoroughly(self) -> None:
         """The periodic ``flush_everything``. Without space for a queue's file it waits: dispatch tries again."""
@@ -113,7 +113,7 @@ class StoreFlush:
         if self._state.failure is not None:
             return
         self._flush_all()
-        self._fencing(lambda: self._leave_mark(save_batches))
+        self._halting(lambda: self._leave_mark(save_batches))
 
     def _leave_mark(self, save_batches: Callable[[], None]) -> None:
         self._reput.settle()
@@ -130,7 +130,7 @@ class StoreFlush:
     def _flush_all(self) -> None:
         self.flush_log()
         self.dispatch()
-        self._fencing(self._flush_dispatched)
+        self._halting(self._flush_dispatched)
 
     def _flush_dispatched(self) -> None:
         # The flush of queues and index covers everything dispatched by now, and so must this one of the log: messages
@@ -144,16 +144,16 @@ class StoreFlush:
         indexed = dispatched if self._log.index is not None else 0
         self._log.checkpoint.advance(physic=dispatched, logics=dispatched, index=indexed)
 
-    def _fencing(self, step: Callable[[], None]) -> None:
-        """Do a step on a store that is not fenced, and fence it when the step fails.
+    def _halting(self, step: Callable[[], None]) -> None:
+        """Do a step on a store that is not halted, and halt it when the step fails.
 
-        A fenced store is not flushed: the next sync would report success (invariants 2 and 7).
+        A halted store is not flushed: the next sync would report success (invariants 2 and 7).
         """
         self._state.refuse_failed()
         try:
             step()
         except StoreIOError as error:
-            self._state.fence(error)
+            self._state.halt(error)
             raise
 
 

@@ -372,7 +372,7 @@ class _Following:
         if link is not None:
             link.close()
         self._caught_up = False
-        # If that fails, the store is fenced, and the next opening removes it.
+        # If that fails, the store is halted, and the next opening removes it.
         with contextlib.suppress(CommitLogError):
             self._log.drop_unfinished()
 

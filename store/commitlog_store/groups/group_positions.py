@@ -62,7 +62,7 @@ class GroupPositions(Subject):
         self._restored = False
         # The failure that the log has already.
         self._waits_for = ""
-        self._workers = [Worker("FlushConsumerOffsetService", self, engine.state.fence)]
+        self._workers = [Worker("FlushConsumerOffsetService", self, engine.state.halt)]
 
     def workers(self) -> Sequence[Worker]:
         return self._workers

@@ -106,7 +106,7 @@ class CommitLogWriter:
         self.locked_at = 0.0
         self.last_store_timestamp = last_store_timestamp
         self.last_record = last_record
-        # The error that fenced the log until it is opened again, and the callback that reports it, under the put lock.
+        # The error that halted the log until it is opened again, and the callback that reports it, under the put lock.
         self.failure: BaseException | None = None
         self._on_failure = on_failure
         # Whether bytes may have been written whose positions are not updated yet.
@@ -143,7 +143,7 @@ class CommitLogWriter:
         """
         with self.lock:
             if self._closed or self._unsettled or self.failure is not None:
-                self._refuse_fenced()
+                self._refuse_halted()
             began = self.locked_at = time.monotonic()
             try:
                 result = append(given)
@@ -157,7 +157,7 @@ class CommitLogWriter:
             _report_slow(held, result)
         return result
 
-    def _refuse_fenced(self) -> None:
+    def _refuse_halted(self) -> None:
         if self._closed:
             raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, "The store is closed.")
         self._fence_if_unsettled()
@@ -168,7 +168,7 @@ class CommitLogWriter:
             )
 
     def fence_if_unsettled(self) -> None:
-        """Before the store is closed: fence it if the outcome of an append is unknown, so that recovery decides."""
+        """Before the store is closed: halt it if the outcome of an append is unknown, so that recovery decides."""
         with self.lock:
             self._fence_if_unsettled()
 
@@ -180,14 +180,14 @@ class CommitLogWriter:
     def _fence_if_unsettled(self) -> None:
         """Fence the log if a second interrupt prevented that while the first one was handled."""
         if self._unsettled and self.failure is None:
-            self._fence(RuntimeError("An append was interrupted, and its handling too."))
+            self._halt(RuntimeError("An append was interrupted, and its handling too."))
 
     def _fence_after(self, error: BaseException) -> None:
         """Refuse every later append, unless the positions of all written bytes are known and no write failed."""
         if self._unsettled or _is_failed_write(error):
-            self._fence(error)
+            self._halt(error)
 
-    def _fence(self, error: BaseException) -> None:
+    def _halt(self, error: BaseException) -> None:
         self.failure = error
         self._on_failure(error)
 
@@ -389,7 +389,7 @@ class CommitLogWriter:
         No other append comes before that.
         """
         with self.lock:
-            self._refuse_fenced()
+            self._refuse_halted()
             space = FrameSpace(self.files)
             self._unsettled = True
             return space
@@ -471,7 +471,7 @@ class CommitLogWriter:
             self.recent_appends.drop_from(space.start)
             space.discard()
         except BaseException as error:
-            self._fence(error)
+            self._halt(error)
             raise
         self._unsettled = False
 

@@ -104,7 +104,7 @@ class StoreOpening:
             self._config,
             self._wishes,
             progress=self._report,
-            on_failure=self._threads.state.fence,
+            on_failure=self._threads.state.halt,
             allocate=self._threads.allocate,
         )
 

@@ -46,7 +46,7 @@ from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.cut import cut_off_after, why_not_kept
 from commitlog_store.recovery.kept import CutOff
 from commitlog_store.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end, scan_start
-from commitlog_store.recovery.looked_at_log import LookedAtLog
+from commitlog_store.recovery.log_on_disk import LogOnDisk
 from commitlog_store.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy
 
 # How often to look at a store that is opened and closed by others at the same time.
@@ -157,7 +157,7 @@ def _forecast(
     if start.refusal is not None:
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
     try:
-        files = LookedAtLog.load(parts.paths.commit_log, aborted=evidence.aborted)
+        files = LogOnDisk.load(parts.paths.commit_log, aborted=evidence.aborted)
     except (Damaged, NotAStore) as error:
         return Forecast(path=parts.path, start=start, refusal=error)
     try:
@@ -167,7 +167,7 @@ def _forecast(
         policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
         if not scan:
             return _unscanned(parts, start, policy, files, evidence.times)
-        derived = _LookedAtParts(parts, policy, files)
+        derived = _ForecastParts(parts, policy, files)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
         cut = cut_off_after(files, found, levels)
         refusal = None if cut is None else why_not_kept(parts.path, files, cut)
@@ -183,7 +183,7 @@ def _forecast(
 
 
 def _unscanned(
-    parts: StartParts, start: Start, policy: RecoveryPolicy, files: LookedAtLog, times: Checkpoint
+    parts: StartParts, start: Start, policy: RecoveryPolicy, files: LogOnDisk, times: Checkpoint
 ) -> Forecast:
     """The forecast without the scan: its size, and what the files alone refuse."""
     last = files.files[-1] if files.files else None
@@ -204,10 +204,10 @@ def _unscanned(
     return Forecast(path=parts.path, start=start, unscanned=size)
 
 
-class _LookedAtParts:
+class _ForecastParts:
     """Queues and index of a store that is only looked at: whether they hold what was dispatched before the scan."""
 
-    def __init__(self, parts: StartParts, policy: RecoveryPolicy, files: LookedAtLog) -> None:
+    def __init__(self, parts: StartParts, policy: RecoveryPolicy, files: LogOnDisk) -> None:
         times = None if parts.checkpoint.mark is not None else parts.checkpoint.values
         self._deletions = BrokerDeletions(parts.path, files, parts.queues.deleted, times, aborted=policy.aborted)
         self._start = files.min_offset

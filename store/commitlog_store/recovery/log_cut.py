@@ -36,7 +36,7 @@ def cut_log(directory: OwnerDirectory, at: int, reason: str, delay_levels_ms: Se
         nothing = CutOff(start=at, size=0, messages=0, reason=reason)
         kept = keep(directory.path, files, whole_records_from(files, at, reason, delay_levels_ms) or nothing)
         assert kept is not None, "only an uncommitted batch may be lost for lack of space"
-        _claim_no_more(directory, files, file, at)
+        _lower_positions(directory, files, file, at)
         files.cut(at)
     finally:
         files.close()
@@ -52,7 +52,7 @@ def _load(directory: OwnerDirectory) -> MappedFileQueueWriter:
     return files
 
 
-def _claim_no_more(directory: OwnerDirectory, files: MappedFileQueueWriter, file: MappedFileWriter, at: int) -> None:
+def _lower_positions(directory: OwnerDirectory, files: MappedFileQueueWriter, file: MappedFileWriter, at: int) -> None:
     """Limit the checkpoint to the log's new end (invariant 7), so that the next opening recovers the store."""
     checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
     mark = checkpoint.mark or CheckpointMark(closed=False, flushed_offset=file.base)

@@ -170,7 +170,7 @@ def _recover(
     recovered = None
     if start.kind is StartKind.CLEAN:
         assert evidence.mark is not None, "a store without a mark is scanned"
-        last = _believe(parts, evidence.mark)
+        last = _take_marks_end(parts, evidence.mark)
     else:
         rebuild, accept_lost_log = wishes.rebuild, wishes.accept_lost_log
         policy = recovery_policy(evidence, start, rebuild=rebuild, accept_lost_log=accept_lost_log)
@@ -182,7 +182,7 @@ def _recover(
     return recovered, last
 
 
-def _believe(parts: StoreParts, mark: CheckpointMark) -> _LastRecord:
+def _take_marks_end(parts: StoreParts, mark: CheckpointMark) -> _LastRecord:
     """Take the log's end from the checkpoint."""
     checkpoint = parts.checkpoint
     parts.files.set_end(mark.end_offset)

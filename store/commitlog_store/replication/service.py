@@ -51,7 +51,7 @@ class HAService(Subject):
         security = security_of(config)
         # Only peers ask for it, and it is read from the ledger.
         epoch = 0 if config.ha_address is None else epoch_of(path, log)
-        self._identity = MasterIdentity(security, epoch, partial(_fence, path, state))
+        self._identity = MasterIdentity(security, epoch, partial(_halt, path, state))
         mark = None if config.broker_role is BrokerRole.SLAVE else read_mark(path)
         # Reports to the old master of a promoted store.
         self._reporter: EpochReporter | None = None
@@ -59,7 +59,7 @@ class HAService(Subject):
         if mark is not None and mark.state == "promoted":
             on_confirmed = partial(remove_mark, path)
             self._reporter = EpochReporter(parse_address(mark.peer), mark.epoch, security, on_confirmed)
-            self._reporting = Worker(type(self._reporter).__name__, self._reporter, state.fence)
+            self._reporting = Worker(type(self._reporter).__name__, self._reporter, state.halt)
         self._allowed = config.ha_allowed
         # Replaced, not changed: threads that put iterate over it.
         self.connections: tuple[HAConnection, ...] = ()
@@ -76,7 +76,7 @@ class HAService(Subject):
                 self._listener.close()
             raise
         self._wake_writer.setblocking(False)
-        self._accepting = Worker("HAService", self, state.fence)
+        self._accepting = Worker("HAService", self, state.halt)
         self._stopping = False
 
     @property
@@ -217,9 +217,9 @@ class HAService(Subject):
             _LOG.debug("The service has been closed before")
 
 
-def _fence(path: str, state: RunningState, epoch: int, peer: str) -> None:
+def _halt(path: str, state: RunningState, epoch: int, peer: str) -> None:
     """A slave has a higher epoch: its store was promoted. This one takes no more messages, also when it is reopened."""
-    state.fence(
+    state.halt(
         ReplicaStore(
             f"The store of {path} was superseded: {peer} has epoch {epoch}. Put to the new master. What this store has "
             "beyond it is in no other copy.",
@@ -229,7 +229,7 @@ def _fence(path: str, state: RunningState, epoch: int, peer: str) -> None:
     try:
         write_mark(path, ReplicaMark("superseded", peer, epoch))
     except CommitLogError as error:
-        state.fence(error)
+        state.halt(error)
         raise
 
 

@@ -265,7 +265,7 @@ class StoreCleaner:
     def clean_log(self, request: CleanRequest, now_ms: int, *, most: int | None = None) -> Survey:
         """Delete the CommitLog files that the request takes, oldest first, at most ``most``.
 
-        ``StoreIOError``: files before it are deleted, and if it is not the deletion that failed, the store is fenced.
+        ``StoreIOError``: files before it are deleted, and if it is not the deletion that failed, the store is halted.
         """
         self._state.refuse_failed()
         # What is not in their file holds the log; without space for it, that stays so.
@@ -323,7 +323,7 @@ class StoreCleaner:
             files.remove_first(self._log.writer.lock)
         except StoreIOError as error:
             if error.operation != "delete":
-                self._state.fence(error)
+                self._state.halt(error)
             raise
         for holder in doomed.overruled:
             _LOG.warning("%s: deleted, though %s still needs it", doomed.file.path, holder)

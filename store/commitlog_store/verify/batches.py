@@ -44,7 +44,7 @@ class BatchCheck:
     def finish(self) -> None:
         """Verify the last frame, at the log's end."""
         if self._frame is not None and self._aborted and self._frame.found.end > self._log.end:
-            self._tell(self._frame, "is being written, or a crash has left a part of it: opening decides", "note")
+            self._report(self._frame, "is being written, or a crash has left a part of it: opening decides", "note")
             self._frame = None
         self._end()
 
@@ -53,9 +53,9 @@ class BatchCheck:
         if check is None or check.whole:
             return
         if not self._log.lost.between(check.found.physical_offset, check.found.end):  # else it is reported already
-            self._tell(check, "expected the records that were staged, found others, or not all of them", "error")
+            self._report(check, "expected the records that were staged, found others, or not all of them", "error")
 
-    def _tell(self, check: FrameCheck, what: str, severity: Severity) -> None:
+    def _report(self, check: FrameCheck, what: str, severity: Severity) -> None:
         found = check.found
         message = (
             f"Frame of {found.frame.batch} at physical offset {found.physical_offset}, {found.frame.rows} records with "

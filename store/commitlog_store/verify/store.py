@@ -40,7 +40,7 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.forecast import Forecast
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog_store.recovery.looked_at_log import LookedAtLog
+from commitlog_store.recovery.log_on_disk import LogOnDisk
 from commitlog_store.verify.access import check_readable
 from commitlog_store.verify.batches import BatchCheck
 from commitlog_store.verify.config_files import check_config_files
@@ -218,10 +218,10 @@ def _deleted_topics(directory: str) -> DeletedTopics | None:
     return found
 
 
-def _files(log_path: str, *, aborted: bool) -> LookedAtLog | None:
+def _files(log_path: str, *, aborted: bool) -> LogOnDisk | None:
     """The log's files as the opening would find them; None if they do not fit together, which is reported."""
     try:
-        return LookedAtLog.load(log_path, aborted=aborted)
+        return LogOnDisk.load(log_path, aborted=aborted)
     except (Damaged, NotAStore):
         return None
 

@@ -17,7 +17,7 @@ from tests.support.waiting import WAIT_LIMIT_S
 
 def test_a_nearly_full_disk_rejects_messages_until_space_is_available() -> None:
     used = 0.5
-    state = RunningState("/store", on_fence=lambda: None)
+    state = RunningState("/store", on_halt=lambda: None)
     service = DiskWatermarkService(0.9, state, lambda: DiskUse("/store", used))
     service.run_once()
     assert state.writable
@@ -32,7 +32,7 @@ def test_a_nearly_full_disk_rejects_messages_until_space_is_available() -> None:
 
 
 def test_dispatch_without_disk_space_names_the_file() -> None:
-    state = RunningState("/store", on_fence=lambda: None)
+    state = RunningState("/store", on_halt=lambda: None)
     service = DiskWatermarkService(0.9, state, lambda: DiskUse("/store", 0.5))
     service.dispatch_full(StoreIOError("write", path="/store/q/0", cause=OSError(errno.ENOSPC, "No space left")))
     assert state.refusal is not None
@@ -44,7 +44,7 @@ def test_dispatch_without_disk_space_names_the_file() -> None:
 
 
 def test_a_ratio_of_one_never_refuses() -> None:
-    state = RunningState("/store", on_fence=lambda: None)
+    state = RunningState("/store", on_halt=lambda: None)
     DiskWatermarkService(1.0, state, lambda: DiskUse("/store", 1.0)).run_once()
     assert state.writable
 

@@ -154,7 +154,7 @@ def test_a_sync_that_failed_is_never_tried_again(files: MappedFileQueueWriter, m
             group_commit.flusher.flush()
         wait_for(lambda: group_commit.errors)
     assert files.flushed_where == 0
-    assert [type(error) for error in group_commit.errors] == [StoreIOError], "the store is fenced by it"
+    assert [type(error) for error in group_commit.errors] == [StoreIOError], "the store is halted by it"
 
 
 def test_one_sync_serves_all_that_wait(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,13 +31,13 @@ def _all_levels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _state() -> RunningState:
-    return RunningState("/store", on_fence=lambda: None)
+    return RunningState("/store", on_halt=lambda: None)
 
 
 def test_a_halted_store_is_logged_with_its_first_failure(caplog: pytest.LogCaptureFixture) -> None:
     state = _state()
-    state.fence(StoreIOError("sync", path="/store/commitlog/0", cause=OSError(errno.EIO, "Input/output error")))
-    state.fence(RuntimeError("a later one"), RunningFlags.WRITE_LOGICS_QUEUE_ERROR)
+    state.halt(StoreIOError("sync", path="/store/commitlog/0", cause=OSError(errno.EIO, "Input/output error")))
+    state.halt(RuntimeError("a later one"), RunningFlags.WRITE_LOGICS_QUEUE_ERROR)
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "/store is halted" in record.message

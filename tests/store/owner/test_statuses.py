@@ -123,7 +123,7 @@ def test_a_disk_that_is_too_full_rejects_the_very_first_put(tmp_path: Path) -> N
 
 
 def test_a_put_to_a_log_file_that_another_program_truncated_is_answered(tmp_path: Path) -> None:
-    """The store is fenced; what is left of the file is for the next opening to judge."""
+    """The store is halted; what is left of the file is for the next opening to judge."""
     with open_store(tmp_path) as store:
         put_ok(store)
     with open_store(tmp_path) as store:

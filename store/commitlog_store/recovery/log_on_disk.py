@@ -21,10 +21,10 @@ _MOST_OPEN = 8
 _PIECE_SIZE = 4 << 20
 
 
-class _LookedAtFile(MappedFile):
+class _FileOnDisk(MappedFile):
     """One file, opened at its first use. It reads as if it had ``capacity`` bytes: those after its end are zero."""
 
-    def __init__(self, path: str, base: int, identity: disk.FileIdentity, capacity: int, opened: list[_LookedAtFile]):
+    def __init__(self, path: str, base: int, identity: disk.FileIdentity, capacity: int, opened: list[_FileOnDisk]):
         super().__init__(path, base, _UNOPENED, identity)
         self.capacity = capacity
         self._others = opened
@@ -60,17 +60,17 @@ class _LookedAtFile(MappedFile):
             disk.close(descriptor)
 
 
-class LookedAtLog:
+class LogOnDisk:
     """The files of a log in order, for ``log_end.find_end`` and ``past_damage.walk_past_damage``."""
 
-    def __init__(self, path: str, files: list[_LookedAtFile], opened: list[_LookedAtFile]) -> None:
+    def __init__(self, path: str, files: list[_FileOnDisk], opened: list[_FileOnDisk]) -> None:
         self.path = path
         self.files = files
         self.bases = [file.base for file in files]
         self._opened = opened
 
     @classmethod
-    def load(cls, path: str, *, aborted: bool) -> LookedAtLog:
+    def load(cls, path: str, *, aborted: bool) -> LogOnDisk:
         """Find all files. ``CorruptRecord`` for files that do not fit together, as ``MappedFileQueueWriter.load``."""
         names = NumberedFiles(path)
         names.refresh()
@@ -80,15 +80,15 @@ class LookedAtLog:
         file_size = disk.file_size(names.path_of(bases[0])) if bases else 0
         while len(bases) > 1 and bases[-1] != bases[-2] + file_size and _holds_nothing(names.path_of(bases[-1])):
             bases.pop()
-        files: list[_LookedAtFile] = []
-        opened: list[_LookedAtFile] = []
+        files: list[_FileOnDisk] = []
+        opened: list[_FileOnDisk] = []
         for base, following in zip_longest(bases, bases[1:]):
             file = names.path_of(base)
             identity = disk.identity_of(file)
             extended = aborted and following is None and len(bases) > 1 and identity.size < file_size
             size = file_size if extended else identity.size
             check_log_file(file, base, size, file_size, following)
-            files.append(_LookedAtFile(file, base, identity, size, opened))
+            files.append(_FileOnDisk(file, base, identity, size, opened))
         return cls(path, files, opened)
 
     @property
