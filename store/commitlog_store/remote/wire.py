@@ -46,10 +46,15 @@ class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Call(NamedTuple):
-    """A question: the type of its arguments, in order, and that of its answer."""
+    """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store.
+
+    A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
+    that the server knows it again.
+    """
 
     arguments: Any
     answer: Any
+    writes: bool = False
 
 
 CALLS: Mapping[str, Call] = {

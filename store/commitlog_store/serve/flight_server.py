@@ -16,11 +16,13 @@ from commitlog_store.errors import CommitLogError, InvalidValue, ListenFailed, R
 from commitlog_store.files import disk
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
-from commitlog_store.remote.wire import CALLS, Answer, decode_question, encode, encode_error
+from commitlog_store.remote.wire import CALLS, Answer, Question, decode_question, encode, encode_error
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
+from commitlog_store.serve.store_writes import WRITES
 from commitlog_store.serve.tokens import Role, TokenFile
+from commitlog_store.store import MessageStore
 
 _LOG = logging.getLogger(__name__)
 _ACCESS = logging.getLogger(f"{__name__}.access")
@@ -108,17 +110,22 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves stores until ``shutdown``. ``stores`` has a function for each name that opens a reader of that store."""
+    """Serves stores until ``shutdown``. ``stores`` has a function for each name that opens a reader of that store.
+
+    ``owned`` is the store that takes writes: the only one, which this process owns. It stays the caller's to close.
+    """
 
     def __init__(
         self,
         stores: Mapping[str, Callable[[OnDamage], StoreReader]],
         listen: ListenSettings,
         *,
+        owned: MessageStore | None = None,
         access_log: bool = False,
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
+        self._owned = owned
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)
         certificates, client_ca = _certificates(listen.tls)
@@ -133,15 +140,30 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         except (OSError, flight.FlightError, pa.ArrowException) as error:
             raise ListenFailed("listen on", path=str(listen), cause=OSError(str(error))) from error
 
-    def do_action(self, _context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
+        call, body = action.type, action.body
         with _named_errors():
-            body = action.body
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
-            return iter([flight.Result(self._answer(action.type, memoryview(body)))])
+            question = decode_question(call, memoryview(body))
+            if CALLS[call].writes:
+                answer = self._write(call, question, context.get_middleware("access"))
+            else:
+                answer = self._answer(call, question)
+            return iter([flight.Result(answer)])
 
-    def _answer(self, call: str, body: memoryview) -> bytes:
-        question = decode_question(call, body)
+    def _write(self, call: str, question: Question, caller: _Caller) -> bytes:
+        if caller.role < Role.WRITE:
+            raise RemoteAccessRefused(
+                f"The token {caller.name!r} may read only, and {call} writes. "
+                "`commitlog token new --role write` makes one that may."
+            )
+        self._readers(question.store)  # refuses a name that this server does not have
+        if self._owned is None:
+            raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
+        return encode(Answer(0, WRITES[call](self._owned, *question.arguments), 0, []))
+
+    def _answer(self, call: str, question: Question) -> bytes:
         with self._readers(question.store).lent(question.on_damage) as reader:
             known = len(reader.skipped)
             before = reader.log_start()

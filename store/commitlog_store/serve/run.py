@@ -62,13 +62,14 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     paths = request.named_paths()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
+        owned = None
         if not request.read_only:
             (path,) = paths.values()
-            stack.enter_context(MessageStore.open(path, request.config))
+            owned = stack.enter_context(MessageStore.open(path, request.config))
         openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
-        server = StoreServer(openers, request.listen, access_log=request.access_log)
+        server = StoreServer(openers, request.listen, owned=owned, access_log=request.access_log)
         say(_begun(request, paths, server.port))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
