@@ -60,7 +60,8 @@ from commitlog_store.groups.positions import (
 from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
-from commitlog_store.key_lookup import AFTER_ALL, KeyLookup, NewestPlaces, WantedKeys, could_be_key
+from commitlog_store.java_numbers import MAX_LONG
+from commitlog_store.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
@@ -944,7 +945,7 @@ class StoreReader:
         key: str,
         *,
         begin: GivenTime = 0,
-        end: GivenTime = AFTER_ALL,
+        end: GivenTime = MAX_LONG,
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:
