@@ -1,4 +1,4 @@
-"""Pending half messages: derived from the half queue, and from the op queue, which says what of it has ended.
+"""Pending half messages: derived from the half queue, and from the op queue, which lists those that have ended.
 
 Both queues are read from the positions of the group ``CID_RMQ_SYS_TRANS`` on: every half message before its position
 has ended, and no op message before the other one names a half message after it. The positions only save reading; a
