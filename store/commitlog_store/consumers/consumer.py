@@ -24,6 +24,7 @@ from commitlog_store.config import delay_level
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.retry import copy_for_retry, retry_topic
+from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
@@ -166,6 +167,9 @@ class Consumer:
         self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
         self._rows: deque[_Rows] = deque()
         self._members = group
+        self._interests = [
+            Interest(topic, may_match=self._wanted_of(topic).may_match) for topic in (*self.topics, self._retry_topic)
+        ]
         check_store_directory(owned.path)
         self._reader = StoreReader(owned.engine.paths, on_read=owned.engine.stats.get)
         self._member = group.join([*self.topics, self._retry_topic])
@@ -219,7 +223,7 @@ class Consumer:
             return found  # the way of most
         while True:
             # Before looking, so that a message that comes between look and wait is not missed.
-            with self._engine.waiters.waiting(Wakeup()) as wakeup:
+            with self._engine.waiters.waiting_for(Wakeup(), self._interests) as wakeup:
                 while self._read_ahead(count):
                     pass
                 if found := self._hand_out(count):
@@ -242,7 +246,7 @@ class Consumer:
         limits = PullLimits(messages=rows, size=DEFAULT_SIZE, window=max(rows, DEFAULT_ROWS))
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         while True:
-            with self._engine.waiters.waiting(Wakeup()) as wakeup:
+            with self._engine.waiters.waiting_for(Wakeup(), self._interests) as wakeup:
                 moved, batch = self._next_rows(limits, names)
                 if moved and batch is None:
                     continue
@@ -271,7 +275,7 @@ class Consumer:
         count = checked_count("max_messages", max_messages)
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         while True:
-            with self._engine.waiters.waiting(LoopWakeup()) as wakeup:
+            with self._engine.waiters.waiting_for(LoopWakeup(), self._interests) as wakeup:
                 while len(self._messages) < count and await asyncio.to_thread(self._read_ahead, count):
                     pass
                 # The result is taken here, after the last place where the task may be cancelled.

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.errors import StoreClosed
@@ -58,6 +59,8 @@ class PullService:
     ) -> GetMessageResult:
         """``MessageStore.get_message``."""
 
+        tagged = wanted if isinstance(wanted, MessageFilter) else MessageFilter.parse_quietly(tags)
+
         def look(position: int) -> GetMessageResult:
             self.refuse_unreadable()
             with self._lent_reader() as reader:
@@ -67,7 +70,7 @@ class PullService:
 
         return wait_for_match(
             look,
-            lambda position, left: self.wait_for_messages(topic, queue_id, position, left),
+            lambda position, left: self._wait(Interest(topic, queue_id, tagged.may_match), position, left),
             offset,
             checked_seconds("wait_s", wait_s),
         )
@@ -76,9 +79,15 @@ class PullService:
         """``MessageStore.wait_for_messages``."""
         check_queue_place(topic, queue_id, offset)
         wait_s = LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        return self._wait(Interest(topic, queue_id), offset, wait_s)
+
+    def _wait(self, interest: Interest, offset: int, wait_s: float) -> bool:
+        """Whether a queue has a message at an offset, at the latest after ``wait_s``; looked for at each arrival."""
+        topic, queue_id, _ = interest
+        assert queue_id is not None
         deadline = time.monotonic() + wait_s
         while True:
-            with self._engine.waiters.waiting(Wakeup()) as wakeup:
+            with self._engine.waiters.waiting_for(Wakeup(), [interest]) as wakeup:
                 if self._readable_at(topic, queue_id, offset):
                     return True
                 self._engine.state.refuse_failed()

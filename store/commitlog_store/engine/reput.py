@@ -22,6 +22,8 @@ from commitlog_store.batch.frames import FoundFrame, frames_in
 from commitlog_store.batch.visibility import BatchGate
 from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog_store.columnar.dispatch_keys import IndexEntries
+from commitlog_store.columnar.few_records import MOST_BYTES, few_records
+from commitlog_store.engine.arrivals import Arrivals
 from commitlog_store.errors import CorruptRecord, DiskFull, IndexIOError, StoreIOError
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import is_out_of_space
@@ -35,12 +37,12 @@ from commitlog_store.threads.prefetch import prefetch
 _IDLE_SECONDS = 0.5
 # How often dispatch is tried again while a queue's next file has no space.
 _NO_SPACE_SECONDS = 0.2
-# The shortest wait between two rounds while messages come in; RocketMQ waits as long.
-_INTERVAL_SECONDS = 0.001
-# A round for a few messages costs a millisecond of the interpreter's lock. Waiting this many times as long as the
-# round took leaves the rest to the puts.
+# A round holds the interpreter's lock, for a few messages 0.2 ms. It owes this many times as long of rest, which leaves
+# the rest of the time to the puts.
 _REST = 9.0
 _LONGEST_REST_SECONDS = 0.02
+# As much may be owed before dispatch rests: messages that come seldom are dispatched at once.
+_RESTS_OWED_SECONDS = 0.01
 # With this many bytes waiting, dispatch does not rest.
 _BUSY_BYTES = 1 << 20
 
@@ -95,6 +97,8 @@ class _Block(NamedTuple):
     end: int
     last_store_timestamp: int | None
     """None for a part without records."""
+    requests: DispatchRequests | None
+    """None for a part without records."""
     frames: list[FoundFrame]
     steps: list[Step]
 
@@ -109,7 +113,7 @@ class ReputMessageService:
         confirm: Callable[[], int],
         dispatchers: Sequence[CommitLogDispatcher],
         delay_levels_ms: Sequence[int],
-        on_dispatched: Callable[[], None],
+        arrivals: Arrivals,
         on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
         settle: Callable[[int], None],
         gate: BatchGate,
@@ -125,11 +129,13 @@ class ReputMessageService:
         self._confirm = confirm
         self._dispatchers = dispatchers
         self._delay_levels_ms = delay_levels_ms
-        self._on_dispatched = on_dispatched
+        self._arrivals = arrivals
         self._on_disk_full = on_disk_full
         self._settle = settle
         self._gate = gate
         self._recent_appends = recent_appends
+        # The rest that dispatch owed to the puts, in seconds, at a time of time.monotonic().
+        self._owed = self._owed_at = 0.0
         # The last frame that was begun.
         self._frame_start = self._frame_end = 0
         self._lock = threading.Lock()
@@ -143,10 +149,9 @@ class ReputMessageService:
         if not self.undispatched_bytes:
             self._on_disk_full(None)  # another thread may have dispatched what waited for space
             self.settle()
-            if not self.idle:
-                self.idle = True  # and one more look: a put may have come before it could see that
-                return _INTERVAL_SECONDS
-            return _IDLE_SECONDS
+            self.idle = True
+            if not self.undispatched_bytes:  # one more look: a put may have come before it could see that
+                return _IDLE_SECONDS
         self.idle = False
         started = time.thread_time()
         try:
@@ -160,7 +165,14 @@ class ReputMessageService:
         self._on_disk_full(None)
         if self.undispatched_bytes >= _BUSY_BYTES:
             return 0
-        return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
+        return self._rest_after(time.thread_time() - started)
+
+    def _rest_after(self, used: float) -> float:
+        """Seconds to rest after a round that used so many of the processor; 0 while no more is owed than may be."""
+        now = time.monotonic()
+        owed = max(self._owed - (now - self._owed_at), 0.0) + used * _REST
+        self._owed, self._owed_at = min(owed, _LONGEST_REST_SECONDS + _RESTS_OWED_SECONDS), now
+        return max(self._owed - _RESTS_OWED_SECONDS, 0.0)
 
     def settle(self) -> None:
         """Show readers that the queues have everything, if they do."""
@@ -180,6 +192,7 @@ class ReputMessageService:
                     self._write(block)
 
     def _write(self, block: _Block) -> None:
+        start = self.reput_from
         for frame in block.frames:
             # Readers must see all of it or nothing: it goes to many queues, one after the other.
             self._gate.close_from(frame.physical_offset)
@@ -193,7 +206,10 @@ class ReputMessageService:
             self._gate.open(self._frame_end)
         else:
             self._gate.move_to(self._frame_start)  # those before it are whole
-        self._on_dispatched()
+        if block.frames or start < self._frame_end:
+            self._arrivals.wake_all()  # the end of a frame shows what came into many queues before
+        elif block.requests is not None:
+            self._arrivals.arrived(block.requests)
 
     def _blocks(self, start: int, limit: int) -> Generator[_Block, None, None]:
         """Blocks of recent appends, and between them blocks read from the log. ``CorruptRecord``."""
@@ -211,10 +227,25 @@ class ReputMessageService:
     def _handed_block(self, handed: AppendedRecords) -> _Block:
         requests = handed.requests()
         steps = [dispatcher.prepare(requests, handed.entries) for dispatcher in self._dispatchers]
-        return _Block(handed.end, handed.store_timestamp, [], steps)
+        return _Block(handed.end, handed.store_timestamp, requests, [], steps)
+
+    def _few_records(self, start: int, stop: int) -> _Block | None:
+        """The block of ``[start, stop)`` if it has a few records, of the plain kind."""
+        file = self._files.find(start) if stop - start <= MOST_BYTES else None
+        if file is None or stop > file.base + file.capacity:
+            return None
+        found = few_records(file.read(start - file.base, stop - start), start)
+        if found is None:
+            return None
+        steps = [dispatcher.prepare(found.requests, lambda: found.entries) for dispatcher in self._dispatchers]
+        return _Block(stop, int(found.requests.store_timestamps[-1]), found.requests, [], steps)
 
     def _read_blocks(self, start: int, stop: int) -> Generator[_Block, None, None]:
         """Blocks of ``[start, stop)``, which ends where a record does."""
+        few = self._few_records(start, stop)
+        if few is not None:
+            yield few
+            return
         walk = LogWalk(self._files, start, stop, check_crc=False)
         end = start
         for scan in walk:
@@ -222,11 +253,11 @@ class ReputMessageService:
             entries = partial(index_entries, scan, requests)
             steps = [dispatcher.prepare(requests, entries) for dispatcher in self._dispatchers]
             end = walk.offset
-            yield _Block(end, int(requests.store_timestamps[-1]), frames_in(scan, requests), steps)
+            yield _Block(end, int(requests.store_timestamps[-1]), requests, frames_in(scan, requests), steps)
         if walk.offset < stop:
             self._refuse(walk)
         if walk.offset > end:  # what fills up the file after the last record
-            yield _Block(walk.offset, None, [], [])
+            yield _Block(walk.offset, None, None, [], [])
 
     def _refuse(self, end: LogWalk) -> NoReturn:
         file = self._files.find(end.offset)

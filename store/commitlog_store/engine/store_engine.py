@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.config import FlushDiskType, MessageStoreConfig
+from commitlog_store.engine.arrivals import Arrivals
 from commitlog_store.engine.async_puts import AsyncPutService
 from commitlog_store.engine.commit_batch import CommitBatchService
 from commitlog_store.engine.disk_watermark import DiskWatermarkService
@@ -29,7 +30,7 @@ from commitlog_store.paths import INDEX
 from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.jobs import JobThread
-from commitlog_store.threads.wakeup import Waiters, Wakeup
+from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Service, Worker
 
 _T = TypeVar("_T")
@@ -42,7 +43,7 @@ class StoreThreads:
 
     def __init__(self, path: str, *, is_replica: bool) -> None:
         # Woken for new messages, and when no more can come.
-        self.waiters = Waiters()
+        self.waiters = Arrivals()
         self.state = RunningState(path, on_halt=self.waiters.wake_all, is_replica=is_replica)
         self.calls = Calls()
         # Its last job waits for the calls under way.
@@ -83,8 +84,8 @@ class StoreEngine(Subject):
         self.watermark.run_once()  # a put or commit right after opening may come before the thread's first step
         wake_puts, wake_flush, wake_reput = Wakeup(), Wakeup(), Wakeup()
         is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        on_dispatched, on_full = self.waiters.wake_all, self.watermark.dispatch_full
-        self.reput = reput = _reput_service(log, config, dispatchers, on_dispatched, on_full, is_sync=is_sync)
+        on_full = self.watermark.dispatch_full
+        self.reput = reput = _reput_service(log, config, dispatchers, self.waiters, on_full, is_sync=is_sync)
 
         def message_arrived() -> None:
             """Wake dispatch and slaves' threads that are idle."""
@@ -202,7 +203,7 @@ def _reput_service(
     log: OpenedLog,
     config: MessageStoreConfig,
     others: Sequence[CommitLogDispatcher],
-    on_dispatched: Callable[[], None],
+    arrivals: Arrivals,
     on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
     *,
     is_sync: bool,
@@ -218,7 +219,7 @@ def _reput_service(
         (lambda: files.flushed_where) if is_sync else (lambda: files.committed_where),
         [*dispatchers, *others],
         config.delay_levels_ms,
-        on_dispatched,
+        arrivals,
         on_disk_full,
         log.queues.settle,
         log.gate,

@@ -49,23 +49,28 @@ class LoopWakeup:
             await asyncio.wait_for(self._event.wait(), seconds)
 
 
-class _Settable(Protocol):
+class Settable(Protocol):
+    """A wakeup of a thread or of a task."""
+
     def set(self) -> None: ...
 
 
-_Wakeup = TypeVar("_Wakeup", bound=_Settable)
+_Wakeup = TypeVar("_Wakeup", bound=Settable)
 
 
 class Waiters:
     """Any number of threads and tasks that wait for a change, and then look again."""
 
     def __init__(self) -> None:
-        self._waiting: dict[_Settable, bool] = {}
+        self._waiting: dict[Settable, bool] = {}
 
     @contextlib.contextmanager
-    def waiting(self, wakeup: _Wakeup) -> Iterator[_Wakeup]:
-        """Have ``wake_all`` set this wakeup. Enter before looking: no change is missed between look and wait."""
-        self._waiting[wakeup] = True
+    def waiting(self, wakeup: _Wakeup, *, of_all: bool = True) -> Iterator[_Wakeup]:
+        """Have ``wake_all`` set this wakeup. Enter before looking: no change is missed between look and wait.
+
+        ``wake_general`` sets only those that are ``of_all``.
+        """
+        self._waiting[wakeup] = of_all
         try:
             yield wakeup
         finally:
@@ -74,6 +79,11 @@ class Waiters:
     def wake_all(self) -> None:
         for wakeup in list(self._waiting):
             wakeup.set()
+
+    def wake_general(self) -> None:
+        for wakeup, of_all in list(self._waiting.items()):
+            if of_all:
+                wakeup.set()
 
     def __len__(self) -> int:
         """The number of threads and tasks that wait."""

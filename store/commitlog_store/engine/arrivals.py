@@ -1,0 +1,69 @@
+"""Arrivals: wakes those who wait for messages of a topic, a queue or tags, and nobody else, as messages are dispatched.
+
+Source: RocketMQ ``broker/longpolling/PullRequestHoldService.java`` (``notifyMessageArriving``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from commitlog_store.columnar.dispatch import DispatchRequests
+from commitlog_store.format.arrays import BoolArray, Int64Array
+from commitlog_store.threads.wakeup import Settable, Waiters
+
+_Wakeup = TypeVar("_Wakeup", bound=Settable)
+
+
+class Interest(NamedTuple):
+    """Messages that a waiter is woken for: of a topic, or one of its queues, and of tags codes that may match.
+
+    ``may_match`` is that of a ``MessageFilter``: messages whose properties do not match wake too.
+    """
+
+    topic: str
+    queue_id: int | None = None
+    may_match: Callable[[Int64Array], BoolArray] | None = None
+
+
+class Arrivals(Waiters):
+    """The threads and tasks that wait for messages of an open store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_topic: dict[str, dict[Settable, Interest]] = {}
+
+    @contextlib.contextmanager
+    def waiting_for(self, wakeup: _Wakeup, interests: Sequence[Interest]) -> Iterator[_Wakeup]:
+        """``waiting``, but ``arrived`` sets the wakeup for these messages only; one interest for each topic."""
+        with self.waiting(wakeup, of_all=False):
+            try:
+                for interest in interests:
+                    self._by_topic.setdefault(interest.topic, {})[wakeup] = interest
+                yield wakeup
+            finally:
+                # A topic's table stays: another thread may be about to enter it.
+                for interest in interests:
+                    self._by_topic.get(interest.topic, {}).pop(wakeup, None)
+
+    def arrived(self, requests: DispatchRequests) -> None:
+        """Messages have come into their queues, and readers see them."""
+        self.wake_general()
+        for code, topic in enumerate(requests.topics):
+            if interested := self._by_topic.get(topic):
+                self._wake(list(interested.items()), requests, code)
+
+    def _wake(self, interested: Sequence[tuple[Settable, Interest]], requests: DispatchRequests, code: int) -> None:
+        rows = requests.topic_codes == code
+        for wakeup, interest in interested:
+            if not rows.any() or _concerns(interest, requests, rows):  # light queues have no rows of their own
+                wakeup.set()
+
+
+def _concerns(interest: Interest, requests: DispatchRequests, rows: BoolArray) -> bool:
+    if interest.queue_id is not None:
+        rows = rows & (requests.queue_ids == interest.queue_id)
+    if interest.may_match is not None and rows.any():
+        return bool(interest.may_match(requests.tags_codes[rows]).any())
+    return bool(rows.any())
