@@ -21,7 +21,7 @@ from commitlog_store.engine.put_table import PutTableService
 from commitlog_store.engine.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
-from commitlog_store.engine.store_flush import FlushConsumeQueueService, StoreFlush, fence_dispatch
+from commitlog_store.engine.store_flush import FlushConsumeQueueService, StoreFlush, halt_dispatch
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import DiskFull, StoreClosed, StoreIOError
 from commitlog_store.files.limits import DiskUse, fullest_disk
@@ -107,7 +107,7 @@ class StoreEngine(Subject):
         self._workers = [
             Worker("AsyncPutService", self.async_puts, halt, wake_puts),
             Worker("AllocateMappedFileService", _Allocation(log.allocator, self.watermark), halt, threads.allocate),
-            Worker("ReputMessageService", reput, partial(fence_dispatch, self.state), wake_reput),
+            Worker("ReputMessageService", reput, partial(halt_dispatch, self.state), wake_reput),
             self.worker(group_commit if is_sync else FlushRealTimeService(flusher, config), wake_flush),
             *([] if committer is None else [self.worker(committer)]),
             self.worker(FlushConsumeQueueService(log.queues, config, flush.flush_thoroughly, flush.write_checkpoint)),

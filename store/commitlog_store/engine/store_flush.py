@@ -30,7 +30,7 @@ from commitlog_store.recovery.open import OpenedLog
 _MS = 1000.0
 
 
-def fence_dispatch(state: RunningState, error: BaseException) -> None:
+def halt_dispatch(state: RunningState, error: BaseException) -> None:
     """Fence the store after a failed dispatch, with the flag of the part that failed."""
     flag = RunningFlags.NOT_WRITEABLE
     if isinstance(error, CorruptStoreError):
@@ -70,18 +70,18 @@ class StoreFlush:
             raise  # the messages are in the log, and are dispatched later
         except (DiskFull, StoreIOError) as error:
             if not is_out_of_space(error):
-                fence_dispatch(self._state, error)
+                halt_dispatch(self._state, error)
                 raise
             # Not a refusal here: the messages are in the log.
             advice = "The messages are in the log; they are dispatched once the disk has space."
             cause = OSError(error.errno, error.reason)
             raise StoreIOError("dispatch to", path=error.path, cause=cause, advice=advice) from error
         except CommitLogError as error:
-            fence_dispatch(self._state, error)
+            halt_dispatch(self._state, error)
             raise
         except OSError as error:
             failure = StoreIOError("dispatch to", path=str(error.filename or self._log.queues.path), cause=error)
-            fence_dispatch(self._state, failure)
+            halt_dispatch(self._state, failure)
             raise failure from error
 
     def flush_everything(self) -> None:
@@ -109,7 +109,7 @@ class StoreFlush:
 
     def close_cleanly(self, save_batches: Callable[[], None]) -> None:
         """Flush everything and write the mark with which the next open needs no scan. ``StoreIOError``."""
-        self._log.writer.fence_if_unsettled()
+        self._log.writer.halt_if_unsettled()
         if self._state.failure is not None:
             return
         self._flush_all()

@@ -19,7 +19,7 @@ from commitlog_store.errors import CorruptRecord, StoreClosed, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import errors_name
 from commitlog_store.files.limits import most_open_files
-from commitlog_store.files.mapped_file_writer import FENCED, MappedFileWriter, make_file
+from commitlog_store.files.mapped_file_writer import HALTED, MappedFileWriter, make_file
 from commitlog_store.files.transient_store_pool import PooledBuffer, TransientStorePool
 from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
 from commitlog_store.paths import file_name_for_offset, parse_file_name
@@ -258,13 +258,13 @@ class MappedFileQueueWriter:
                 finally:
                     disk.close(descriptor)
             except OSError as error:
-                raise StoreIOError("write back", path=file.path, cause=error, advice=FENCED) from error
+                raise StoreIOError("write back", path=file.path, cause=error, advice=HALTED) from error
 
     def _sync_directory(self) -> None:
         try:
             disk.sync_directory(self.path)
         except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
+            raise StoreIOError("sync", path=self.path, cause=error, advice=HALTED) from error
 
     def writable(self) -> MappedFileWriter:
         """The file for the next record; a new one when the last is full.

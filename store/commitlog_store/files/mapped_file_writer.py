@@ -39,7 +39,7 @@ from commitlog_store.files.transient_store_pool import PooledBuffer
 from commitlog_store.files.whole_file import new_file
 
 # The advice after a write or a sync that failed.
-FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
+HALTED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 
 _ZEROS = bytes(1 << 20)
 # Up to this many bytes a copy is cheaper than a system call.
@@ -266,7 +266,7 @@ class MappedFileWriter(MappedFile):
                         cause=error,
                         advice="Free some space and put again.",
                     ) from error
-                raise StoreIOError("allocate space in", path=self.path, cause=error, advice=FENCED) from error
+                raise StoreIOError("allocate space in", path=self.path, cause=error, advice=HALTED) from error
             self.allocated_position = position
             self.order_from = space.order_from(position, self.capacity)
 
@@ -331,7 +331,7 @@ class MappedFileWriter(MappedFile):
                 return False
             except OSError as error:
                 if error.errno != errno.ENOMEM:
-                    raise StoreIOError("map", path=self.path, cause=error, advice=FENCED) from error
+                    raise StoreIOError("map", path=self.path, cause=error, advice=HALTED) from error
                 self._maps = False
                 return False
         elif self.wrote_position >= self._keep_until:
@@ -413,7 +413,7 @@ class MappedFileWriter(MappedFile):
         try:
             disk.sync(self._opened())
         except OSError as error:
-            self._failure = StoreIOError("sync", path=self.path, cause=error, advice=FENCED)
+            self._failure = StoreIOError("sync", path=self.path, cause=error, advice=HALTED)
             raise self._failure from error
         self._synced_writes = writes
 
@@ -473,7 +473,7 @@ class MappedFileWriter(MappedFile):
         try:
             disk.write_at(self._opened(), data, position)
         except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error, advice=FENCED) from error
+            raise StoreIOError("write", path=self.path, cause=error, advice=HALTED) from error
         finally:
             self._writes += 1
 

@@ -24,7 +24,7 @@ from commitlog_store.columnar.staged_block import StagedBlock
 from commitlog_store.errors import CommitLogError, PutRefused, StoreIOError
 from commitlog_store.files.frame_space import FrameSpace
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog_store.files.mapped_file_writer import FENCED, MappedFileWriter
+from commitlog_store.files.mapped_file_writer import HALTED, MappedFileWriter
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32_combine
 from commitlog_store.format.record import FILLER_SIZE, encode_filler
@@ -148,7 +148,7 @@ class CommitLogWriter:
             try:
                 result = append(given)
             except BaseException as error:
-                self._fence_after(error)
+                self._halt_after(error)
                 raise
             finally:
                 self.locked_at = 0.0
@@ -160,29 +160,29 @@ class CommitLogWriter:
     def _refuse_halted(self) -> None:
         if self._closed:
             raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, "The store is closed.")
-        self._fence_if_unsettled()
+        self._halt_if_unsettled()
         if self.failure is not None:
             raise PutRefused(
                 PutMessageStatus.SERVICE_NOT_AVAILABLE,
                 f"The store rejects messages until it is opened again: {self.failure!r}",
             )
 
-    def fence_if_unsettled(self) -> None:
+    def halt_if_unsettled(self) -> None:
         """Before the store is closed: halt it if the outcome of an append is unknown, so that recovery decides."""
         with self.lock:
-            self._fence_if_unsettled()
+            self._halt_if_unsettled()
 
     def close(self) -> None:
         """Refuse all later appends."""
         with self.lock:
             self._closed = True
 
-    def _fence_if_unsettled(self) -> None:
-        """Fence the log if a second interrupt prevented that while the first one was handled."""
+    def _halt_if_unsettled(self) -> None:
+        """Halt the log if a second interrupt prevented that while the first one was handled."""
         if self._unsettled and self.failure is None:
             self._halt(RuntimeError("An append was interrupted, and its handling too."))
 
-    def _fence_after(self, error: BaseException) -> None:
+    def _halt_after(self, error: BaseException) -> None:
         """Refuse every later append, unless the positions of all written bytes are known and no write failed."""
         if self._unsettled or _is_failed_write(error):
             self._halt(error)
@@ -295,7 +295,7 @@ class CommitLogWriter:
         file = self.files.writable()
         if length + FILLER_SIZE > file.capacity:
             cause = OSError(errno.ESTALE, f"the file has {file.capacity} bytes: another program truncated it")
-            raise StoreIOError("append to", path=file.path, cause=cause, advice=FENCED)
+            raise StoreIOError("append to", path=file.path, cause=cause, advice=HALTED)
         file.reserve(length)
         return file
 
@@ -335,7 +335,7 @@ class CommitLogWriter:
                 row = piece.stop
         except Exception as failure:  # noqa: BLE001 - the result reports it, beside the rows that are in the log
             # The rows before have their places, which their put reports; the rest has taken none (invariant 6).
-            self._fence_after(failure)
+            self._halt_after(failure)
             error = failure
         return AppendedRows(places, queue_offsets, now, self.files.max_wrote, row, error)
 
