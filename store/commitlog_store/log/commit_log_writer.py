@@ -209,7 +209,7 @@ class CommitLogWriter:
         self._unsettled = True
         file.append(records)
         self.files.appended()
-        # No offset was taken before the bytes were written: a refused put eats no offset (invariant 6).
+        # No offset was taken before the bytes were written: a refused put takes no offset (invariant 6).
         if has_unit:
             self._queue_offsets[queue] = queue_offset
         self.last_store_timestamp = now

@@ -180,15 +180,23 @@ def test_a_handler_that_closes_ends_the_wait_that_it_interrupts(
 def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     main = threading.get_ident()
+    handled = threading.Event()
+
+    def react() -> None:
+        handled.set()
+        store.close()
 
     def interrupt() -> None:
         wait_for(lambda: waiting_calls(store) > 0)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        # A signal that comes right before the thread blocks is handled only after that, so it is sent until it is.
+        while not handled.wait(0.01):
+            signal.pthread_kill(main, signal.SIGUSR1)
 
-    with _handler(store.close), ThreadPoolExecutor() as threads:
-        threads.submit(interrupt)
+    with _handler(react), ThreadPoolExecutor() as threads:
+        interrupting = threads.submit(interrupt)
         with pytest.raises(StoreClosed):
             store.wait_for_messages("orders", 0, 0)
+        interrupting.result(WAIT_LIMIT_S)
 
 
 def test_a_handler_within_close_leaves_the_closing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
