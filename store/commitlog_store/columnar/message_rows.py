@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import chain
 from operator import attrgetter
+from types import NoneType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -39,10 +41,25 @@ MessageRows: TypeAlias = "Rows | ArrowStream | Sequence[Mapping[str, Any]] | Seq
 # The columns that pandas adds for an index that is not the row's number.
 _PANDAS_INDEX = "__index_level_"
 # The fields of ``Message``, in the order of the columns.
-_FIELDS = attrgetter(
+_FIELD_NAMES = (
     *("body", "topic", "tags", "keys", "queue_id", "sharding_key", "properties"),
     *("flag", "born_timestamp", "delay_level"),
 )
+_FIELDS = attrgetter(*_FIELD_NAMES)
+# Those that every message keeps; a message keeps the others only when they were given.
+_USUAL = vars(Message(topic="", body=b"")).keys()
+_USUAL_FIELDS = len(_USUAL)
+_TEXTS: frozenset[type] = frozenset({str, NoneType})
+_INTEGERS: frozenset[type] = frozenset({int, NoneType})
+_USUAL_TYPES: dict[str, frozenset[type]] = {
+    "body": frozenset({bytes}),
+    "topic": frozenset({str}),
+    "keys": frozenset({tuple, list}),
+    "properties": frozenset({dict}),
+    **dict.fromkeys(("tags", "sharding_key"), _TEXTS),
+    **dict.fromkeys(("queue_id", "flag", "born_timestamp", "delay_level"), _INTEGERS),
+}
+_NESTED = frozenset({"keys", "properties"})
 
 
 def message_rows(given: MessageRows) -> Rows:
@@ -52,7 +69,8 @@ def message_rows(given: MessageRows) -> Rows:
     if hasattr(given, "__arrow_c_stream__"):
         return _without_views(_all_batches(given))
     if isinstance(given, list | tuple):
-        return _table(given)
+        plain = _table_of_plain(given)
+        return _table(given) if plain is None else plain
     raise InvalidValue(
         "Messages are an Arrow table, anything with __arrow_c_stream__ (a data frame of polars or pandas, a result of "
         f"DuckDB), a list of dicts, or a list of Message: not {shown(given)}."
@@ -118,6 +136,46 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_list(kind):
         return pa.large_list(_plain_type(kind.value_type))
     return kind
+
+
+def _table_of_plain(given: Sequence[Any]) -> pa.Table | None:
+    """The table of messages whose values have the usual types, made a column at a time: a tenth of ``_table``'s time.
+
+    None for anything else: ``_table`` looks at each value, and names the row of one that it refuses.
+    """
+    if not given or set(map(type, given)) != {Message}:
+        return None
+    columns = dict(zip(PUT_COLUMNS, _FIELD_NAMES, strict=True))
+    if set(map(len, map(vars, given))) == {_USUAL_FIELDS}:
+        columns = {name: field for name, field in columns.items() if field in _USUAL}
+    arrays = {}
+    try:
+        for name, field in columns.items():
+            values = list(map(attrgetter(field), given))
+            kinds = set(map(type, values))
+            if kinds == {NoneType}:
+                continue
+            if not kinds <= _USUAL_TYPES[field]:
+                return None
+            if field in _NESTED:
+                if not any(values):
+                    continue
+                if _are_unusual(field, values):
+                    return None
+            if field == "properties":
+                values = [list(pairs.items()) for pairs in values]
+            arrays[name] = pa.array(values, PUT_COLUMNS[name].row_type)
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError):
+        return None
+    return pa.table(arrays)
+
+
+def _are_unusual(field: str, values: Sequence[Any]) -> bool:
+    """Whether anything but texts is in the values of ``keys`` or ``properties``."""
+    texts = chain.from_iterable(values)
+    if field == "properties":
+        texts = chain(texts, chain.from_iterable(map(dict.values, values)))
+    return not set(map(type, texts)) <= {str}
 
 
 def _table(given: Sequence[object]) -> pa.Table:
