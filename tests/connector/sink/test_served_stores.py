@@ -19,7 +19,9 @@ from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import plan_write
 from tests.connector.sink.sink_helpers import body_texts, messages, rows_of, staged_files
 from tests.connector.sink.test_stream import Files, replay_last
+from tests.store.serve.cutting_proxy import CuttingProxy
 from tests.store.serve.servers import ServeProcess
+from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -170,6 +172,29 @@ def test_the_servers_settings_count(spark: SparkSession, store: Path, tmp_path: 
         assert listed["orders"]["writeQueueNums"] == 9
         os.kill(server.process.pid, 9)
     assert sorted(body_texts(store)) == ["now"]
+
+
+def test_an_answer_that_is_lost_after_the_commit_stores_nothing_twice(
+    spark: SparkSession, files: Files, store: Path, tmp_path: Path
+) -> None:
+    """Of the calls of tasks and of the driver, whose answers name the application, the first ones are lost."""
+    with ServeProcess(store) as server, CuttingProxy(int(server.url.rpartition(":")[2])) as proxy:
+        frame = rows_of(spark, [("a",), ("b",)], "body string", 2)
+        for name, options in (("loader", {"txnAppId": "loader", "txnVersion": 1}), ("write-", {})):
+            proxy.lose_answers(name.encode(), 4)
+            append(frame, proxy.url, **options)
+            assert not proxy.answers_to_lose
+        files.add("c")
+        stream_to(files.frame, proxy.url, tmp_path / "checkpoint")
+        query_id = json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
+        proxy.lose_answers(query_id.encode(), 3)
+        files.add("d")
+        stream_to(files.frame, proxy.url, tmp_path / "checkpoint")
+        assert not proxy.answers_to_lose
+        assert server.stop()[0] == 0
+    assert body_texts(store) == ["a", "a", "b", "b", "c", "d"]
+    assert not staged_files(store)
+    assert_clean(store)
 
 
 @pytest.fixture

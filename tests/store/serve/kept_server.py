@@ -27,10 +27,9 @@ class KeptServer:
         self.deaths = 0
         self._place = "127.0.0.1:0"
         self.process = self._start()
-        found: list[str] = []
-        wait_for(lambda: found.extend(re.findall(r"grpc://(\S+)", log.read_text())) or found or self._has_ended())
-        assert found, log.read_text()
-        self._place = found[0]
+        wait_for(lambda: self._places() or self.process.poll() is not None)
+        assert self._places(), log.read_text()
+        self._place = self._places()[0]
         self._thread = threading.Thread(target=self._keep, name="KeptServer")
 
     @property
@@ -62,8 +61,8 @@ class KeptServer:
         with self._log.open("ab") as said:
             return subprocess.Popen([*self._command, self._place], stderr=said, env=child_environment())
 
-    def _has_ended(self) -> bool:
-        return self.process.poll() is not None
+    def _places(self) -> list[str]:
+        return re.findall(r"grpc://(\S+)", self._log.read_text())
 
     def _keep(self) -> None:
         while True:

@@ -30,6 +30,7 @@ from commitlog_store.stager import BatchStager
 from tests.store.serve.cutting_proxy import CuttingProxy
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
+from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 
 BATCH = BatchId("loader", 3)
 
@@ -282,3 +283,12 @@ def test_an_uploaded_file_has_the_bytes_of_a_staged_one(
             found.append((staged.rows, staged.size, staged.crc, staged.topics, path.read_bytes()))
             path.unlink()
     assert found[0] == found[1]
+
+
+def test_a_full_disk_at_the_server_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    if not may_mount(mount):
+        pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
+    ran = run_program("-m", "tests.store.serve.on_a_small_disk", mount, timeout=200, within=OWN_MOUNTS)
+    assert (ran.returncode, ran.stdout) == (0, "fine\n"), ran.stderr[-3000:]
