@@ -54,6 +54,7 @@ from commitlog_store.reader import MessageBatches as MessageBatches
 from commitlog_store.reader import OnDamage as OnDamage
 from commitlog_store.reader import QueueInfo as QueueInfo
 from commitlog_store.reader import StoreReader as StoreReader
+from commitlog_store.remote.uploads import RemoteBatches as RemoteBatches
 from commitlog_store.repair import RepairReport as RepairReport
 from commitlog_store.repair import repair_store as repair_store
 from commitlog_store.retention.decision import CleanReport as CleanReport

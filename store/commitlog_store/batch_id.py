@@ -110,6 +110,24 @@ class StagedFile:
     topics: tuple[TopicUse, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class StagingPlan:
+    """What staging for a store needs to know of it, for tasks that do not see its directory.
+
+    ``queue_counts``: over how many queues each topic is spread. ``topic_faults``: why a topic takes no messages, as the
+    end of a sentence. ``largest_record``: bytes that its files have room for. The others are its settings.
+    """
+
+    queue_counts: dict[str, int]
+    topic_faults: dict[str, str]
+    largest_record: int
+    max_message_size: int
+    message_delay_level: str
+    broker_ip: str
+    listen_port: int
+    properties_trailing_separator: bool
+
+
 def schedule_application(level: int) -> str:
     """The application id of the batches that deliver the messages of a delay level.
 

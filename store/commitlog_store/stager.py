@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from commitlog_store.batch.staging import StagedWriter, remove_batch, remove_files
-from commitlog_store.batch_id import BatchId, StagedFile, TopicUse
+from commitlog_store.batch_id import BatchId, StagedFile, StagingPlan, TopicUse
 from commitlog_store.columnar.body_compression import BodyCompression
 from commitlog_store.columnar.encode import EncodedMessages, RecordSettings
 from commitlog_store.columnar.input import MessageColumns
@@ -34,7 +35,16 @@ from commitlog_store.paths import MOST_QUEUES
 from commitlog_store.queue.queue_counts import file_size_of, queue_counts
 from commitlog_store.queue.topic_config import TopicConfig
 
-__all__ = ["BatchStager", "largest_record_of", "no_producers_fault", "queue_counts", "remove_batch", "remove_files"]
+__all__ = [
+    "BatchStager",
+    "StagingPlace",
+    "StagingPlan",
+    "largest_record_of",
+    "no_producers_fault",
+    "queue_counts",
+    "remove_batch",
+    "remove_files",
+]
 
 
 def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
@@ -42,6 +52,41 @@ def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreCo
     config = config or MessageStoreConfig()
     log = StorePaths.of(os.fspath(store_path), config.store_path_commit_log).commit_log
     return (file_size_of(log) or config.mapped_file_size_commit_log) - FILLER_SIZE
+
+
+class StagingOutput(Protocol):
+    """Where the records of one staged file go: a file, or an upload. An error leaves it to ``discard``."""
+
+    def append(self, encoded: EncodedMessages) -> None:
+        """Add records whose queues are known."""
+
+    def finish(self) -> StagedFile:
+        """What there is to commit."""
+
+    def discard(self) -> None:
+        """Remove it unless it is finished."""
+
+
+class StagingPlace(Protocol):
+    """Where staged files are, and what is known there of topics."""
+
+    def writer(self, batch: BatchId, name: str) -> StagingOutput:
+        """A new staged file, whose name begins with ``name``."""
+
+    def producers_fault(self, topic: str) -> str | None:
+        """Why a producer may put nothing into a topic, as the end of a sentence; None if it may."""
+
+
+class _StoreDirectory:
+    """A store's own directory, as a ``StagingPlace``."""
+
+    def __init__(self, store_path: str, config: MessageStoreConfig) -> None:
+        self._store_path = store_path
+        topics = TopicConfig(store_path, config.default_topic_queue_nums, lambda _: -1)
+        self.producers_fault = topics.producers_fault
+
+    def writer(self, batch: BatchId, name: str) -> StagedWriter:
+        return StagedWriter(self._store_path, batch, name)
 
 
 class BatchStager:
@@ -62,7 +107,7 @@ class BatchStager:
 
     def __init__(
         self,
-        store_path: str | os.PathLike[str],
+        store_path: str | os.PathLike[str] | StagingPlace,
         batch: BatchId,
         *,
         queue_counts: Mapping[str, int],
@@ -74,7 +119,9 @@ class BatchStager:
         largest_record: int | None = None,
         shown: Mapping[str, str] | None = None,
     ) -> None:
-        """``topic`` is that of rows without one, ``partition`` numbers the parts, ``name`` begins the file's name.
+        """``store_path`` is the store's directory, or the ``RemoteBatches`` of a server of the store.
+
+        ``topic`` is that of rows without one, ``partition`` numbers the parts, ``name`` begins the file's name.
 
         ``shown`` has the names of columns for the reasons of refusals, where the rows had others before.
 
@@ -83,7 +130,10 @@ class BatchStager:
         """
         config = config or MessageStoreConfig()
         self._uses: dict[str, TopicUse] = {}
-        self._store_path = disk.absolute_path(store_path)
+        if isinstance(store_path, str | os.PathLike) or not hasattr(store_path, "writer"):
+            self._place: StagingPlace = _StoreDirectory(disk.absolute_path(store_path), config)
+        else:
+            self._place = store_path
         self._batch = batch
         self._known = queue_counts
         self._topic = topic
@@ -94,9 +144,8 @@ class BatchStager:
         self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
         settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
         self._settings = replace(settings, limits=replace(settings.limits, max_queue_id=MOST_QUEUES - 1))
-        self._topics = TopicConfig(self._store_path, config.default_topic_queue_nums, lambda _: -1)
         self._rows = 0
-        self._writer: StagedWriter | None = None
+        self._writer: StagingOutput | None = None
         self._stack = ExitStack()
 
     def put(self, rows: MessageRows) -> None:
@@ -109,7 +158,8 @@ class BatchStager:
         for _, chunk in table.chunks():
             encoded = self._encoded(table, chunk)
             if self._writer is None:
-                self._writer = self._stack.enter_context(StagedWriter(self._store_path, self._batch, self._name))
+                self._writer = self._place.writer(self._batch, self._name)
+                self._stack.callback(self._writer.discard)
             self._writer.append(encoded)
 
     def finish(self) -> StagedFile | None:
@@ -131,7 +181,7 @@ class BatchStager:
             chunk,
             self._settings,
             self._queue_count,
-            self._topics.producers_fault,
+            self._place.producers_fault,
             first_row=self._rows,
             # By the row's number, so that the chunks of the rows do not matter.
             first_turn=self._partition + self._rows,

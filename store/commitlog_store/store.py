@@ -354,7 +354,14 @@ class MessageStore:
         """
         return self._owned.half_messages
 
-    def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
+    def commit_batch(
+        self,
+        batch: BatchId,
+        staged: Sequence[StagedFile],
+        *,
+        new_topic_queues: int | None = None,
+        on_device: bool = False,
+    ) -> CommittedBatch:
         """Commit the staged files of a batch, perhaps of other processes. (``transaction`` stages and commits.)
 
         The rows of the files follow each other in the order of the files. When it returns, the batch is in the log (on
@@ -363,9 +370,16 @@ class MessageStore:
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
         ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
         same batch may be committed again, which waits for them again.
+
+        ``new_topic_queues`` is the number of queues of topics that are new with it, where it is not the store's
+        ``default_topic_queue_nums``. With ``on_device`` it is on the device under ASYNC_FLUSH, too.
         """
         refuse_store_application(batch.app_id)
-        return self._engine.commit(lambda: self._engine.batches.commit(batch, staged))
+        queues = None if new_topic_queues is None else checked_int("new_topic_queues", new_topic_queues)
+        committed = self._engine.commit(lambda: self._engine.batches.commit(batch, staged, new_topic_queues=queues))
+        if on_device:  # under SYNC_FLUSH it is: then this does nothing
+            self._engine.run(self._engine.store_flush.flush_log)
+        return committed
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.

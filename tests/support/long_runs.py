@@ -19,7 +19,9 @@ LONG_RUN_S = 7200
 _LOGGED_S = 5.0
 
 # Two workers get what uses Spark, about as much each, as in ``sharing_out``.
-_DEATHS = tuple(f"tests/connector/sink_failures/test_{name}" for name in ("driver", "disk", "several_writers"))
+_DEATHS = tuple(
+    f"tests/connector/sink_failures/test_{name}" for name in ("driver", "disk", "several_writers", "served")
+)
 _KILLS = (
     *(f"tests/connector/sink_failures/test_{name}" for name in ("kill", "racing_drivers", "tasks")),
     "tests/connector/cluster/",

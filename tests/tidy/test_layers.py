@@ -48,7 +48,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup"},
     "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "reader"},
-    "serve": _ENGINE | _SUBJECTS | {"filter", "reader", "remote", "store"},
+    "serve": _ENGINE | _SUBJECTS | {"filter", "reader", "remote", "stager", "store"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -63,7 +63,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "public": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"consumers", "metadata", "follower", "owned_store", "transaction"},
+    | {"consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"},

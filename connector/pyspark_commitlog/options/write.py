@@ -15,7 +15,8 @@ from commitlog_store.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS
-from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
+from pyspark_commitlog.options.remote import REMOTE_OPTIONS, RemoteOptions, is_remote, parse_remote
+from pyspark_commitlog.options.stores import parse_commit_log, parse_store_to_write
 
 
 class Flush(enum.Enum):
@@ -40,6 +41,7 @@ class SinkOptions:
     """The options of one write. Sizes are bytes. ``WRITE_OPTIONS`` has the defaults."""
 
     path: str
+    remote: RemoteOptions
     store_path_commit_log: str | None
     topic: str | None
     kafka_rows: bool
@@ -70,6 +72,11 @@ class SinkOptions:
     # A streaming query's checkpoint location and name, as far as Spark reports them.
     checkpoint_location: str | None
     query_name: str | None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server owns the store, and ``path`` is its address."""
+        return is_remote(self.path)
 
     @property
     def batch(self) -> BatchId | None:
@@ -184,7 +191,14 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
 
 # The only place of every option's default; a test compares the table in docs/sink.md with this.
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
-    WriteOption("path", "path", parse_one_store, None, "", "the store's directory; created if it does not exist"),
+    WriteOption(
+        "path",
+        "path",
+        parse_store_to_write,
+        None,
+        "",
+        "the store's directory, created if it does not exist; or the address of a server that owns the store",
+    ),
     WriteOption(
         "storePathCommitLog",
         "store_path_commit_log",
@@ -287,10 +301,17 @@ _REPLICATION_SETTINGS = ("ha_listen_address", "ha_allow", "ha_token_file", "ha_t
 _STORE_SETTINGS = {option.field for option in WRITE_OPTIONS} & {setting.name for setting in fields(MessageStoreConfig)}
 _STORE_SETTINGS -= {"retention_bytes", *_REPLICATION_SETTINGS}
 
+# Those that the owner of a store decides: a server has them in its configuration.
+_OF_THE_OWNER = (
+    {option.name for option in WRITE_OPTIONS if option.field in (*_STORE_SETTINGS, *_REPLICATION_SETTINGS)}
+    | {"storePathCommitLog", "replicaTimeout", "lockTimeout", "retentionHours", "retentionBytes"}
+) - {"maxMessageSize"}
+
 _BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
 # Spark's own options, which it gives along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "__paths__"})
 _SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}
+_SPELLING |= {name.lower(): name for name in REMOTE_OPTIONS}
 
 
 def parse_batch_write_options(options: Mapping[str, str]) -> SinkOptions:
@@ -334,14 +355,32 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
             option="path",
         )
     sparks = {name.lower(): str(value) for name, value in options.items() if name.lower() in _SPARKS}
+    if is_remote(parsed_values["path"]):
+        _refuse_owners_options(given)
     parsed = SinkOptions(
-        **parsed_values, checkpoint_location=sparks.get("checkpointlocation"), query_name=sparks.get("queryname")
+        **parsed_values,
+        remote=parse_remote(given, {None: parsed_values["path"]}),
+        checkpoint_location=sparks.get("checkpointlocation"),
+        query_name=sparks.get("queryname"),
     )
     try:
         _ = parsed.store_config
     except InvalidValue as error:
         _refuse_settings(error, given)
     return parsed
+
+
+def _refuse_owners_options(given: Mapping[str, str]) -> None:
+    """``OptionError`` for what a client of a server cannot decide."""
+    replicated = given.get("flush", "").strip().lower() == Flush.REPLICATED.value
+    for name in ["flush"] if replicated else sorted(_OF_THE_OWNER & given.keys()):
+        shown = "flush=replicated" if replicated else name
+        raise OptionError(
+            f"Option {shown} is for the owner of a store, and with an address in path that is the server: give the "
+            "setting to commitlog serve, in its --config. Leave the option out here.",
+            option=name,
+            value=given[name],
+        )
 
 
 def _refuse_settings(error: InvalidValue, given: Mapping[str, str]) -> NoReturn:

@@ -11,9 +11,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog_store import BatchId, CommittedBatch, PutMessageStatus, StagedFile, StoreReader
 from commitlog_store.errors import CommitLogError, DiskFull, NotAStore, PutRefused, StoreLocked, StoreNotFound
-from commitlog_store.stager import largest_record_of, queue_counts, remove_files
+from commitlog_store.stager import largest_record_of, queue_counts, remove_batch, remove_files
 from pyspark_commitlog.options.write import Flush, SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.served import commit_uploads, remove_uploads, staging_plan
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 
 if TYPE_CHECKING:
@@ -32,10 +33,20 @@ _LOOK_AGAIN_S = 0.01
 def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
     """Create the store if it does not exist. Read its topics once for all tasks, so that all choose the same queues.
 
-    ``StoreOpenError`` if the path is not a store, ``CorruptConfig``, ``StoreIOError``.
+    A server that owns the store is asked. ``StoreOpenError`` if the path is not a store, ``CorruptConfig``,
+    ``StoreIOError``; ``RemoteFailed``.
     """
-    prepare_store(options)
     only_topic = None if "topic" in columns.names else options.topic
+    if options.is_served:
+        plan = staging_plan(options, only_topic)
+        return StageTask(
+            options=options,
+            columns=columns,
+            queue_counts=plan.queue_counts,
+            largest_record=plan.largest_record,
+            plan=plan,
+        )
+    prepare_store(options)
     return StageTask(
         options=options,
         columns=columns,
@@ -66,12 +77,14 @@ def staged_rows(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRo
 def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[StagedRows]) -> CommittedBatch | None:
     """Bring the staged rows into the store, all of them or none. None without rows.
 
-    The store is owned only during that. The errors are those of ``MessageStore.open`` and
-    ``MessageStore.commit_batch``.
+    The store is owned only during that, or has a server as its owner. The errors are those of ``MessageStore.open`` and
+    ``MessageStore.commit_batch``; a server's are those of ``commit_uploads``.
     """
     files = [message.staged for message in messages if message.staged is not None]
     if not files:
         return None
+    if options.is_served:
+        return commit_uploads(options, batch, files)
     with _open(options) as store:
         if options.flush is Flush.REPLICATED:
             _await_replica(store, options)
@@ -161,9 +174,16 @@ def _open(options: SinkOptions) -> MessageStore:
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
 
 
-def remove_staged(store_path: str, messages: Iterable[StagedRows]) -> None:
+def remove_staged(options: SinkOptions, messages: Iterable[StagedRows], unnamed: BatchId | None = None) -> None:
     """Remove the files of these tasks. Missing files are skipped.
 
-    A batch may have been committed although its commit raised, so only the files are touched.
+    A batch may have been committed although its commit raised, so only the files are touched; of a write without a
+    name, ``unnamed``, all files, also those of tasks that failed, since its id is unique.
     """
-    remove_files(store_path, [message.staged for message in messages if message.staged is not None])
+    files = [message.staged for message in messages if message.staged is not None]
+    if options.is_served:
+        remove_uploads(options, files, unnamed)
+        return
+    remove_files(options.path, files)
+    if unnamed is not None:
+        remove_batch(options.path, unnamed)

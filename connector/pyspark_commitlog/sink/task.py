@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog_store import BatchId, PutMessageStatus, StagedFile
+from commitlog_store import BatchId, MessageStoreConfig, PutMessageStatus, StagedFile
 from commitlog_store.errors import PutRefused, StagingFailed, StoreNotFound
-from commitlog_store.stager import BatchStager
+from commitlog_store.stager import BatchStager, StagingPlace, StagingPlan
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.served import config_of, connect
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
 
@@ -36,29 +37,49 @@ class StagedRows(WriterCommitMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class StageTask:
-    """Made on the driver, pickled to the executors: settings, and how many queues each topic has."""
+    """Made on the driver, pickled to the executors: settings, and how many queues each topic has.
+
+    ``plan`` is what a server that owns the store has said of it; None for a directory.
+    """
 
     options: SinkOptions
     columns: SinkColumns
     queue_counts: Mapping[str, int]
     largest_record: int | None = None
+    plan: StagingPlan | None = None
 
     def stage(
         self, batches: Iterable[pa.RecordBatch], batch: BatchId, partition: int, attempt: int
     ) -> StagedFile | None:
         """Stage the rows of one partition. Returns the file, None without rows.
 
-        ``PutRefused``, ``StoreNotFound``, ``StagingFailed``. After any error the file is removed.
+        ``PutRefused``, ``StoreNotFound``, ``StagingFailed``; of an upload also ``StagingLost``, ``RemoteFailed``. After
+        any error the file is removed.
         """
         leave_out_imported_modules()
+        if self.plan is None:
+            return self._stage(self.options.path, self.options.store_config, batches, batch, partition, attempt)
+        config = config_of(self.options, self.plan)
+        with connect(self.options, self.plan) as server:
+            return self._stage(server, config, batches, batch, partition, attempt)
+
+    def _stage(
+        self,
+        place: str | StagingPlace,
+        config: MessageStoreConfig,
+        batches: Iterable[pa.RecordBatch],
+        batch: BatchId,
+        partition: int,
+        attempt: int,
+    ) -> StagedFile | None:
         stager = BatchStager(
-            self.options.path,
+            place,
             batch,
             queue_counts=self.queue_counts,
             topic=self.options.topic,
             partition=partition,
             name=f"{partition}-{attempt}",
-            config=self.options.store_config,
+            config=config,
             compression=self.options.compression,
             largest_record=self.largest_record,
             shown=self.columns.shown,
@@ -79,7 +100,7 @@ class StageTask:
                     count += rows.num_rows
                 return stager.finish()
         except StagingFailed as error:
-            if error.errno != errno.ENOENT:
+            if error.errno != errno.ENOENT or self.plan is not None:
                 raise
             raise StoreNotFound(
                 f"The store {self.options.path} does not exist on this executor ({socket.gethostname()}), though the "

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from commitlog_store import BatchId
 from commitlog_store.paths import UNNAMED_WRITE_PREFIX
-from commitlog_store.stager import remove_batch
 from pyspark_commitlog.errors import ConnectorError, OptionError
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.sink.commit import commit_staged, remove_staged, staged_rows
@@ -79,16 +78,16 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
         return StagedRows(partition=partition, batch=self._staged_as, staged=staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        committed = commit_staged(self._options, self._options.batch or BatchId(""), staged_rows(messages))
-        if committed is not None and committed.already_there:
+        # Nothing repeats the commit of a write without an id to a directory. To a server, a lost answer does.
+        unnamed = self._staged_as if self._options.is_served else BatchId("")
+        committed = commit_staged(self._options, self._options.batch or unnamed, staged_rows(messages))
+        if committed is not None and committed.already_there and self._options.batch is not None:
             _logger.warning("%s was in %s already; nothing was written.", self._options.batch, self._options.path)
         if self._options.batch is None:
-            remove_batch(self._options.path, self._staged_as)
+            remove_staged(self._options, (), self._staged_as)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        remove_staged(self._options.path, staged_rows(messages))
-        if self._options.batch is None:  # the id is unique: files of failed tasks are removed too
-            remove_batch(self._options.path, self._staged_as)
+        remove_staged(self._options, staged_rows(messages), None if self._options.batch else self._staged_as)
 
 
 @with_short_errors
@@ -141,4 +140,4 @@ class CommitLogStreamWriter(StreamArrowWriter):
             _logger.info("Batch %d of query %s was in %s already.", batchId, query_id, self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002  # Spark's name
-        remove_staged(self._options.path, staged_rows(messages))
+        remove_staged(self._options, staged_rows(messages))

@@ -40,12 +40,45 @@ from commitlog_store.errors import (
     StoreAccessDenied,
 )
 from commitlog_store.files import disk
+from commitlog_store.format.arrays import ByteArray
 from commitlog_store.format.checksum import crc32
 from commitlog_store.paths import STAGING
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _TRIES = 5
 _ADVICE = "Nothing was written to the store; stage the batch again."
+
+
+def staged_path(batch: BatchId, name: str) -> str:
+    """The path of a staged file, relative to the store."""
+    return os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version), name)
+
+
+def unique_name(beginning: str = "") -> str:
+    """A name for a staged file that no other has."""
+    return f"{beginning}-{secrets.token_hex(8)}" if beginning else secrets.token_hex(8)
+
+
+class StagedContent:
+    """What a staged file holds so far: its blocks are made here, wherever the file is."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.rows = self.size = self._crc = 0
+
+    def add(self, encoded: EncodedMessages) -> tuple[bytes, ByteArray]:
+        """The next block of the file, in two pieces. The queues of its records are known."""
+        queued = encoded.queued()
+        crc = crc32(queued.records.data.data)
+        block = StagedBlock(queued.records, queued.host_flags, queued.queues, queued.queue_codes, queued.hints, crc)
+        head, data = encode_block(block)
+        self._crc = crc32(head[:BLOCK_HEAD_SIZE], self._crc)
+        self.size += len(head) + len(data)
+        self.rows += len(block)
+        return head, data
+
+    def described(self) -> StagedFile:
+        return StagedFile(self.path, self.rows, self.size, self._crc)
 
 
 class StagedWriter:
@@ -54,52 +87,34 @@ class StagedWriter:
     def __init__(self, store_path: str, batch: BatchId, name: str = "") -> None:
         """``name`` begins the file's name; a random suffix makes it unique. ``StagingFailed``."""
         self._store_path = store_path
-        self._directory = os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version))
-        self.path = os.path.join(self._directory, f"{name}-{secrets.token_hex(8)}" if name else secrets.token_hex(8))
+        self.path = staged_path(batch, unique_name(name))
         self._whole = os.path.join(store_path, self.path)
-        self._rows = self._size = self._crc = 0
+        self._content = StagedContent(self.path)
         self._finished = False
         try:
-            self._descriptor = self._create()
+            self._descriptor = create_staged(store_path, self.path)
         except OSError as error:
             raise StagingFailed("stage a batch at", path=self._whole, cause=error) from error
-
-    def _create(self) -> int:
-        for _ in range(_TRIES):
-            try:
-                _make_directories(self._store_path, self._directory)
-                return disk.create_file(self._whole)
-            except FileNotFoundError:
-                # Another process has just removed an empty directory. A store that does not exist is not created.
-                if not disk.is_directory(self._store_path):
-                    raise
-        _make_directories(self._store_path, self._directory)
-        return disk.create_file(self._whole)
 
     def append(self, encoded: EncodedMessages) -> None:
         """Stage records whose queues are known. ``StagingFailed``."""
         if not len(encoded.rows):
             return
-        queued = encoded.queued()
-        crc = crc32(queued.records.data.data)
-        block = StagedBlock(queued.records, queued.host_flags, queued.queues, queued.queue_codes, queued.hints, crc)
-        head, data = encode_block(block)
+        at = self._content.size
+        head, data = self._content.add(encoded)
         try:
-            disk.write_at(self._descriptor, head, self._size)
-            disk.write_at(self._descriptor, data, self._size + len(head))
+            disk.write_at(self._descriptor, head, at)
+            disk.write_at(self._descriptor, data, at + len(head))
         except OSError as error:
             raise StagingFailed("stage a batch at", path=self._whole, cause=error) from error
-        self._crc = crc32(head[:BLOCK_HEAD_SIZE], self._crc)
-        self._size += len(head) + len(data)
-        self._rows += len(block)
 
     def finish(self) -> StagedFile:
         """Close the file and return its rows, size and checksum. A file without rows is removed."""
         self._close()
         self._finished = True
-        if not self._rows:
+        if not self._content.rows:
             self._remove()
-        return StagedFile(self.path, self._rows, self._size, self._crc)
+        return self._content.described()
 
     def discard(self) -> None:
         """Close and remove the file. A second call does nothing."""
@@ -124,6 +139,21 @@ class StagedWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.discard()
+
+
+def create_staged(store_path: str, path: str) -> int:
+    """Make a new staged file and the directories that it needs, open for writing. ``OSError``."""
+    directory, whole = os.path.dirname(path), os.path.join(store_path, path)
+    for _ in range(_TRIES):
+        try:
+            _make_directories(store_path, directory)
+            return disk.create_file(whole)
+        except FileNotFoundError:
+            # Another process has just removed an empty directory. A store that does not exist is not created.
+            if not disk.is_directory(store_path):
+                raise
+    _make_directories(store_path, directory)
+    return disk.create_file(whole)
 
 
 def _make_directories(store_path: str, directory: str) -> None:
@@ -237,7 +267,7 @@ def remove_files(store_path: str, files: Iterable[StagedFile]) -> None:
     """Remove these files, and directories that are then empty. Files that do not exist (any more) are skipped."""
     for staged in files:
         path = _path_of(store_path, staged)
-        if _is_own(store_path, os.path.dirname(staged.path)):
+        if is_own(store_path, os.path.dirname(staged.path)):
             with contextlib.suppress(OSError):
                 disk.unlink(path)
             _remove_empty(store_path, os.path.dirname(staged.path))
@@ -272,7 +302,7 @@ def _remove_versions(store_path: str, directory: str, last: int | None) -> None:
     _remove_empty(store_path, directory)
 
 
-def _is_own(store_path: str, directory: str) -> bool:
+def is_own(store_path: str, directory: str) -> bool:
     """Whether a path below the store has no symbolic link in it: else the directory is not touched (invariant 10)."""
     at = store_path
     for part in directory.split(os.sep):
@@ -283,7 +313,7 @@ def _is_own(store_path: str, directory: str) -> bool:
 
 
 def _remove_version(store_path: str, own_directory: str) -> None:
-    if not _is_own(store_path, own_directory):
+    if not is_own(store_path, own_directory):
         return
     directory = os.path.join(store_path, own_directory)
     with contextlib.suppress(OSError, StoreAccessDenied):
@@ -293,14 +323,14 @@ def _remove_version(store_path: str, own_directory: str) -> None:
 
 
 def _remove_empty(store_path: str, own_directory: str) -> None:
-    if _is_own(store_path, own_directory):
+    if is_own(store_path, own_directory):
         with contextlib.suppress(OSError):
             disk.remove_directory(os.path.join(store_path, own_directory))
 
 
 def _directory_name(app_id: str) -> str:
     """The name of an application's directory: its id if that is a plain name, else derived from a hash."""
-    if _PLAIN_NAME.fullmatch(app_id):
+    if PLAIN_NAME.fullmatch(app_id):
         return app_id
     return "." + hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()
 

@@ -102,7 +102,7 @@ def token_new(
         RoleName,
         typer.Option(
             metavar="ROLE",
-            help="read, write or admin; so far all of them allow reading only.",
+            help="read, write or admin: what the token allows; each includes those before it.",
             autocompletion=one_of("read", "write", "admin"),
         ),
     ] = RoleName.READ,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from commitlog_store.batch.frames import FoundFrame, frame_of
 from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, load_ledger
-from commitlog_store.batch.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
+from commitlog_store.batch.staging import BlockBuffers, read_blocks, remove_leftovers, remove_up_to, staged_size
 from commitlog_store.batch_id import (
     EPOCH_APPLICATION,
     BatchId,
@@ -41,6 +41,7 @@ _LOG = logging.getLogger(__name__)
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
 # While the store is open, the ledger's file is written once in so many batches.
 _SAVE_EVERY = 256
+_LEFTOVERS_EVERY_S = 24 * 3600
 
 
 class CommitBatchService:
@@ -72,14 +73,19 @@ class CommitBatchService:
         # Whether the log was found to lack frames that the ledger's file counts.
         self.frames_were_lost = False
         self._unsaved = 0
+        self._leftovers_due = clock() + _LEFTOVERS_EVERY_S
         self._slow = SlowSpell(_LOG, f"A commit of a batch to {store_path}")
 
     def check(self, batch: BatchId) -> CommittedBatch | None:
         """The batch if it is in the store already; None if it is not. ``BatchConflict``."""
         return self._loaded().check(batch)
 
-    def commit(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
+    def commit(
+        self, batch: BatchId, staged: Sequence[StagedFile], *, new_topic_queues: int | None = None
+    ) -> CommittedBatch:
         """Bring a batch into the log, and to the device under SYNC_FLUSH, unless it is there already.
+
+        Topics that are new with it get ``new_topic_queues`` queues, by default as many as any new topic.
 
         ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and what
         ``TopicConfig.admit`` raises before: nothing was written.
@@ -94,12 +100,19 @@ class CommitBatchService:
             # Only for a batch that is to be written, and before it: a crash in between leaves topics without messages,
             # not messages in a topic that the next writer spreads over other queues.
             if uses := _topic_uses(files):
-                self._topics.admit(uses, self._queue_nums)
+                self._topics.admit(uses, new_topic_queues or self._queue_nums)
 
         committed = self._commit(batch, self._blocks(files) if files else None, admit)
         if batch.app_id:
             remove_up_to(self._store_path, batch)
+        self._remove_leftovers()
         return committed
+
+    def _remove_leftovers(self) -> None:
+        """As opening the store does, once a day: a server of the store stays open for months."""
+        if self._clock() >= self._leftovers_due:
+            self._leftovers_due = self._clock() + _LEFTOVERS_EVERY_S
+            remove_leftovers(self._store_path, now=time.time())
 
     def commit_blocks(
         self, batch: BatchId, blocks: Sequence[StagedBlock], *, frees_space: bool = False

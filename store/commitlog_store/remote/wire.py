@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from commitlog_store import errors
-from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.format.checkpoint import Checkpoint
@@ -35,6 +35,8 @@ MOST_UNITS = 262_144
 
 QueueKey = tuple[str, int]
 Boundary = Literal["lower", "upper"]
+# The end marker of an upload: rows, size in bytes and checksum of its staged file.
+UploadEnd = tuple[int, int, int]
 
 
 class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
@@ -86,6 +88,11 @@ CALLS: Mapping[str, Call] = {
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
     "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
+    "staging_plan": Call(tuple[str | None, int], StagingPlan, writes=True),
+    "upload_part": Call(tuple[BatchId, str, int, bytes, int, UploadEnd | None], StagedFile | None, writes=True),
+    "commit_batch": Call(tuple[BatchId, list[StagedFile], int, bool], CommittedBatch, writes=True),
+    "remove_staged": Call(tuple[list[StagedFile]], None, writes=True),
+    "forget_write": Call(tuple[BatchId], None, writes=True),
 }
 
 

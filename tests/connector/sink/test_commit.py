@@ -96,7 +96,7 @@ def test_a_commit_waits_for_the_owner_of_the_store(tmp_path: Path) -> None:
 
 def test_a_file_that_the_driver_does_not_see_fails_the_batch(options: SinkOptions) -> None:
     told = [stage(options, 0, "a"), stage(options, 1, "b")]
-    remove_staged(options.path, told[1:])
+    remove_staged(options, told[1:])
     with pytest.raises(StagingLost, match="does not share this directory"):
         commit_staged(options, BATCH, told)
     assert body_texts(Path(options.path)) == []
@@ -139,18 +139,18 @@ def test_abort_removes_the_files_it_is_given_and_no_others(options: SinkOptions)
     mine, others = [stage(options, 0, "a"), stage(options, 1)], stage(options, 2, "b")
     path = Path(options.path)
     for _ in range(2):
-        remove_staged(options.path, staged_rows([mine[0], None, mine[1]]))
+        remove_staged(options, staged_rows([mine[0], None, mine[1]]))
         assert others.staged is not None
         assert staged_files(path) == [others.staged.path]
-    remove_staged(options.path, [others])
+    remove_staged(options, [others])
     assert not list((path / "staging").iterdir())
-    remove_staged(options.path, [])
+    remove_staged(options, [])
 
 
 def test_abort_after_the_commit_point_changes_nothing(options: SinkOptions) -> None:
     told = [stage(options, 0, "a")]
     commit_staged(options, BATCH, told)
-    remove_staged(options.path, told)
+    remove_staged(options, told)
     assert body_texts(Path(options.path)) == ["a"]
 
 

@@ -28,18 +28,13 @@ from pyspark_commitlog.options.write import parse_stream_write_options
 from pyspark_commitlog.sink.columns import check_sink_schema
 from pyspark_commitlog.sink.commit import plan_write
 from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
+from tests.support.disk_changes import CHANGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 FORMAT = "commitlog_failing"
-# All that changes a file: ``commitlog_store.files.disk`` says so.
-CHANGES = (
-    *("create_file", "open_for_writing", "allocate", "write_at", "write_mapped", "store_mapped", "sync", "truncate"),
-    *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
-    "punch_hole",
-)
 _WRITES = ("write_at", "write_mapped")
 _PAGE = 4096
 _TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate", "give_name", "punch_hole")

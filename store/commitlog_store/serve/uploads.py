@@ -1,0 +1,76 @@
+"""Batches of clients: their uploads become staged files of the store that the server owns, and are committed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from commitlog_store.batch.staging import remove_batch, remove_files
+from commitlog_store.batch.uploads import finish_upload, write_part
+from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan, refuse_store_application
+from commitlog_store.errors import CorruptStaging
+from commitlog_store.format.checksum import crc32
+from commitlog_store.paths import UNNAMED_WRITE_PREFIX
+from commitlog_store.queue.queue_counts import queue_counts
+from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.remote.wire import UploadEnd
+from commitlog_store.stager import largest_record_of
+from commitlog_store.store import MessageStore
+
+
+def _staging_plan(store: MessageStore, topic: str | None, new_topic_queues: int) -> StagingPlan:
+    config = store.config
+    counts = queue_counts(store.path, topic, new_topic_queues)
+    topics = TopicConfig(store.path, new_topic_queues, lambda _: -1)
+    return StagingPlan(
+        queue_counts=counts,
+        topic_faults={name: fault for name in counts if (fault := topics.put_fault(name)) is not None},
+        largest_record=largest_record_of(store.path, config),
+        max_message_size=config.max_message_size,
+        message_delay_level=config.message_delay_level,
+        broker_ip=config.store_host.rpartition(":")[0],
+        listen_port=config.listen_port,
+        properties_trailing_separator=config.properties_trailing_separator,
+    )
+
+
+def _upload_part(
+    store: MessageStore, batch: BatchId, name: str, offset: int, data: bytes, crc: int, end: UploadEnd | None
+) -> StagedFile | None:
+    """The staged file when the part has the end marker and the file is whole; else None."""
+    refuse_store_application(batch.app_id)
+    if crc32(data) != crc:
+        raise CorruptStaging(
+            "Part", path=name, offset=offset, expected=f"checksum {crc:#010x}", found=f"{crc32(data):#010x}"
+        )
+    write_part(store.path, batch, name, offset, data)
+    return None if end is None else finish_upload(store.path, batch, name, *end)
+
+
+def _commit_batch(
+    store: MessageStore, batch: BatchId, staged: Sequence[StagedFile], new_topic_queues: int, on_device: bool
+) -> CommittedBatch:
+    committed = store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
+    store.dispatch()
+    return committed
+
+
+def _remove_staged(store: MessageStore, staged: Sequence[StagedFile]) -> None:
+    remove_files(store.path, staged)
+
+
+def _forget_write(store: MessageStore, batch: BatchId) -> None:
+    """Forget a write that has no id but a unique one for this: its files, and that it was committed."""
+    if batch.app_id.startswith(UNNAMED_WRITE_PREFIX):
+        remove_batch(store.path, batch)
+        store.forget_batches(batch.app_id)
+
+
+# Those of ``remote.wire.CALLS`` that have to do with batches: each takes the store and the call's arguments.
+BATCH_WRITES: Mapping[str, Callable[..., Any]] = {
+    "staging_plan": _staging_plan,
+    "upload_part": _upload_part,
+    "commit_batch": _commit_batch,
+    "remove_staged": _remove_staged,
+    "forget_write": _forget_write,
+}

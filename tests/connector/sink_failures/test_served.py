@@ -1,0 +1,190 @@
+"""The sink through a server that dies, and drivers that die: each row once, and no batch seen in part."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from commitlog_store import StoreReader
+from tests.connector.sink_failures.driver import KEEP_ALL_PLANS
+from tests.connector.sink_failures.output import TOPIC, Input, Watcher, check_output
+from tests.connector.sink_failures.served_driver import start_query
+from tests.store.serve.dying_server import Death, deaths, plans_left
+from tests.store.serve.kept_server import KeptServer
+from tests.support.killed_driver import Drivers
+from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from pyspark.sql import SparkSession
+
+
+# More changes of files than a call has: it dies when the call is done, and the answer is lost.
+DONE = 10_000
+# Each is what happens while one batch is written; several follow each other.
+QUICK_DEATHS: Sequence[tuple[Death, ...]] = (
+    *((Death(call="upload_part", turn=turn),) for turn in (0, 1, 4, DONE)),
+    *((Death(call="commit_batch", turn=turn),) for turn in (0, 1, 3, 6, 9, 12, 16, 20, 25, DONE)),
+    tuple(Death(call=call, turn=turn) for call, turn in (("upload_part", 2), ("commit_batch", 7), ("commit_batch", 2))),
+    tuple(Death(call="commit_batch", turn=turn, half=True) for turn in (4, 5, DONE)),
+)
+STRESS_DEATHS: Sequence[tuple[Death, ...]] = (
+    *((Death(call="upload_part", turn=turn, half=half),) for turn in (*range(6), DONE) for half in (False, True)),
+    *((Death(call="commit_batch", turn=turn, half=half),) for turn in range(60) for half in (False, True)),
+    *((Death(call="commit_batch", turn=turn), Death(call="commit_batch", turn=DONE)) for turn in range(0, 60, 2)),
+    *((Death(call="commit_batch", turn=DONE), Death(call="commit_batch", turn=turn)) for turn in range(0, 20, 2)),
+)
+QUICK_KILLS, STRESS_KILLS = 20, 200
+# Turns of a commit at which the server stalls while a driver is killed.
+QUICK_STALLS: Sequence[int] = (DONE,)
+STRESS_STALLS: Sequence[int] = (DONE, -1, 3, -1, 0, -1, 8, -1) * 4
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "input")
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Path:
+    (tmp_path / "plans").mkdir()
+    return tmp_path / "plans"
+
+
+@pytest.fixture(autouse=True)
+def all_plans_are_kept(spark: SparkSession) -> Iterator[None]:
+    """``Input.take_order`` reads them."""
+    spark.conf.set(*KEEP_ALL_PLANS)
+    yield
+    spark.conf.unset(KEEP_ALL_PLANS[0])
+
+
+@pytest.fixture
+def server(tmp_path: Path, plans: Path) -> Iterator[KeptServer]:
+    module = "tests.store.serve.dying_server"
+    with KeptServer(module, plans, tmp_path / "store", log=tmp_path / "server.log") as kept:
+        yield kept
+
+
+def die_at_each(
+    spark: SparkSession,
+    base: Path,
+    source: Input,
+    server: KeptServer,
+    planned: Sequence[tuple[Death, ...]],
+    progress: Progress,
+) -> None:
+    store, plans = base / "store", base / "plans"
+    number = 0
+    with Watcher(store, source):
+        query = start_query(spark, base, source, server.url)
+        try:
+            for together in planned:
+                for death in together:
+                    death.plan(plans, number)
+                    number += 1
+                source.add()
+                query.processAllAvailable()
+                assert not plans_left(plans)
+                progress.count("server kills", server.deaths)
+        finally:
+            query.stop()
+        assert query.exception() is None
+        server.stop()
+    check_output(store, source)
+
+
+def test_a_server_that_dies_at_any_step_gets_each_row_once(
+    spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer, plans: Path, progress: Progress
+) -> None:
+    die_at_each(spark, tmp_path, source, server, QUICK_DEATHS, progress)
+    found = deaths(plans)
+    assert len(found) == server.deaths >= QUICK_KILLS
+    within = [death for death in found if 0 < death["turn"] == death["changes"]]
+    assert len(within) >= QUICK_KILLS // 2, "they died within the calls"
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(LONG_RUN_S)
+def test_a_server_that_dies_at_each_step_gets_each_row_once(
+    spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer, plans: Path, progress: Progress
+) -> None:
+    source.extra_rows = 60
+    die_at_each(spark, tmp_path, source, server, STRESS_DEATHS, progress)
+    assert len(deaths(plans)) == server.deaths >= STRESS_KILLS
+
+
+def kill_drivers(
+    spark: SparkSession,
+    base: Path,
+    source: Input,
+    server: KeptServer,
+    stalls: Sequence[int],
+    progress: Progress,
+) -> None:
+    """Driver after driver, each killed while the server is in a commit, or at any moment (-1); the last one is ours."""
+    plans, chance = base / "plans", random.Random(20261125)
+    with Watcher(base / "store", source), Drivers() as drivers:
+        for number, turn in enumerate(stalls):
+            (plans / "go").unlink(missing_ok=True)
+            log = base / f"driver-{number}.log"
+            arguments = str(base), str(base / f"scratch-{number}"), server.url
+            with drivers.run("tests.connector.sink_failures.served_driver", *arguments, log=log) as driver:
+                before = rows_in(server.url)
+                source.add(2)
+                wait_for(lambda: rows_in(server.url) > before or driver.poll() is not None)  # noqa: B023
+                assert driver.poll() is None, log.read_text()[-3000:]
+                kill_at(driver, plans, turn, source, chance)
+            (plans / "go").touch()
+            progress.count("driver kills", number + 1)
+        query = start_query(spark, base, source, server.url)
+        try:
+            source.add()
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        server.stop()
+        source.take_order(base / "checkpoint")
+    check_output(base / "store", source)
+
+
+def kill_at(driver: subprocess.Popen[bytes], plans: Path, turn: int, source: Input, chance: random.Random) -> None:
+    """Returns when the driver may be killed: that is done on leaving ``Drivers.run``."""
+    if turn < 0:
+        until = time.monotonic() + chance.uniform(0, 1.5)
+        while time.monotonic() < until:
+            source.add()
+            time.sleep(chance.uniform(0, 0.3))
+        return
+    Death(call="commit_batch", turn=turn, stalls=True).plan(plans, 0)
+    source.add()
+    wait_for(lambda: (plans / "stalled").exists() or driver.poll() is not None)
+    assert driver.poll() is None
+
+
+def rows_in(url: str) -> int:
+    with StoreReader.open(url, rpc_timeout_s=WAIT_LIMIT_S) as reader:
+        topics = reader.topics()
+        return sum(queue.max_offset for queue in reader.queues(TOPIC)) if TOPIC in topics else 0
+
+
+def test_a_killed_driver_leaves_each_row_once(
+    spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer, progress: Progress
+) -> None:
+    """It dies when the server has committed and has not answered; the next driver repeats the batch."""
+    kill_drivers(spark, tmp_path, source, server, QUICK_STALLS, progress)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(LONG_RUN_S)
+def test_many_killed_drivers_leave_each_row_once(
+    spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer, progress: Progress
+) -> None:
+    kill_drivers(spark, tmp_path, source, server, STRESS_STALLS, progress)

@@ -1,0 +1,135 @@
+"""``commitlog serve`` that kills itself at a planned place of a call, for tests: each start takes the next plan.
+
+    python -m tests.store.serve.dying_server PLANS STORE HOST:PORT
+
+PLANS is a directory; a plan is a file in it, and the one whose name is first is the next. It is a ``Death`` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.files import disk
+from commitlog_store.serve import store_writes
+from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.run import ServeRequest, serve_until_stopped
+from tests.support.disk_changes import CHANGES
+
+_CONFIG = MessageStoreConfig(
+    mapped_file_size_commit_log=16 << 10,
+    mapped_file_size_consume_queue=4000,
+    max_hash_slot_num=100,
+    max_index_num=1000,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """The server dies in the next ``call``, at its ``turn``-th change of a file (0: before all), or when it is done.
+
+    So it dies in any case, at the latest before it answers. ``half``: within the change, if it is a write. ``stalls``:
+    it waits there for a file ``go`` beside the plans in place of dying, and makes one called ``stalled``.
+    """
+
+    call: str
+    turn: int = 0
+    half: bool = False
+    stalls: bool = False
+
+    def plan(self, plans: Path, number: int) -> None:
+        plans.mkdir(exist_ok=True)
+        unfinished = plans / f".{number:06}"
+        unfinished.write_text(json.dumps(asdict(self)))
+        unfinished.rename(plans / f"{number:06}")
+
+
+def plans_left(plans: Path) -> int:
+    return len(list(plans.glob("[0-9]*")))
+
+
+def deaths(plans: Path) -> list[dict[str, Any]]:
+    """How the servers died: call, planned turn, and ``changes``, how many files it had changed in that call."""
+    path = plans / "deaths"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class _Dying:
+    """Watches the calls of a server."""
+
+    def __init__(self, plans: Path) -> None:
+        self._plans = plans
+        self._lock = threading.RLock()
+        self._death: Death | None = None
+        self._changes = 0
+        for name in CHANGES:
+            setattr(disk, name, self._watching(name, getattr(disk, name)))
+        calls: Any = store_writes.WRITES
+        for name in ("upload_part", "commit_batch"):
+            calls[name] = self._dying(name, calls[name])
+
+    def _watching(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*arguments: Any, **named: Any) -> Any:
+            with self._lock:  # nothing else happens once it is to die
+                if self._death is not None:
+                    self._changes += 1
+                    if self._changes == self._death.turn:
+                        if self._death.half and name in ("write_at", "write_mapped"):
+                            target, data, offset = arguments
+                            real(target, memoryview(data).cast("B")[: memoryview(data).nbytes // 2], offset, **named)
+                        self._die()
+            return real(*arguments, **named)
+
+        return change
+
+    def _dying(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            with self._lock:
+                plan = min(self._plans.glob("[0-9]*"), default=None)
+                found = None if plan is None else Death(**json.loads(plan.read_text()))
+                mine = plan is not None and found is not None and found.call == name and self._death is None
+                if mine and plan is not None:
+                    plan.unlink()
+                    self._death, self._changes = found, 0
+                    if found is not None and not found.turn:
+                        self._die()
+            answer = real(*arguments)
+            with self._lock:
+                if mine and self._death is not None:
+                    self._die()
+            return answer
+
+        return call
+
+    def _die(self) -> None:
+        assert self._death is not None
+        with (self._plans / "deaths").open("a") as stream:
+            stream.write(json.dumps(asdict(self._death) | {"changes": self._changes}) + "\n")
+        if not self._death.stalls:
+            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+        self._death = None
+        (self._plans / "stalled").touch()
+        while not (self._plans / "go").exists():
+            time.sleep(0.01)
+        (self._plans / "stalled").unlink()
+
+
+def main(plans: str, store: str, place: str) -> None:
+    _Dying(Path(plans))
+    listen = ListenSettings.parse(place, tls=None, tokens=None)
+    request = ServeRequest(stores=[store], listen=listen, config=_CONFIG)
+    serve_until_stopped(request, lambda text: print(f"commitlog: {text}", file=sys.stderr, flush=True))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
