@@ -17,10 +17,10 @@ from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.wire import UploadEnd
-from commitlog_store.timestamps import checked_seconds
 
-# A question has at most 16 MiB.
-PART_SIZE = 8 << 20
+# A question has at most 16 MiB. Parts of 8 MiB cost twice the processor time of these: memory of that size goes back to
+# the system after each call.
+PART_SIZE = 4 << 20
 # The commit of a large batch takes longer: so many bytes are given another second.
 _COMMITTED_A_SECOND = 16 << 20
 # How long the removal of uploads is tried: the server removes them later, too.
@@ -48,10 +48,10 @@ class RemoteBatches:
         rpc_timeout_s: float = 30.0,
         topic_faults: Mapping[str, str] | None = None,
     ) -> RemoteBatches:
-        """``InvalidValue``. The server is asked at the first call."""
-        timeout_s = checked_seconds("rpc_timeout", rpc_timeout_s)
-        address = RemoteAddress.parse(
-            url, token=token, tls_root_certificates=tls_root_certificates, timeout_s=timeout_s
+        """The server is asked at the first call. The token and the certificates may come from the environment, as of
+        ``StoreReader.open``. ``InvalidValue``, ``ReadFailed``."""
+        address = RemoteAddress.given(
+            url, token=token, tls_root_certificates=tls_root_certificates, rpc_timeout_s=rpc_timeout_s
         )
         return cls(address, topic_faults=topic_faults)
 
