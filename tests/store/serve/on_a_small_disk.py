@@ -22,7 +22,7 @@ from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
 
-SIZE = 24 << 20
+SIZE = 64 << 20
 ROWS = 3000
 
 
@@ -35,11 +35,12 @@ def main(mount: str) -> None:
     conf.write_text("mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=10000\n")
     with ServeProcess(store, "--config", conf) as server, RemoteBatches.connect(server.url) as batches:
         write(batches, 0)
-        # A staged file needs 3.3 MB, and its commit as much again.
+        # A staged file needs 3.3 MB, and its commit as much again; nothing is committed with less than a tenth left.
+        # The store makes its next files, too, as soon as it finds space for them.
         fill(ballast, leave=2 << 20)
         fails(batches, 1, StagingFailed)
         assert not list(store.glob("staging/*/*/*")), "the part that was written is removed"
-        fill(ballast, leave=5 << 20)
+        fill(ballast, leave=6 << 20)
         fails(batches, 1, DiskFull)
         ballast.unlink()
         wait_for(lambda: is_written(batches, 1))  # the store looks at its disk once a second
