@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from commitlog_store.errors import InvalidValue
@@ -108,6 +109,14 @@ class StagedFile:
     size: int
     crc: int
     topics: tuple[TopicUse, ...] = ()
+
+
+def joined_uses(staged: Iterable[StagedFile]) -> tuple[TopicUse, ...]:
+    """The uses of each topic by all files together, in the order of the topics' names."""
+    uses: dict[str, TopicUse] = {}
+    for use in (use for one in staged for use in one.topics):
+        uses[use.topic] = use.joined(uses.get(use.topic, use))
+    return tuple(uses[topic] for topic in sorted(uses))
 
 
 @dataclass(frozen=True, kw_only=True)

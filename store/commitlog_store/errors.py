@@ -694,7 +694,8 @@ class PutRefused(Refused):
 class PutNotConfirmed(OutcomeUnknown):
     """A put whose message may be in the log: ``status`` and ``reason`` say whether a sync failed or took too long.
 
-    Or, with SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT, a put or commit that is in the log, and not with the slaves.
+    Or, with SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT, a put or commit that is in the log, and not with the slaves;
+    with UNKNOWN_ERROR, a commit at a server that gave no answer.
     """
 
     def __init__(self, status: PutMessageStatus, reason: str) -> None:

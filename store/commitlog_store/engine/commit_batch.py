@@ -18,8 +18,8 @@ from commitlog_store.batch_id import (
     BatchId,
     CommittedBatch,
     StagedFile,
-    TopicUse,
     is_store_application,
+    joined_uses,
 )
 from commitlog_store.columnar.batch_frame import FrameRecord
 from commitlog_store.columnar.staged_block import StagedBlock
@@ -99,7 +99,7 @@ class CommitBatchService:
                     raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
             # Only for a batch that is to be written, and before it: a crash in between leaves topics without messages,
             # not messages in a topic that the next writer spreads over other queues.
-            if uses := _topic_uses(files):
+            if uses := joined_uses(files):
                 self._topics.admit(uses, new_topic_queues or self._queue_nums)
 
         committed = self._commit(batch, self._blocks(files) if files else None, admit)
@@ -278,14 +278,6 @@ class CommitBatchService:
                 )
                 self._save(self._ledger, or_later=True)
         return self._ledger
-
-
-def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
-    """The uses of each topic by all files together, in the order of the topics' names."""
-    uses: dict[str, TopicUse] = {}
-    for use in (use for one in staged for use in one.topics):
-        uses[use.topic] = use.joined(uses.get(use.topic, use))
-    return [uses[topic] for topic in sorted(uses)]
 
 
 def epoch_of(store_path: str, log: OpenedLog) -> int:

@@ -12,13 +12,18 @@ from urllib.parse import urlsplit
 import pyarrow.flight as flight
 
 from commitlog_store.errors import InvalidValue, ReaderClosed, RemoteAccessRefused, RemoteFailed, StoreForked
+from commitlog_store.files import disk
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.wire import Answer, Question, decode_answer, decode_error, encode
+from commitlog_store.timestamps import checked_seconds
 
 _T = TypeVar("_T")
 
 _DEFAULT_PORT = 8815
+_TOKEN_VARIABLE = "COMMITLOG_TOKEN"
+_CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
+_LARGEST_PEM = 1 << 20
 _LONGEST_PAUSE_SECONDS = 2.0
 # More than any message that a server sends: an answer is bounded there.
 _OPTIONS: list[tuple[str, int | str]] = [
@@ -69,6 +74,22 @@ class RemoteAddress:
             token=token,
             tls_root_certificates=tls_root_certificates,
             timeout_s=timeout_s,
+        )
+
+    @classmethod
+    def given(
+        cls, text: str, *, token: str | None, tls_root_certificates: bytes | None, rpc_timeout_s: float
+    ) -> RemoteAddress:
+        """``parse``, with what is not given from the environment: ``COMMITLOG_TOKEN``, and the file that
+        ``COMMITLOG_TLS_ROOT_CERTIFICATES`` names. ``ReadFailed``."""
+        certificates = os.environ.get(_CERTIFICATES_VARIABLE)
+        if tls_root_certificates is None and certificates:
+            tls_root_certificates = disk.read_file(certificates, _LARGEST_PEM)
+        return cls.parse(
+            text,
+            token=token or os.environ.get(_TOKEN_VARIABLE) or None,
+            tls_root_certificates=tls_root_certificates,
+            timeout_s=checked_seconds("rpc_timeout", rpc_timeout_s),
         )
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import plan_write
 from tests.connector.sink.sink_helpers import body_texts, messages, rows_of, staged_files
 from tests.connector.sink.test_stream import Files, replay_last
+from tests.store.follower.certificates import make_certificate
 from tests.store.serve.cutting_proxy import CuttingProxy
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
@@ -207,24 +208,28 @@ def test_a_token_stands_nowhere(
 ) -> None:
     reading = new_token(str(tmp_path / "tokens.jsonl"), "reader", Role.READ)
     checkpoint = tmp_path / "checkpoint"
-    with ServeProcess(store, "--tokens", tmp_path / "tokens.jsonl", "--access-log") as server:
-        append(rows_of(spark, [("a",)], "body string"), server.url, token=token)
+    certificate, key = make_certificate(tmp_path)
+    secured = ("--tls-cert", certificate, "--tls-key", key, "--tokens", tmp_path / "tokens.jsonl")
+    with ServeProcess(store, *secured, "--access-log") as server:
+        assert server.url.startswith("grpc+tls://")
+        trusted = {"tlsRootCertificates": str(certificate)}
+        append(rows_of(spark, [("a",)], "body string"), server.url, token=token, **trusted)
         files.add("b")
-        writer = files.frame.writeStream.format("commitlog").options(topic="orders", token=token)
+        writer = files.frame.writeStream.format("commitlog").options(topic="orders", token=token, **trusted)
         writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         query = writer.start(server.url)
         assert query.awaitTermination(WAIT_LIMIT_S)
         query.explain(extended=True)
         (tmp_path / "token").write_text(token)
-        append(rows_of(spark, [("c",)], "body string"), server.url, tokenFile=tmp_path / "token")
+        append(rows_of(spark, [("c",)], "body string"), server.url, tokenFile=tmp_path / "token", **trusted)
         assert body_texts(store) == ["a", "b", "c"]
         for wrong, said in ((reading, "'reader' may read only"), (token[:-1], "does not know this token")):
             with pytest.raises(Exception, match=said) as caught:
-                append(rows_of(spark, [("d",)], "body string"), server.url, token=wrong)
+                append(rows_of(spark, [("d",)], "body string"), server.url, token=wrong, **trusted)
             assert wrong not in str(caught.value)
             with pytest.raises(RemoteAccessRefused, match=said):
                 plan_write(
-                    parse_batch_write_options({"path": server.url, "topic": "orders", "token": wrong}),
+                    parse_batch_write_options({"path": server.url, "topic": "orders", "token": wrong, **trusted}),
                     SinkColumns(("body",)),
                 )
         _, said = server.stop()

@@ -96,6 +96,7 @@ def die_at_each(
                 progress.count("server kills", server.deaths)
         finally:
             query.stop()
+            assert not server.failed, (base / "server.log").read_text()[-3000:]
         assert query.exception() is None
         server.stop()
     check_output(store, source)

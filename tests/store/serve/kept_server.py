@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 class KeptServer:
     """``python -m MODULE ARGUMENTS HOST:PORT``, which prints its address when it serves. A context manager.
 
-    ``stop`` ends it cleanly. ``deaths`` is how often it was killed.
+    ``stop`` ends it cleanly. ``deaths`` is how often it was killed, ``failed`` whether it has ended by itself.
     """
 
     def __init__(self, module: str, *arguments: str | Path, log: Path) -> None:
@@ -25,11 +27,11 @@ class KeptServer:
         self._log = log
         self._stopping = False
         self.deaths = 0
-        self._place = "127.0.0.1:0"
+        self.failed = False
+        self._place = f"127.0.0.1:{_port_of_a_server()}"
         self.process = self._start()
-        wait_for(lambda: self._places() or self.process.poll() is not None)
-        assert self._places(), log.read_text()
-        self._place = self._places()[0]
+        wait_for(lambda: self.url in log.read_text() or self.process.poll() is not None)
+        assert self.process.poll() is None, log.read_text()
         self._thread = threading.Thread(target=self._keep, name="KeptServer")
 
     @property
@@ -61,13 +63,21 @@ class KeptServer:
         with self._log.open("ab") as said:
             return subprocess.Popen([*self._command, self._place], stderr=said, env=child_environment())
 
-    def _places(self) -> list[str]:
-        return re.findall(r"grpc://(\S+)", self._log.read_text())
-
     def _keep(self) -> None:
         while True:
             code = self.process.wait()
-            if self._stopping or code != -signal.SIGKILL:
+            if self._stopping:
+                return
+            if code != -signal.SIGKILL:
+                self.failed = True
                 return
             self.deaths += 1
             self.process = self._start()
+
+
+def _port_of_a_server() -> int:
+    """One that no client is given: a client that tries a port of its own kind again and again meets itself there."""
+    while True:
+        port = random.randrange(12_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

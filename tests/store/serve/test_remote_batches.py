@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,24 @@ def test_commits_of_many_clients_are_stored_once_each(store: Path, server: Serve
         thread.join()
     assert results == {number: [False, True] for number in range(8)}
     assert sorted(bodies_of(store)) == [b"%d" % number for number in range(8)]
+
+
+def test_many_tasks_with_many_topics_commit_in_one_question(store: Path, server: ServeProcess) -> None:
+    """200 files that name 1,000 topics each: 16 MB if each file said so."""
+    topics = [f"topic-of-the-customer-number-{number:06}" for number in range(1000)]
+    table = pa.table({"topic": topics, "body": [b"a"] * 1000, "queueId": [0] * 1000})
+    with RemoteBatches.connect(server.url) as batches:
+        files = []
+        for partition in range(200):
+            with BatchStager(batches, BATCH, queue_counts={}, partition=partition) as stager:
+                stager.put(table.slice(0, 1000 if partition == 0 else 1))
+                files.append(stager.finish())
+        whole = [one for one in files if one is not None]
+        widest = [replace(one, topics=whole[0].topics) for one in whole]
+        committed = batches.commit(BATCH, widest, new_topic_queues=1, on_device=True)
+        assert committed.rows == 1199
+        with StoreReader.open(server.url) as reader:
+            assert len(reader.topics()) == 1001
 
 
 _TEXT = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8)
