@@ -26,6 +26,7 @@ from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import (
+    CommitLogError,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -375,6 +376,11 @@ class StoreReader:
         self._refuse_closed()
         return self._catalog.queue_ids(topic)
 
+    def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
+        """``queue_ids`` of each topic, or the error that it raises: one question to a server for all of them."""
+        self._refuse_closed()
+        return [_answer_or_error(partial(self.queue_ids, topic)) for topic in topics]
+
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
         return self.queue_infos(lambda: [(topic, queue_id) for queue_id in self.queue_ids(topic)])
@@ -621,7 +627,13 @@ class StoreReader:
             return found
 
         def ask() -> list[QueueInfo]:
-            return [self._between(info, first, last) for info in self.queue_infos(queues)]
+            infos = self.queue_infos(queues)
+            starts = [info.min_offset for info in infos] if first is None else self._all_by_time(infos, first)
+            stops = [info.max_offset for info in infos] if last is None else self._all_by_time(infos, last)
+            return [
+                QueueInfo(info.topic, info.queue_id, start, stop)
+                for info, start, stop in zip(infos, starts, stops, strict=True)
+            ]
 
         ranges = self.consistently(ask, one_moment=False)
         for error in unreadable:
@@ -637,14 +649,14 @@ class StoreReader:
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
-    def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
-        """The queue with the bounds of the messages stored from one time on and before another."""
-        start, stop = info.min_offset, info.max_offset
-        if since_ms is not None:
-            start = self.offset_by_time(info.topic, info.queue_id, since_ms, bounds=info)
-        if until_ms is not None:
-            stop = self.offset_by_time(info.topic, info.queue_id, until_ms, bounds=info)
-        return QueueInfo(info.topic, info.queue_id, start, stop)
+    def _all_by_time(self, infos: Sequence[QueueInfo], time_ms: int) -> list[int]:
+        """The first offset of each queue stored at or after a time. The errors of ``offset_by_time``."""
+        offsets = []
+        for found in self.offsets_by_time([(info, time_ms) for info in infos]):
+            if isinstance(found, CommitLogError):
+                raise found
+            offsets.append(found)
+        return offsets
 
     def read_together(
         self,
@@ -832,31 +844,60 @@ class StoreReader:
         units = self._catalog.queue(topic, queue_id).units(low, high, chunk=checked_count("chunk", chunk), check=strict)
         return self._while_open(units if strict else map(_without_impossible, units))
 
+    def units_of(
+        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
+    ) -> Iterator[tuple[int, Units]]:
+        """The units of ranges ``(topic, queue_id, start, stop)``, each array with the number of its range.
+
+        The ranges in their order, each as ``units`` gives it. A server is asked for many short ranges at once. The
+        errors are those of ``units``: ``FileMissing`` names the queue, and those before it have been given.
+        """
+        self._refuse_closed()
+        strict, chunk = self._on_damage == "raise", checked_count("chunk", chunk)
+        checked = self._checked_ranges(ranges)
+
+        def found() -> Iterator[tuple[int, Units]]:
+            for number, (queue, start, stop) in enumerate(checked):
+                for units in queue.units(start, stop, chunk=chunk, check=strict):
+                    yield number, (units if strict else _without_impossible(units))
+
+        return self._while_open(found())
+
     def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``.
 
         Messages that retention has removed were before it.
         """
+        return self.first_offsets_from([(topic, queue_id, physical_offset, start, stop)])[0]
 
-        def look() -> int:
-            self._catalog.bounds(topic, queue_id)  # lists the queue's files
-            return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+    def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        """``first_offset_from`` for each of ``(topic, queue_id, physical_offset, start, stop)``."""
+
+        def look() -> list[int]:
+            return [self._first_offset_from(*one) for one in wanted]
 
         return self.consistently(look, one_moment=False)
+
+    def _first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+        self._catalog.bounds(topic, queue_id)  # lists the queue's files
+        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None if it does not exist (any more).
 
         Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
         """
+        return self.fences([(topic, queue_id, offset)])[0]
 
-        def ask() -> Fence | None:
-            queue = self._catalog.queue(topic, queue_id)
-            if queue.last_unit()[0] < 0:  # not read yet, or empty then
-                self.queue_info(topic, queue_id)
-            return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
+    def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        """``fence`` for each of ``(topic, queue_id, offset)``."""
+        return self.consistently(lambda: [self._fence(*one) for one in positions], one_moment=False)
 
-        return self.consistently(ask, one_moment=False)
+    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
+        queue = self._catalog.queue(topic, queue_id)
+        if queue.last_unit()[0] < 0:  # not read yet, or empty then
+            self.queue_info(topic, queue_id)
+        return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
@@ -867,6 +908,11 @@ class StoreReader:
             return stored_at(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
         return self.consistently(look, one_moment=False)
+
+    def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
+        """``store_timestamp`` for each of ``(topic, queue_id, offset)``, or the error that it raises."""
+        self._refuse_closed()
+        return [_answer_or_error(partial(self.store_timestamp, *one)) for one in positions]
 
     def offset_by_time(
         self,
@@ -908,6 +954,28 @@ class StoreReader:
             self._refuse_closed()
             return find(bounds)
         return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
+
+    def offsets_by_time(
+        self,
+        wanted: Sequence[tuple[QueueInfo, GivenTime]],
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+        on_damage: OnDamage | None = None,
+    ) -> list[int | CommitLogError]:
+        """``offset_by_time`` for each queue, with its bounds, and a time; or the error that it raises."""
+        self._refuse_closed()
+        return [
+            _answer_or_error(
+                partial(
+                    self.offset_by_time,
+                    *(bounds.topic, bounds.queue_id, time_ms),
+                    boundary=boundary,
+                    bounds=bounds,
+                    on_damage=on_damage,
+                )
+            )
+            for bounds, time_ms in wanted
+        ]
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
@@ -1087,6 +1155,13 @@ def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Seq
     if tags is not None or keys is not None:
         raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
     return given
+
+
+def _answer_or_error(ask: Callable[[], _T]) -> _T | CommitLogError:
+    try:
+        return ask()
+    except CommitLogError as error:
+        return error
 
 
 def _checked(on_damage: OnDamage) -> OnDamage:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from commitlog_store import StoreReader
 from commitlog_store.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.source.partitions import QueueRange
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
 

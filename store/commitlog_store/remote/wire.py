@@ -52,9 +52,10 @@ class Call(NamedTuple):
     answer: Any
 
 
+# ``bytes`` among other answers is the error of that one, encoded.
 CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
-    "queue_ids": Call(tuple[str], list[int]),
+    "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
     "queue_infos": Call(tuple[list[QueueKey]], list[QueueInfo]),
     "queues_of": Call(tuple[list[str]], list[QueueInfo]),
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
@@ -71,12 +72,12 @@ CALLS: Mapping[str, Call] = {
     "wait_for_any": Call(tuple[list[tuple[str, int, int]], float], bool),
     "first_offsets_from": Call(tuple[list[tuple[str, int, int, int, int]]], list[int]),
     "fences": Call(tuple[list[tuple[str, int, int]]], list[Fence | None]),
-    "store_timestamps": Call(tuple[list[tuple[str, int, int]]], list[int]),
-    "offsets_by_time": Call(tuple[list[tuple[str, int, int, QueueInfo | None]], Boundary, OnDamage], list[int]),
+    "store_timestamps": Call(tuple[list[tuple[str, int, int]]], list[int | bytes]),
+    "offsets_by_time": Call(tuple[list[tuple[str, int, int, QueueInfo | None]], Boundary, OnDamage], list[int | bytes]),
     "message_at": Call(tuple[int, bool], MessageExt),
     "message_by_id": Call(tuple[str, bool], MessageExt),
     "query": Call(tuple[str, str, int, int, int, bool], list[MessageExt]),
-    "units": Call(tuple[str, int, int, int], bytes),
+    "units": Call(tuple[list[tuple[str, int, int, int]]], tuple[list[int], bytes]),
     "query_keys": Call(tuple[str, list[str | None], list[str], int, int, bool], bytes),
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
