@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -99,9 +99,22 @@ from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
-__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader", "pulls_of"]
+if TYPE_CHECKING:
+    from commitlog_store.verify.store_facts import StoreFacts
+
+__all__ = [
+    "Fence",
+    "FilterAt",
+    "MessageBatches",
+    "OnDamage",
+    "QueueInfo",
+    "StoreReader",
+    "checked_filter_at",
+    "pulls_of",
+]
 
 OnDamage = Literal["raise", "skip", "skip-records"]
+FilterAt = Literal["reader", "server"]
 
 _T = TypeVar("_T")
 
@@ -229,12 +242,15 @@ class StoreReader:
         token: str | None = None,
         tls_root_certificates: bytes | None = None,
         rpc_timeout_s: float = 30.0,
+        filter_at: FilterAt = "reader",
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
         ``path`` may be the address of a ``commitlog serve``: ``grpc://host:8815``, or ``grpc+tls://host:8815``, with
         ``/NAME`` where it serves several stores. ``token`` is what it wants to hear, ``tls_root_certificates`` are
-        those to trust (PEM; by default the system's), ``rpc_timeout_s`` is how long a question may take.
+        those to trust (PEM; by default the system's), ``rpc_timeout_s`` is how long a question may take. With
+        ``filter_at="server"``, the server leaves out messages that a read's ``filter`` or ``keys`` do not match: less
+        is sent where few match, for time of the server's processor. What a read gives is the same.
 
         ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
         ``commitlog`` in the store's directory.
@@ -269,8 +285,11 @@ class StoreReader:
                 tls_root_certificates=tls_root_certificates,
                 rpc_timeout_s=rpc_timeout_s,
                 on_damage=_checked(on_damage),
+                filter_at=filter_at,
             )
             return remote
+        if checked_filter_at(filter_at) != "reader":
+            raise InvalidValue(f"filter_at={filter_at!r} is for a store that commitlog serve shows, not a directory.")
         directory = disk.absolute_path(path)
         check_store_directory(directory)
         paths = StorePaths.of(directory, store_path_commit_log)
@@ -365,6 +384,15 @@ class StoreReader:
         # A gap at the end is reported by itself.
         end = None if shot is None else max([shot.end, *(gap.stop for gap in shot.gaps)])
         return lost_ends(self.paths, self._commit_log, log_end=end)
+
+    def facts(self, *, assessed: bool = True) -> StoreFacts:
+        """What the store's files say beside its queues; with its quick assessment (``assess_store``) if ``assessed``.
+
+        ``ReadFailed``, ``StoreAccessDenied``.
+        """
+        self._refuse_closed()
+        facts_of: Callable[..., StoreFacts] = import_module("commitlog_store.verify.store_facts").facts_of
+        return facts_of(self.paths, assessed=assessed)
 
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
@@ -1154,6 +1182,13 @@ def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Seq
         return MessageFilter.parse(tags=tags, filter=given, keys=keys)
     if tags is not None or keys is not None:
         raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
+    return given
+
+
+def checked_filter_at(given: FilterAt) -> FilterAt:
+    """``InvalidValue``."""
+    if given not in get_args(FilterAt):
+        raise InvalidValue(f"filter_at is 'reader' or 'server', not {given!r}.")
     return given
 
 

@@ -58,6 +58,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "consistently": lambda: reader.consistently(reader.topics),
         "dead_letters": reader.dead_letters,
         "delay_levels": reader.delay_levels,
+        "facts": reader.facts,
         "fence": lambda: reader.fence("orders", 0, 0),
         "fences": lambda: reader.fences([("orders", 0, 0)]),
         "first_offsets_from": lambda: reader.first_offsets_from([("orders", 0, 0, 0, 20)]),

@@ -10,6 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -44,11 +45,12 @@ from commitlog_store.queue.get_message import (
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")
 
@@ -121,7 +123,9 @@ class _RemoteCatalog:
 class RemoteReader(StoreReader):
     """Made by ``StoreReader.open("grpc://host:8815")``."""
 
-    def __init__(self, address: RemoteAddress, *, on_damage: OnDamage = "raise") -> None:
+    def __init__(
+        self, address: RemoteAddress, *, on_damage: OnDamage = "raise", filter_at: FilterAt = "reader"
+    ) -> None:
         self.address = address
         self.path = str(address)
         self._connection = Connection(address)
@@ -129,7 +133,8 @@ class RemoteReader(StoreReader):
         self._skipped: list[SkippedRange] = []
         self._on_read = None
         self._closed = False
-        self._blocks = RemoteBlocks(self._connection)
+        self._filter_at = checked_filter_at(filter_at)
+        self._blocks = RemoteBlocks(self._connection, filter_at_server=filter_at == "server")
         self._catalog = _RemoteCatalog(self)
         # The log's first byte by the last answer, and whether it was another one in the answer before.
         self._log_start, self._moved = -1, False
@@ -143,6 +148,7 @@ class RemoteReader(StoreReader):
         tls_root_certificates: bytes | None = None,
         rpc_timeout_s: float = 30.0,
         on_damage: OnDamage = "raise",
+        filter_at: FilterAt = "reader",
     ) -> RemoteReader:
         """``RemoteFailed`` if no server answers, and the errors of opening the store there.
 
@@ -158,7 +164,7 @@ class RemoteReader(StoreReader):
             tls_root_certificates=tls_root_certificates,
             timeout_s=checked_seconds("rpc_timeout", rpc_timeout_s),
         )
-        reader = cls(address, on_damage=on_damage)
+        reader = cls(address, on_damage=on_damage, filter_at=filter_at)
         try:
             reader._ask("aborted")
         except BaseException:
@@ -177,7 +183,8 @@ class RemoteReader(StoreReader):
         return f"<StoreReader of {self.path!r}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (RemoteReader, (self.address,), {"_on_damage": self._on_damage})
+        again = partial(RemoteReader, on_damage=self._on_damage, filter_at=self._filter_at)
+        return (again, (self.address,))
 
     def close(self) -> None:
         self._closed = True
@@ -213,6 +220,14 @@ class RemoteReader(StoreReader):
     @property
     def strays(self) -> list[Stray]:
         return []
+
+    def facts(self, *, assessed: bool = True) -> StoreFacts:
+        found: StoreFacts = self._ask("facts", assessed)
+        return found
+
+    def metadata(self, table: str) -> pa.Table:
+        """``store_metadata``, but for ``findings``."""
+        return pa.ipc.open_stream(self._ask("metadata", table)).read_all()
 
     def topics(self) -> list[str]:
         return list(self._ask("topics"))
@@ -458,8 +473,4 @@ def _texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
         wanted = MessageFilter.parse(tags=tags, filter=wanted)
     elif tags is not None:
         raise InvalidValue("A MessageFilter has tags of its own; give them to MessageFilter.parse.")
-    return FilterTexts(
-        None if wanted.tags is None else " || ".join(wanted.tags.tags),
-        wanted.text,
-        None if wanted.keys is None else list(wanted.keys.keys),
-    )
+    return FilterTexts.of(wanted)

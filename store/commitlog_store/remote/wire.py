@@ -18,6 +18,7 @@ from commitlog_store import errors
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
+from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
@@ -29,6 +30,12 @@ from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo
+from commitlog_store.verify.store_facts import StoreFacts
+
+# What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
+WIRE_VERSION = 1
+# The header of each call that says it.
+WIRE_HEADER = "commitlog-wire"
 
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
@@ -43,6 +50,18 @@ class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
     tags: str | None
     expression: str | None
     keys: list[str] | None
+
+    @classmethod
+    def of(cls, wanted: MessageFilter) -> FilterTexts:
+        return cls(
+            None if wanted.tags is None else " || ".join(wanted.tags.tags),
+            wanted.text,
+            None if wanted.keys is None else list(wanted.keys.keys),
+        )
+
+    def parsed(self) -> MessageFilter:
+        """``FilterError``, ``InvalidValue``."""
+        return MessageFilter.parse_quietly(self.tags, self.expression, self.keys)
 
 
 class Call(NamedTuple):
@@ -66,6 +85,8 @@ CALLS: Mapping[str, Call] = {
     "lost_ends": Call(tuple[()], list[str]),
     "physical_bounds": Call(tuple[()], tuple[int, int]),
     "aborted": Call(tuple[()], bool),
+    "facts": Call(tuple[bool], StoreFacts),
+    "metadata": Call(tuple[str], bytes),
     "checkpoint": Call(tuple[()], Checkpoint | None),
     "index_files": Call(tuple[()], list[IndexFileInfo]),
     "get_message": Call(tuple[str, int, int, int, int, FilterTexts], GetMessageResult),

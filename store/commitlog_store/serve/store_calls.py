@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.errors import CommitLogError
-from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, encode_error
@@ -34,8 +34,7 @@ def _get_message(
     size: int,
     wanted: FilterTexts,
 ) -> GetMessageResult:
-    chosen = MessageFilter.parse_quietly(wanted.tags, wanted.expression, wanted.keys)
-    return reader.get_message(topic, queue_id, offset, count, max_bytes=size, filter=chosen)
+    return reader.get_message(topic, queue_id, offset, count, max_bytes=size, filter=wanted.parsed())
 
 
 def _wait_for_any(reader: StoreReader, positions: Sequence[_Position], seconds: float) -> bool:
@@ -107,6 +106,15 @@ def _query_keys(
     return bytes(sink.getvalue())
 
 
+def _metadata(reader: StoreReader, table: str) -> bytes:
+    """As an Arrow IPC stream. ``InvalidValue`` for the findings: reading the whole store has no bound."""
+    sink = pa.BufferOutputStream()
+    found = table_of(reader, table)
+    with pa.ipc.new_stream(sink, found.schema) as writer:
+        writer.write_table(found)
+    return bytes(sink.getvalue())
+
+
 ANSWERS: Mapping[str, Callable[..., Any]] = {
     "topics": StoreReader.topics,
     "queue_ids": lambda reader, topics: _with_errors(reader.queue_ids_of(topics)),
@@ -120,6 +128,8 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "lost_ends": StoreReader.lost_ends,
     "physical_bounds": StoreReader.physical_bounds,
     "aborted": lambda reader: reader.aborted,
+    "facts": lambda reader, assessed: reader.facts(assessed=assessed),
+    "metadata": _metadata,
     "checkpoint": StoreReader.checkpoint,
     "index_files": StoreReader.index_files,
     "get_message": _get_message,
