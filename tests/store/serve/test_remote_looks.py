@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.flight as flight
 import pytest
 from typer.testing import CliRunner
 
 from commitlog_store import METADATA_SCHEMAS, MessageFilter, MessageStore, StoreReader, export_store, store_metadata
 from commitlog_store.cli.app import app
-from commitlog_store.errors import InvalidValue
+from commitlog_store.errors import InvalidValue, RemoteFailed
 from commitlog_store.queue.log_blocks import BlockLimits
+from commitlog_store.remote.wire import decode_error
 from tests.store.cli.commands import plain, run
 from tests.store.serve.servers import served
 from tests.support import golden
@@ -124,3 +126,21 @@ def test_a_filter_is_at_the_server_or_at_the_reader(tmp_path: Path) -> None:
         StoreReader.open(path, filter_at="server")
     with pytest.raises(InvalidValue, match="filter_at is 'reader' or 'server', not 'client'"):
         StoreReader.open(path, filter_at="client")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_client_of_another_version_is_refused_with_both(
+    url: str, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr("commitlog_store.remote.connection.WIRE_VERSION", version)
+    with pytest.raises(RemoteFailed, match=f"speaks version {version} .* this server version 1: install the same"):
+        StoreReader.open(url)
+
+
+def test_a_client_without_a_version_is_refused(url: str) -> None:
+    with flight.FlightClient(url) as client, pytest.raises(flight.FlightServerError) as caught:
+        list(client.do_action(flight.Action("topics", b"")))
+    assert "speaks version none" in str(decode_error(caught.value.extra_info))
+    with flight.FlightClient(url) as client, pytest.raises(flight.FlightServerError) as caught:
+        client.do_get(flight.Ticket(b"")).read_all()
+    assert "speaks version none" in str(decode_error(caught.value.extra_info))
