@@ -923,7 +923,7 @@ class StoreReader:
 
     def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         queue = self._catalog.queue(topic, queue_id)
-        if queue.last_unit()[0] < 0:  # not read yet, or empty then
+        if queue.last_unit()[0] < offset:  # not read yet, or not that far
             self.queue_info(topic, queue_id)
         return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
@@ -972,6 +972,8 @@ class StoreReader:
 
         def find(info: QueueInfo) -> int:
             queue, skips = self._catalog.queue(info.topic, info.queue_id), self._skips(on_damage)
+            if queue.last_unit()[0] < info.max_offset - 1:  # another reader has seen these bounds
+                self.queue_info(info.topic, info.queue_id)
             times = StoreTimes(self._commit_log, queue, whole=skips is not None)
             first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
             if first < at and self._snapshot is None:

@@ -172,7 +172,8 @@ def _value(row: pa.RecordBatch, places: _Places) -> Block | Lost | None:
     if not len(sizes) == len(starts) == len(offsets) == len(ranges) == count:
         raise ValueError("its numbers are not of one length")
     data = np.frombuffer(row.column(0)[0].as_buffer(), np.uint8)
-    if count and (starts.min() < 0 or sizes.min() < 0 or int((starts + sizes).max()) > len(data)):
+    # A record that ends after the block's bytes is damaged; ``locate`` says how, as it does for local blocks.
+    if count and (starts.min() < 0 or sizes.min() < 0 or int(starts.max()) > max(len(data), 1 << 40)):
         raise ValueError("its records lie outside of its bytes")
     positions = np.frombuffer(places.positions, np.int64).copy()
     return Block(data, starts, Messages(physical_offsets, sizes, ranges, offsets), positions)

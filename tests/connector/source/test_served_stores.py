@@ -68,6 +68,7 @@ def test_a_checkpoint_goes_on_with_the_address_and_with_the_directory(
         ({"token": "x", "tokenFile": "/nowhere"}, "exclude each other"),
         ({"tokenFile": "/nowhere"}, "cannot be read: No such file or directory. It is read on the driver."),
         ({"rpcTimeout": "soon"}, "a time such as"),
+        ({"filterAt": "here"}, "reader or server"),
         ({"fromLog": "true"}, "needs the files of the store"),
         ({"storePathCommitLog": "/log"}, "needs the files of the store"),
     ],
@@ -81,12 +82,14 @@ def test_options_of_a_served_store(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("clt_secret\n")
     given = {"path": "grpc+tls://host:1/a", "subscribe": "orders", "tokenFile": str(token), "rpcTimeout": "5s"}
+    given["filterAt"] = "Server"
     parsed = parse_batch_options(given)
     assert parsed.path == "grpc+tls://host:1/a"
     assert parsed.remote.of(parsed.path) == {
         "token": "clt_secret",
         "tls_root_certificates": None,
         "rpc_timeout_s": 5.0,
+        "filter_at": "server",
     }
     assert "clt_secret" not in repr(parsed)
     assert parse_batch_options({"path": "a=grpc://h:1,b=/data", "subscribe": "t"}).stores == {
