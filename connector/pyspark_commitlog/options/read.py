@@ -17,7 +17,7 @@ from pyspark_commitlog.options.remote import REMOTE_OPTIONS, RemoteOptions, is_r
 from pyspark_commitlog.options.stores import (
     parse_by_store,
     parse_commit_logs,
-    parse_one_store,
+    parse_one_readable,
     parse_store,
     parse_stores,
 )
@@ -518,5 +518,5 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
             option=name,
             value=str(given[name]),
         )
-    paths = stores or {None: parse_one_store("path", path)}
+    paths = stores or {None: parse_one_readable("path", path)}
     return MetadataOptions(paths, table, skips, logs, parse_remote(of_servers, paths))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import pyspark_commitlog
 from commitlog_store import MessageStore
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
@@ -19,7 +20,9 @@ from tests.store.serve.servers import ServeProcess
 def _put(path: Path, count: int, first: int = 0) -> None:
     with MessageStore.open(path) as store:
         bodies = [b"%d" % number for number in range(first, first + count)]
-        store.put_messages(pa.table({"topic": ["orders"] * count, "body": bodies, "tags": ["a", "b"] * (count // 2)}))
+        keys = [f"k{number}" for number in range(first, first + count)]
+        columns = {"topic": ["orders"] * count, "body": bodies, "tags": ["a", "b"] * (count // 2), "keys": keys}
+        store.put_messages(pa.table(columns))
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,29 @@ def test_a_checkpoint_goes_on_with_the_address_and_with_the_directory(
         rows.append(sum(one["numInputRows"] for one in query.recentProgress))
         _put(store, 10, 1000)
     assert rows == [400, 10, 10]
+
+
+def test_filters_tables_and_lookups_are_those_of_the_directory(spark: SparkSession, store: Path, url: str) -> None:
+    frames: list[Any] = []
+    for path in (str(store), url):
+        reader = spark.read.format("commitlog")
+        chosen = reader.option("subscribe", "orders").option("filter", "TAGS = 'b' AND KEYS <> 'k1'")
+        if path == url:
+            chosen = chosen.option("filterAt", "server")
+        queues = spark.read.format("commitlog").option("metadata", "queues").option("path", path)
+        if path == url:
+            queues = queues.option("rpcTimeout", "60s")
+        keys = spark.createDataFrame([("no such key",), ("k7",)], "key string")
+        found = pyspark_commitlog.lookup(keys, path, "orders", "key", columns=["queueOffset"], rpc_timeout_s=60)
+        frames.append(
+            [
+                chosen.load(path).orderBy("queueId", "queueOffset").collect(),
+                queues.load().orderBy("queueId").collect(),
+                found.collect(),
+            ]
+        )
+    assert frames[0] == frames[1]
+    assert len(frames[0][0]) >= 199
 
 
 @pytest.mark.parametrize(
