@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata
-from commitlog_store.errors import StoreOpenError, UnsupportedStore
+from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, StoreOpenError, UnsupportedStore
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import MetadataOptions
 from pyspark_commitlog.options.remote import RemoteOptions
@@ -81,9 +81,9 @@ class MetadataReader(DataSourceReader):
             if self._options.skips_missing_stores:
                 try:
                     StoreReader.open(path, store_path_commit_log=log, **self._options.remote.of(path)).close()
-                except UnsupportedStore:
+                except (UnsupportedStore, RemoteAccessRefused):
                     raise
-                except StoreOpenError as error:
+                except (StoreOpenError, RemoteFailed) as error:
                     _logger.warning("Store %r is away and is skipped. %s", store, error)
                     continue
             found.append(_StorePartition(store, path, log, self._options.remote))

@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 
 import pyspark_commitlog
 from commitlog_store import MessageStore
+from commitlog_store.errors import RemoteFailed
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.store.serve.servers import ServeProcess
 
 
@@ -124,3 +126,33 @@ def test_options_of_a_served_store(tmp_path: Path) -> None:
     }
     with pytest.raises(OptionError, match="commitGroup needs the files"):
         parse_stream_options({**given, "commitGroup": "billing"})
+
+
+def test_a_server_that_is_away_is_skipped_and_its_store_read_on_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("near", "far"):
+        _put(tmp_path / name, 40)
+    with ServeProcess(tmp_path / "far", "--read-only") as server:
+        given = {"path": f"near={tmp_path / 'near'},far={server.url}", "subscribe": "orders", "rpcTimeout": "1s"}
+        given |= {"startingOffsets": "earliest", "onMissingStore": "skip"}
+        now = [0.0]
+        planner = StreamPlanner(parse_stream_options(given), clock=lambda: now[0])
+        start = planner.latest_offset(planner.initial_offset(), limited=True)
+        assert set(start["stores"]) == {"near", "far"}
+        address = server.url.removeprefix("grpc://")
+    for name in ("near", "far"):
+        _put(tmp_path / name, 10, 40)
+    end = planner.latest_offset(start, limited=True)
+    assert end["stores"]["far"]["offsets"] == start["stores"]["far"]["offsets"]
+    assert end["stores"]["near"] != start["stores"]["near"]
+    assert "Store 'far' is away and is skipped" in caplog.text
+    with ServeProcess(tmp_path / "far", "--read-only", listen=address):
+        now[0] += 60
+        last = planner.latest_offset(end, limited=True)
+        assert sum(last["stores"]["far"]["offsets"]["orders"].values()) == 50
+        assert {one.store for one in planner.partitions(end, last)} == {"far"}
+    given["onMissingStore"] = "fail"
+    with pytest.raises(RemoteFailed, match=r"Store 'far' of the option path: .*set the option onMissingStore to skip"):
+        StreamPlanner(parse_stream_options(given)).initial_offset()
+    planner.close()
