@@ -159,6 +159,9 @@ def lookup(
     on_damage: Literal["raise", "skip"] = "raise",
     store_path_commit_log: str | None = None,
     verify_crc: bool = True,
+    token: str | None = None,
+    tls_root_certificates: bytes | None = None,
+    rpc_timeout_s: float = 30.0,
 ) -> DataFrame:
     """Add to each row of ``df`` the newest message of a topic that has the row's key, found through the index files.
 
@@ -166,7 +169,9 @@ def lookup(
     It is NULL where no message has the key; ``how="inner"`` leaves such rows out. ``key_column`` is a name or a
     ``Column``, of type STRING: a key of KEYS, or the unique key. With ``on_damage="skip"``, a damaged message gives
     way to the one before it; ``verify_crc=False`` takes bodies that do not match their CRC as they are.
-    ``store_path_commit_log`` is the directory of the store's log, if it is not in the store.
+    ``store_path_commit_log`` is the directory of the store's log, if it is not in the store. ``path`` may be the
+    address of a ``commitlog serve``; ``token``, ``tls_root_certificates`` and ``rpc_timeout_s`` are then those of
+    ``StoreReader.open``.
 
     ``df`` may be a stream: each micro-batch sees the store as it is then. Raises ``OptionError``, ``SchemaError``,
     ``TopicNotFound`` and what opening a store raises; tasks raise ``CorruptIndex`` and ``CorruptRecord``::
@@ -176,6 +181,7 @@ def lookup(
         paid.select("orderId", "message.tags").show()
     """
     from commitlog_store import DEFAULT_COLUMNS
+    from pyspark_commitlog.options.remote import RemoteOptions
     from pyspark_commitlog.source.lookup import add_messages
 
     return add_messages(
@@ -189,6 +195,7 @@ def lookup(
         on_damage=on_damage,
         store_path_commit_log=store_path_commit_log,
         verify_crc=verify_crc,
+        remote=RemoteOptions(token=token, tls_root_certificates=tls_root_certificates, rpc_timeout_s=rpc_timeout_s),
     )
 
 

@@ -7,15 +7,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from commitlog_store import Fence, StoreReader
-from commitlog_store.errors import FileMissing, QueueNotFound, TopicNotFound
+from commitlog_store.errors import CommitLogError, FileMissing, QueueNotFound, TopicNotFound
 from pyspark_commitlog.errors import ConnectorError, DataLossError, TailLostError
+from pyspark_commitlog.options.subscription import QueueKey
 
 _logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Losses:
 def find_losses(wanted: tuple[int, int], available: tuple[int, int] | None, replaced: int | None = None) -> Losses:
     """Compare a range with the bounds of its queue, ``available``; None if the queue does not exist.
 
-    ``replaced`` comes from ``replaced_position``. It does not count if the tail is lost as well, which explains it.
+    ``replaced`` comes from ``replaced_positions``. It does not count if the tail is lost as well, which explains it.
     """
     start, stop = wanted
     if available is None:
@@ -98,24 +99,43 @@ def queue_bounds(reader: StoreReader, topic: str, queue_id: int) -> tuple[int, i
     return info.min_offset, info.max_offset
 
 
-def replaced_position(
-    reader: StoreReader,
-    topic: str,
-    queue_id: int,
-    available: tuple[int, int] | None,
-    recorded: Iterable[tuple[int, Fence | None]],
-) -> int | None:
-    """The first of the ``recorded`` positions whose fence does not match the message before it.
+def bounds_of_queues(reader: StoreReader, keys: Sequence[QueueKey]) -> dict[QueueKey, tuple[int, int] | None]:
+    """``queue_bounds`` of each queue, with two questions for all of them."""
+    topics = list(dict.fromkeys(topic for topic, _ in keys))
+    ids: dict[str, set[int]] = {}
+    for topic, found in zip(topics, reader.queue_ids_of(topics), strict=True):
+        if isinstance(found, CommitLogError) and not isinstance(found, TopicNotFound):
+            raise found
+        ids[topic] = set() if isinstance(found, CommitLogError) else set(found)
+    infos = reader.queue_infos([key for key in keys if key[1] in ids[key[0]]])
+    there = {(info.topic, info.queue_id): (info.min_offset, info.max_offset) for info in infos}
+    return {key: there.get(key) for key in keys}
 
-    If retention has removed the message before a position, nothing can be compared, and nothing is wrong.
+
+def replaced_positions(
+    reader: StoreReader,
+    available: Mapping[QueueKey, tuple[int, int] | None],
+    recorded: Mapping[QueueKey, Sequence[tuple[int, Fence | None]]],
+) -> dict[QueueKey, int]:
+    """The first of each queue's ``recorded`` positions whose fence does not match the message before it.
+
+    Queues without such a position are left out. If retention has removed the message before a position, nothing can be
+    compared, and nothing is wrong.
     """
-    for position, fence in recorded:
-        if fence is None or available is None or not available[0] < position <= available[1]:
-            continue
-        found = reader.fence(topic, queue_id, position - 1)
-        if found is not None and found != fence:
-            return position
-    return None
+    compared = [
+        (key, position, fence)
+        for key, positions in recorded.items()
+        for position, fence in positions
+        if fence is not None and (bounds := available[key]) is not None and bounds[0] < position <= bounds[1]
+    ]
+    replaced: dict[QueueKey, int] = {}
+    if not compared:
+        return replaced
+    found = reader.fences([(*key, position - 1) for key, position, _ in compared])
+    for (key, position, fence), now in zip(compared, found, strict=True):
+        if now is not None and now != fence:
+            replaced.setdefault(key, position)
+    return replaced
 
 
 def report_losses(

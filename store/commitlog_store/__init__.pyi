@@ -50,6 +50,7 @@ from commitlog_store.queue.get_message import GetMessageResult as GetMessageResu
 from commitlog_store.queue.get_message import GetMessageStatus as GetMessageStatus
 from commitlog_store.queue.skipped import SkippedRange as SkippedRange
 from commitlog_store.reader import Fence as Fence
+from commitlog_store.reader import FilterAt as FilterAt
 from commitlog_store.reader import MessageBatches as MessageBatches
 from commitlog_store.reader import OnDamage as OnDamage
 from commitlog_store.reader import QueueInfo as QueueInfo

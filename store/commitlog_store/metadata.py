@@ -29,7 +29,14 @@ from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.format.timestamps import is_timestamp
-from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, is_queue_id, is_system_topic, parse_file_name
+from commitlog_store.paths import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    REMOTE_SCHEMES,
+    is_queue_id,
+    is_system_topic,
+    parse_file_name,
+)
 from commitlog_store.reader import QueueInfo, StoreReader
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -113,10 +120,14 @@ Row = dict[str, Any]
 
 
 def store_metadata(
-    path: str | os.PathLike[str], table: str, *, store_path_commit_log: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str] | StoreReader,
+    table: str,
+    *,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
 ) -> pa.Table:
     """The table ``topics``, ``queues``, ``groups``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
 
+    ``path`` may be the address of a ``commitlog serve``, or an open reader. The findings need the store's directory.
     ``store_path_commit_log`` is that of ``StoreReader.open``.
 
     ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
@@ -128,15 +139,37 @@ def store_metadata(
         queues = store_metadata("/data/store", "queues")
         print(queues.sort_by([("messages", "descending")]).slice(0, 10))
     """
+    _check_table(table)
+    if isinstance(path, StoreReader):
+        return _table_of_any(path, table)
+    if table == "findings" and not str(path).startswith(REMOTE_SCHEMES):
+        return pa.Table.from_pylist(list(_findings(path, store_path_commit_log)), schema=METADATA_SCHEMAS[table])
+    with StoreReader.open(path, store_path_commit_log=store_path_commit_log) as reader:
+        return _table_of_any(reader, table)
+
+
+def _check_table(table: str) -> None:
     if table not in METADATA_SCHEMAS:
         near = nearest_name(table, METADATA_SCHEMAS)
         hint = f" Did you mean {near!r}?" if near else ""
         raise InvalidValue(f"Unknown table {table!r}.{hint} The tables are: {', '.join(METADATA_SCHEMAS)}.")
+
+
+def _table_of_any(reader: StoreReader, table: str) -> pa.Table:
+    # A reader of a server's store asks for the table as a whole.
+    served: Callable[[str], pa.Table] | None = getattr(reader, "metadata", None)
+    return table_of(reader, table) if served is None else served(table)
+
+
+def table_of(reader: StoreReader, table: str) -> pa.Table:
+    """``store_metadata``, but for ``findings``. ``InvalidValue``."""
+    _check_table(table)
     if table == "findings":
-        rows = list(_findings(path, store_path_commit_log))
-    else:
-        with StoreReader.open(path, store_path_commit_log=store_path_commit_log) as reader:
-            rows = list(_ROWS[table](reader)) if table == "files" else _rows_of_one_moment(reader, table)
+        raise InvalidValue(
+            f"The table findings is made by reading the whole store {reader.path}: run `commitlog verify`, or ask for "
+            "the table, where its directory is."
+        )
+    rows = list(_ROWS[table](reader)) if table == "files" else _rows_of_one_moment(reader, table)
     return pa.Table.from_pylist(rows, schema=METADATA_SCHEMAS[table])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import (
+    CommitLogError,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -99,9 +100,22 @@ from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
-__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader", "pulls_of"]
+if TYPE_CHECKING:
+    from commitlog_store.verify.store_facts import StoreFacts
+
+__all__ = [
+    "Fence",
+    "FilterAt",
+    "MessageBatches",
+    "OnDamage",
+    "QueueInfo",
+    "StoreReader",
+    "checked_filter_at",
+    "pulls_of",
+]
 
 OnDamage = Literal["raise", "skip", "skip-records"]
+FilterAt = Literal["reader", "server"]
 
 _T = TypeVar("_T")
 
@@ -229,12 +243,15 @@ class StoreReader:
         token: str | None = None,
         tls_root_certificates: bytes | None = None,
         rpc_timeout_s: float = 30.0,
+        filter_at: FilterAt = "reader",
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
         ``path`` may be the address of a ``commitlog serve``: ``grpc://host:8815``, or ``grpc+tls://host:8815``, with
         ``/NAME`` where it serves several stores. ``token`` is what it wants to hear, ``tls_root_certificates`` are
-        those to trust (PEM; by default the system's), ``rpc_timeout_s`` is how long a question may take.
+        those to trust (PEM; by default the system's), ``rpc_timeout_s`` is how long a question may take. With
+        ``filter_at="server"``, the server leaves out messages that a read's ``filter`` or ``keys`` do not match: less
+        is sent where few match, for time of the server's processor. What a read gives is the same.
 
         ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
         ``commitlog`` in the store's directory.
@@ -269,8 +286,11 @@ class StoreReader:
                 tls_root_certificates=tls_root_certificates,
                 rpc_timeout_s=rpc_timeout_s,
                 on_damage=_checked(on_damage),
+                filter_at=filter_at,
             )
             return remote
+        if checked_filter_at(filter_at) != "reader":
+            raise InvalidValue(f"filter_at={filter_at!r} is for a store that commitlog serve shows, not a directory.")
         directory = disk.absolute_path(path)
         check_store_directory(directory)
         paths = StorePaths.of(directory, store_path_commit_log)
@@ -366,6 +386,15 @@ class StoreReader:
         end = None if shot is None else max([shot.end, *(gap.stop for gap in shot.gaps)])
         return lost_ends(self.paths, self._commit_log, log_end=end)
 
+    def facts(self, *, assessed: bool = True) -> StoreFacts:
+        """What the store's files say beside its queues; with its quick assessment (``assess_store``) if ``assessed``.
+
+        ``ReadFailed``, ``StoreAccessDenied``.
+        """
+        self._refuse_closed()
+        facts_of: Callable[..., StoreFacts] = import_module("commitlog_store.verify.store_facts").facts_of
+        return facts_of(self.paths, assessed=assessed)
+
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
         self._refuse_closed()
@@ -375,6 +404,11 @@ class StoreReader:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore`` for a topic kept another way."""
         self._refuse_closed()
         return self._catalog.queue_ids(topic)
+
+    def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
+        """``queue_ids`` of each topic, or the error that it raises: one question to a server for all of them."""
+        self._refuse_closed()
+        return [_answer_or_error(partial(self.queue_ids, topic)) for topic in topics]
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
@@ -622,7 +656,13 @@ class StoreReader:
             return found
 
         def ask() -> list[QueueInfo]:
-            return [self._between(info, first, last) for info in self.queue_infos(queues)]
+            infos = self.queue_infos(queues)
+            starts = [info.min_offset for info in infos] if first is None else self._all_by_time(infos, first)
+            stops = [info.max_offset for info in infos] if last is None else self._all_by_time(infos, last)
+            return [
+                QueueInfo(info.topic, info.queue_id, start, stop)
+                for info, start, stop in zip(infos, starts, stops, strict=True)
+            ]
 
         ranges = self.consistently(ask, one_moment=False)
         for error in unreadable:
@@ -638,14 +678,14 @@ class StoreReader:
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
-    def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
-        """The queue with the bounds of the messages stored from one time on and before another."""
-        start, stop = info.min_offset, info.max_offset
-        if since_ms is not None:
-            start = self.offset_by_time(info.topic, info.queue_id, since_ms, bounds=info)
-        if until_ms is not None:
-            stop = self.offset_by_time(info.topic, info.queue_id, until_ms, bounds=info)
-        return QueueInfo(info.topic, info.queue_id, start, stop)
+    def _all_by_time(self, infos: Sequence[QueueInfo], time_ms: int) -> list[int]:
+        """The first offset of each queue stored at or after a time. The errors of ``offset_by_time``."""
+        offsets = []
+        for found in self.offsets_by_time([(info, time_ms) for info in infos]):
+            if isinstance(found, CommitLogError):
+                raise found
+            offsets.append(found)
+        return offsets
 
     def read_together(
         self,
@@ -833,31 +873,60 @@ class StoreReader:
         units = self._catalog.queue(topic, queue_id).units(low, high, chunk=checked_count("chunk", chunk), check=strict)
         return self._while_open(units if strict else map(_without_impossible, units))
 
+    def units_of(
+        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
+    ) -> Iterator[tuple[int, Units]]:
+        """The units of ranges ``(topic, queue_id, start, stop)``, each array with the number of its range.
+
+        The ranges in their order, each as ``units`` gives it. A server is asked for many short ranges at once. The
+        errors are those of ``units``: ``FileMissing`` names the queue, and those before it have been given.
+        """
+        self._refuse_closed()
+        strict, chunk = self._on_damage == "raise", checked_count("chunk", chunk)
+        checked = self._checked_ranges(ranges)
+
+        def found() -> Iterator[tuple[int, Units]]:
+            for number, (queue, start, stop) in enumerate(checked):
+                for units in queue.units(start, stop, chunk=chunk, check=strict):
+                    yield number, (units if strict else _without_impossible(units))
+
+        return self._while_open(found())
+
     def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``.
 
         Messages that retention has removed were before it.
         """
+        return self.first_offsets_from([(topic, queue_id, physical_offset, start, stop)])[0]
 
-        def look() -> int:
-            self._catalog.bounds(topic, queue_id)  # lists the queue's files
-            return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+    def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        """``first_offset_from`` for each of ``(topic, queue_id, physical_offset, start, stop)``."""
+
+        def look() -> list[int]:
+            return [self._first_offset_from(*one) for one in wanted]
 
         return self.consistently(look, one_moment=False)
+
+    def _first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+        self._catalog.bounds(topic, queue_id)  # lists the queue's files
+        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None if it does not exist (any more).
 
         Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
         """
+        return self.fences([(topic, queue_id, offset)])[0]
 
-        def ask() -> Fence | None:
-            queue = self._catalog.queue(topic, queue_id)
-            if queue.last_unit()[0] < 0:  # not read yet, or empty then
-                self.queue_info(topic, queue_id)
-            return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
+    def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        """``fence`` for each of ``(topic, queue_id, offset)``."""
+        return self.consistently(lambda: [self._fence(*one) for one in positions], one_moment=False)
 
-        return self.consistently(ask, one_moment=False)
+    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
+        queue = self._catalog.queue(topic, queue_id)
+        if queue.last_unit()[0] < offset:  # not read yet, or not that far
+            self.queue_info(topic, queue_id)
+        return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
@@ -868,6 +937,11 @@ class StoreReader:
             return stored_at(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
 
         return self.consistently(look, one_moment=False)
+
+    def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
+        """``store_timestamp`` for each of ``(topic, queue_id, offset)``, or the error that it raises."""
+        self._refuse_closed()
+        return [_answer_or_error(partial(self.store_timestamp, *one)) for one in positions]
 
     def offset_by_time(
         self,
@@ -899,6 +973,8 @@ class StoreReader:
 
         def find(info: QueueInfo) -> int:
             queue, skips = self._catalog.queue(info.topic, info.queue_id), self._skips(on_damage)
+            if queue.last_unit()[0] < info.max_offset - 1:  # another reader has seen these bounds
+                self.queue_info(info.topic, info.queue_id)
             times = StoreTimes(self._commit_log, queue, whole=skips is not None)
             first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
             if first < at and self._snapshot is None:
@@ -909,6 +985,28 @@ class StoreReader:
             self._refuse_closed()
             return find(bounds)
         return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
+
+    def offsets_by_time(
+        self,
+        wanted: Sequence[tuple[QueueInfo, GivenTime]],
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+        on_damage: OnDamage | None = None,
+    ) -> list[int | CommitLogError]:
+        """``offset_by_time`` for each queue, with its bounds, and a time; or the error that it raises."""
+        self._refuse_closed()
+        return [
+            _answer_or_error(
+                partial(
+                    self.offset_by_time,
+                    *(bounds.topic, bounds.queue_id, time_ms),
+                    boundary=boundary,
+                    bounds=bounds,
+                    on_damage=on_damage,
+                )
+            )
+            for bounds, time_ms in wanted
+        ]
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
@@ -1088,6 +1186,20 @@ def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Seq
     if tags is not None or keys is not None:
         raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
     return given
+
+
+def checked_filter_at(given: FilterAt) -> FilterAt:
+    """``InvalidValue``."""
+    if given not in get_args(FilterAt):
+        raise InvalidValue(f"filter_at is 'reader' or 'server', not {given!r}.")
+    return given
+
+
+def _answer_or_error(ask: Callable[[], _T]) -> _T | CommitLogError:
+    try:
+        return ask()
+    except CommitLogError as error:
+        return error
 
 
 def _checked(on_damage: OnDamage) -> OnDamage:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import StoreReader
+from commitlog_store import QueueInfo, StoreReader
 from commitlog_store.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
 from commitlog_store.files import disk
 from tests.support.store_builder import StoreBuilder
@@ -58,7 +58,14 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "consistently": lambda: reader.consistently(reader.topics),
         "dead_letters": reader.dead_letters,
         "delay_levels": reader.delay_levels,
+        "facts": reader.facts,
         "fence": lambda: reader.fence("orders", 0, 0),
+        "fences": lambda: reader.fences([("orders", 0, 0)]),
+        "first_offsets_from": lambda: reader.first_offsets_from([("orders", 0, 0, 0, 20)]),
+        "offsets_by_time": lambda: reader.offsets_by_time([(QueueInfo("orders", 0, 0, 20), 0)]),
+        "queue_ids_of": lambda: reader.queue_ids_of(["orders"]),
+        "store_timestamps": lambda: reader.store_timestamps([("orders", 0, 0)]),
+        "units_of": lambda: reader.units_of([("orders", 0, 0, 20)]),
         "first_offset_from": lambda: reader.first_offset_from("orders", 0, 0, 0, 20),
         "group_offsets": lambda: reader.group_offsets("billing"),
         "groups": reader.groups,

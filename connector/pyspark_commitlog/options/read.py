@@ -17,7 +17,7 @@ from pyspark_commitlog.options.remote import REMOTE_OPTIONS, RemoteOptions, is_r
 from pyspark_commitlog.options.stores import (
     parse_by_store,
     parse_commit_logs,
-    parse_one_store,
+    parse_one_readable,
     parse_store,
     parse_stores,
 )
@@ -486,6 +486,7 @@ class MetadataOptions(NamedTuple):
     table: str
     skips_missing_stores: bool = False
     commit_logs: Mapping[str | None, str] = MappingProxyType({})
+    remote: RemoteOptions = RemoteOptions()
 
 
 def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
@@ -508,12 +509,14 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
     named = {name: directory for name, directory in stores.items() if name is not None}
     logs = {} if log is None else parse_commit_logs("storePathCommitLog", values.option_text("path", log), named)
     skips = bool(stores) and values.parse_fail_or_skip("onMissingStore", given.pop("onmissingstore", "fail"))
+    of_servers = {name: given.pop(name.lower()) for name in REMOTE_OPTIONS if name.lower() in given}
     if given:
         name = next(iter(given))
         raise OptionError(
             f"Option {name} is given with metadata={table}, which reads a table about the store and takes no other "
-            f"option than path, storePathCommitLog and onMissingStore: leave one out.",
+            f"option than path, storePathCommitLog, onMissingStore and those of a served store: leave one out.",
             option=name,
             value=str(given[name]),
         )
-    return MetadataOptions(stores or {None: parse_one_store("path", path)}, table, skips, logs)
+    paths = stores or {None: parse_one_readable("path", path)}
+    return MetadataOptions(paths, table, skips, logs, parse_remote(of_servers, paths))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
+from commitlog_store import FilterAt
 from commitlog_store.paths import REMOTE_SCHEMES
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
@@ -27,6 +28,7 @@ class RemoteOptions:
     token: str | None = field(default=None, repr=False)
     tls_root_certificates: bytes | None = field(default=None, repr=False)
     rpc_timeout_s: float = 30.0
+    filter_at: FilterAt = "reader"
 
     def of(self, path: str) -> dict[str, Any]:
         """The arguments for a store; none for a directory."""
@@ -36,6 +38,7 @@ class RemoteOptions:
             "token": self.token,
             "tls_root_certificates": self.tls_root_certificates,
             "rpc_timeout_s": self.rpc_timeout_s,
+            "filter_at": self.filter_at,
         }
 
 
@@ -90,10 +93,18 @@ def _refuse_file(option: str, path: str, error: OSError) -> NoReturn:
     ) from error
 
 
+def _filter_at(option: str, value: str) -> str:
+    place = value.strip().lower()
+    if place not in get_args(FilterAt):
+        values.refuse(option, value, "reader or server")
+    return place
+
+
 _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "token": ("token", _token),
     "tokenFile": ("token", _token_of_file),
     "tlsRootCertificates": ("tls_root_certificates", _read),
     "rpcTimeout": ("rpc_timeout_s", values.parse_duration),
+    "filterAt": ("filter_at", _filter_at),
 }
 REMOTE_OPTIONS = tuple(_PARSERS)

@@ -89,6 +89,11 @@ def parse_store_to_write(option: str, value: str) -> str:
     return value.strip() if is_remote(value.strip()) else parse_one_store(option, value)
 
 
+def parse_one_readable(option: str, value: str) -> str:
+    """The absolute path of one store, or the address of a server that shows it. ``OptionError``."""
+    return value.strip() if is_remote(value.strip()) else parse_one_store(option, value)
+
+
 def parse_commit_log(option: str, value: str) -> str:
     """The absolute path of the directory of one store's log. ``OptionError``."""
     try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 from commitlog_store import QueueInfo, StoreReader
 from commitlog_store.columnar.columns import nearest_names
-from commitlog_store.errors import QueueNotFound, TopicNotFound, UnsupportedStore
+from commitlog_store.errors import CommitLogError, QueueNotFound, TopicNotFound, UnsupportedStore
 from commitlog_store.paths import is_system_topic
 
 _logger = logging.getLogger(__name__)
@@ -53,6 +54,12 @@ class Subscription:
             return [Subscription(queues={topic: (one,)}) for topic, ids in self.queues.items() for one in ids]
         return [self]
 
+    def is_among(self, queues: Collection[QueueKey], topics: Collection[str]) -> bool:
+        """Whether one of the named topics or queues is among those that were found; for a pattern, whether any was."""
+        if self.queues is not None:
+            return any((topic, one) in queues for topic, ids in self.queues.items() for one in ids)
+        return bool(topics) if self.topics is None else any(topic in topics for topic in self.topics)
+
     def find_topics(self, reader: StoreReader) -> list[str]:
         """The subscription's topics, also named ones that the store does not have."""
         if self.topics is not None:
@@ -66,20 +73,26 @@ class Subscription:
 
         ``UnsupportedStore`` for a named topic in a format that cannot be read.
         """
-        for topic in sorted(self.find_topics(reader)):
-            try:
-                queue_ids = reader.queue_ids(topic)
-            except TopicNotFound:
-                continue
-            except UnsupportedStore as error:
+        for topic, queue_ids in sorted(self._listed(reader), key=itemgetter(0)):
+            if isinstance(queue_ids, UnsupportedStore):
                 if self.pattern is None:
-                    raise
-                self._warn_unreadable(topic, error)
+                    raise queue_ids
+                self._warn_unreadable(topic, queue_ids)
+                continue
+            if isinstance(queue_ids, TopicNotFound):
                 continue
             wanted = None if self.queues is None else self.queues[topic]
             for queue_id in queue_ids:
                 if wanted is None or queue_id in wanted:
                     yield topic, queue_id
+
+    def _listed(self, reader: StoreReader) -> Iterator[tuple[str, list[int] | TopicNotFound | UnsupportedStore]]:
+        """The subscription's topics with their queue ids, or why there are none. Raises other errors."""
+        topics = self.find_topics(reader)
+        for topic, found in zip(topics, reader.queue_ids_of(topics), strict=True):
+            if isinstance(found, CommitLogError) and not isinstance(found, TopicNotFound | UnsupportedStore):
+                raise found
+            yield topic, found
 
     def _warn_unreadable(self, topic: str, error: UnsupportedStore) -> None:
         if topic not in self._warned_of:
@@ -100,13 +113,11 @@ class Subscription:
                 _logger.warning("No topic of the store %s matches subscribePattern yet.", reader.path)
             return
         missing: list[str] = []
-        for topic in self.find_topics(reader):
-            try:
-                there = reader.queue_ids(topic)
-            except TopicNotFound:
+        for topic, there in self._listed(reader):
+            if isinstance(there, TopicNotFound):
                 missing.append(f"Topic {topic!r} is not in the store {reader.path} yet.{_nearest(topic, reader)}")
                 continue
-            except UnsupportedStore:
+            if isinstance(there, UnsupportedStore):
                 continue
             wanted = set((self.queues or {}).get(topic, ()))
             missing += [
@@ -121,13 +132,13 @@ class Subscription:
         """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that the store does not have."""
         if self.pattern is not None:
             return
-        for topic in self.find_topics(reader):
-            try:
-                queue_ids = reader.queue_ids(topic)
-            except TopicNotFound as error:
+        for topic, queue_ids in self._listed(reader):
+            if isinstance(queue_ids, TopicNotFound):
                 raise TopicNotFound(
                     f"Topic {topic!r} is not in the store {reader.path}.{_nearest(topic, reader)}"
-                ) from error
+                ) from queue_ids
+            if isinstance(queue_ids, UnsupportedStore):
+                raise queue_ids
             for queue_id in (self.queues or {}).get(topic, ()):
                 if queue_id not in queue_ids:
                     listed = ", ".join(map(str, queue_ids))

@@ -9,41 +9,31 @@ A consume queue holds the size of every message, so limits and cuts by bytes are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from commitlog_store import FILLER_SIZE, StoreReader
+from commitlog_store import StoreReader
 from commitlog_store.errors import FileMissing
 from pyspark_commitlog.options.read import SourceOptions
-
-Sizes: TypeAlias = npt.NDArray[np.int64]
+from pyspark_commitlog.source.units_of_ranges import QueueRange, Sizes, Units, message_sizes, units_around_holes
 
 _FIRST_CHUNK_UNITS = 256
 _LARGEST_CHUNK_UNITS = 262_144
 
 
-def message_sizes(units: npt.NDArray[Any]) -> Sizes:
-    """Bytes of each unit's message in the CommitLog; 0 for a filler, which stands for no message."""
-    sizes = units["size"].astype(np.int64)
-    sizes[sizes == FILLER_SIZE] = 0
-    return sizes
-
-
 class SizeWalker:
     """Walks forward through a queue's messages and finds how many of them fit a budget.
 
-    The pieces it reads grow with the messages taken, so a small budget costs little. At a missing file of the queue it
-    ends, as if the queue did: messages after the hole are for the next batch. Other errors of the reader are not
-    caught: ``OffsetOutOfRange`` when retention has just removed the queue's start.
+    The pieces it reads, those of many walkers at once (``load``), grow with the messages taken, so a small budget costs
+    little. At a missing file of the queue it ends, as if the queue did: messages after the hole are for the next batch.
+    Other errors of the reader are not caught: ``OffsetOutOfRange`` when retention has just removed the queue's start.
     """
 
     def __init__(self, reader: StoreReader, topic: str, queue_id: int, start: int, stop: int) -> None:
-        self._reader = reader
-        self._topic = topic
-        self._queue_id = queue_id
+        self.reader = reader
+        self._queue = topic, queue_id
         self._read_to = start
         self._stop = stop
         self._chunk = _FIRST_CHUNK_UNITS
@@ -55,48 +45,73 @@ class SizeWalker:
     def take(self, budget: int) -> int:
         """Take messages while their sizes sum to at most ``budget``; ``position`` moves along. Returns their bytes."""
         taken = 0
-        while self._load():
-            before = int(self._totals[self._used - 1]) if self._used else 0
-            used = int(np.searchsorted(self._totals, before + budget - taken, side="right"))
-            if used == self._used:
+        while self._has_next():
+            taken += self.take_loaded(budget - taken)
+            if self._used < len(self._totals):
                 break
-            taken += int(self._totals[used - 1]) - before
-            self.position += used - self._used
-            self._used = used
-            if used < len(self._totals):
-                break
+        return taken
+
+    def take_loaded(self, budget: int) -> int:
+        """``take`` of the piece in memory."""
+        before = int(self._totals[self._used - 1]) if self._used else 0
+        used = int(np.searchsorted(self._totals, before + budget, side="right"))
+        if used <= self._used:
+            return 0
+        taken = int(self._totals[used - 1]) - before
+        self.position += used - self._used
+        self._used = used
         return taken
 
     def take_one(self) -> None:
         """Take the next message, however large."""
-        if self._load():
+        if self._has_next():
             self.position += 1
             self._used += 1
 
     def next_size(self) -> int | None:
         """The next message's size; None at the end."""
-        if not self._load():
+        if not self._has_next():
             return None
         before = int(self._totals[self._used - 1]) if self._used else 0
         return int(self._totals[self._used]) - before
 
-    def _load(self) -> bool:
+    def _has_next(self) -> bool:
         """Have at least one message in memory that is not taken; False at the end."""
-        if self._used < len(self._totals):
-            return True
-        if self._read_to >= self._stop:
-            return False
-        until = min(self._read_to + self._chunk, self._stop)
-        try:
-            units = next(self._reader.units(self._topic, self._queue_id, self._read_to, until, chunk=self._chunk))
-        except FileMissing:
+        if self.wanted() is not None:
+            load([self])
+        return self._used < len(self._totals)
+
+    def wanted(self) -> QueueRange | None:
+        """The next piece to read, if all of the one in memory is taken; None at the end."""
+        if self._used < len(self._totals) or self._read_to >= self._stop:
+            return None
+        return QueueRange(*self._queue, self._read_to, min(self._read_to + self._chunk, self._stop))
+
+    def add(self, units: Units | FileMissing) -> None:
+        """What was read of the piece that was wanted: some of its units, or that its file is missing."""
+        if isinstance(units, FileMissing):
             self._stop = self._read_to
-            return False
+            return
+        if self._used == len(self._totals):
+            self._totals, self._used = self._totals[:0], 0
+            self._chunk = min(self._chunk * 4, _LARGEST_CHUNK_UNITS)
         self._read_to += len(units)
-        self._chunk = min(self._chunk * 4, _LARGEST_CHUNK_UNITS)
-        self._totals = np.cumsum(message_sizes(units))
-        self._used = 0
-        return True
+        before = int(self._totals[-1]) if len(self._totals) else 0
+        self._totals = np.append(self._totals, before + np.cumsum(message_sizes(units)))
+
+
+def load(walkers: Sequence[SizeWalker]) -> None:
+    """Read the next pieces of the walkers that want one, those of one reader with few questions."""
+    wanted: dict[int, tuple[StoreReader, list[QueueRange], list[SizeWalker]]] = {}
+    for walker in walkers:
+        if (piece := walker.wanted()) is not None:
+            _, pieces, those = wanted.setdefault(id(walker.reader), (walker.reader, [], []))
+            pieces.append(piece)
+            those.append(walker)
+    for reader, pieces, those in wanted.values():
+        by_piece = dict(zip(pieces, those, strict=True))
+        for piece, units in units_around_holes(reader, pieces):
+            by_piece[piece].add(units)
 
 
 class WaitingQueue(NamedTuple):
@@ -159,6 +174,7 @@ def admit_bytes(walkers: Sequence[SizeWalker], waiting: Sequence[int], heads: Se
     bytes; then the rest of the limit, oldest first. The oldest message of all is always admitted: if it alone is larger
     than the limit it goes alone, since it would block its queue indefinitely otherwise.
     """
+    load(walkers)
     left = limit
     open_queues: list[int] = []
     for i in sorted((i for i, count in enumerate(waiting) if count), key=lambda i: (heads[i], i)):
@@ -175,10 +191,22 @@ def admit_bytes(walkers: Sequence[SizeWalker], waiting: Sequence[int], heads: Se
         open_queues.append(i)
     more = sum(waiting[i] - 1 for i in open_queues)
     share_of = {i: left * (waiting[i] - 1) // more for i in open_queues} if more else {}
-    for i, share in share_of.items():
-        left -= walkers[i].take(share)
+    left -= _take_side_by_side(walkers, share_of)
+    load([walkers[i] for i in share_of])
     for i in share_of:
         left -= walkers[i].take(left)
+
+
+def _take_side_by_side(walkers: Sequence[SizeWalker], budgets: Mapping[int, int]) -> int:
+    """``take`` of each walker's budget, and the bytes taken; the walkers read their pieces together."""
+    left = dict(budgets)
+    going = list(budgets)
+    while going:
+        load([walkers[i] for i in going])
+        for i in going:
+            left[i] -= walkers[i].take_loaded(left[i])
+        going = [i for i in going if walkers[i].wanted() is not None]
+    return sum(budgets.values()) - sum(left.values())
 
 
 class TriggerLimits:

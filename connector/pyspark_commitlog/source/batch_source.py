@@ -19,11 +19,12 @@ from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.missing_topics import check_topics
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.open_stores import OpenStores, share_partitions
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.replanning import plan_again
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.store_planner import StorePlanner
 from pyspark_commitlog.source.task import ReadTask
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,8 @@ from pyspark.sql.utils import is_remote
 from commitlog_store import OnDamage, StoreReader, column_type
 from commitlog_store.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
-from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
+from pyspark_commitlog.options.remote import RemoteOptions
+from pyspark_commitlog.options.stores import parse_commit_log, parse_one_readable
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
@@ -47,10 +48,11 @@ def add_messages(
     on_damage: OnDamage,
     store_path_commit_log: str | None,
     verify_crc: bool,
+    remote: RemoteOptions,
 ) -> DataFrame:
     """``pyspark_commitlog.lookup``, which has the arguments."""
     arrow_udf = find_arrow_udf()
-    store = parse_one_store("path", os.fspath(path))
+    store = parse_one_readable("path", os.fspath(path))
     log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
     validate_topic(topic)
     if how not in ("left", "inner"):
@@ -75,10 +77,16 @@ def add_messages(
         )
     # A client of Spark Connect may not have the store; the tasks do.
     if not is_remote():
-        _refuse_hopeless(store, log, topic, streaming=df.isStreaming)
+        _refuse_hopeless(store, log, topic, remote, streaming=df.isStreaming)
     message = StructType([StructField(name, SPARK_TYPES[name]) for name in names])
     task = LookupTask(
-        path=store, commit_log=log, topic=topic, columns=names, on_damage=on_damage, verify_crc=verify_crc
+        path=store,
+        commit_log=log,
+        topic=topic,
+        columns=names,
+        on_damage=on_damage,
+        verify_crc=verify_crc,
+        remote=remote,
     )
     # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
     look_up = arrow_udf(task.run, message).asNondeterministic()
@@ -101,9 +109,9 @@ def _checked_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _refuse_hopeless(path: str, log: str | None, topic: str, *, streaming: bool) -> None:
+def _refuse_hopeless(path: str, log: str | None, topic: str, remote: RemoteOptions, *, streaming: bool) -> None:
     """Errors that can be known before any task: no store, no such topic, no index. A stream waits for the topic."""
-    with StoreReader.open(path, store_path_commit_log=log) as reader:
+    with StoreReader.open(path, store_path_commit_log=log, **remote.of(path)) as reader:
         subscription = Subscription(topics=(topic,))
         if streaming:
             subscription.warn_of_missing(reader)
@@ -130,6 +138,7 @@ class LookupTask:
     columns: tuple[str, ...]
     on_damage: OnDamage
     verify_crc: bool = True
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
 
     def run(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         """The message of each key, in order; NULL without one. Raises the store's own errors."""
@@ -138,7 +147,10 @@ class LookupTask:
             return
         leave_out_imported_modules()
         fields = [pa.field(name, column_type(name)) for name in self.columns]
-        with StoreReader.open(self.path, store_path_commit_log=self.commit_log, on_damage=self.on_damage) as reader:
+        given = self.remote.of(self.path)
+        with StoreReader.open(
+            self.path, store_path_commit_log=self.commit_log, on_damage=self.on_damage, **given
+        ) as reader:
             for keys in chain([first], batches):
                 columns = [*self.columns, _PLACE]
                 for found in reader.query_keys(self.topic, keys, columns=columns, verify_crc=self.verify_crc):

@@ -20,9 +20,10 @@ from pyspark.sql.types import (
 )
 
 from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata
-from commitlog_store.errors import StoreOpenError, UnsupportedStore
+from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, StoreOpenError, UnsupportedStore
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import MetadataOptions
+from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import STORE_COLUMN, known_column
 
@@ -51,6 +52,7 @@ class _StorePartition(InputPartition):
     store: str | None
     path: str
     commit_log: str | None
+    remote: RemoteOptions
 
 
 @with_short_errors
@@ -78,20 +80,28 @@ class MetadataReader(DataSourceReader):
             log = self._options.commit_logs.get(store)
             if self._options.skips_missing_stores:
                 try:
-                    StoreReader.open(path, store_path_commit_log=log).close()
-                except UnsupportedStore:
+                    StoreReader.open(path, store_path_commit_log=log, **self._options.remote.of(path)).close()
+                except (UnsupportedStore, RemoteAccessRefused):
                     raise
-                except StoreOpenError as error:
+                except (StoreOpenError, RemoteFailed) as error:
                     _logger.warning("Store %r is unavailable and is skipped. %s", store, error)
                     continue
-            found.append(_StorePartition(store, path, log))
+            found.append(_StorePartition(store, path, log, self._options.remote))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _StorePartition):  # Spark makes one of its own when a plan has none
             return
-        table = store_metadata(partition.path, self._options.table, store_path_commit_log=partition.commit_log)
+        table = _table(partition, self._options.table)
         if partition.store is not None:
             name = pa.repeat(pa.scalar(partition.store, pa.string()), table.num_rows)
             table = table.add_column(0, STORE_COLUMN, name)
         yield from table.select(list(self._columns.values())).rename_columns(list(self._columns)).to_batches()
+
+
+def _table(partition: _StorePartition, table: str) -> pa.Table:
+    of_server = partition.remote.of(partition.path)
+    if not of_server:
+        return store_metadata(partition.path, table, store_path_commit_log=partition.commit_log)
+    with StoreReader.open(partition.path, store_path_commit_log=partition.commit_log, **of_server) as reader:
+        return store_metadata(reader, table)

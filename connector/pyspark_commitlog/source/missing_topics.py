@@ -29,8 +29,10 @@ def check_topics(options: SourceOptions, readers: Mapping[str, StoreReader], *, 
             raise
         return
     ends = ends and readers.keys() == options.stores.keys()
+    found = {key for reader in readers.values() for key in options.subscription.find_queues(reader)}
+    topics = {topic for topic, _ in found}
     for part in options.subscription.parts() if readers else ():
-        if any(next(part.find_queues(reader), None) for reader in readers.values()):
+        if part.is_among(found, topics):
             continue
         if options.fails_on_missing_topic(ends=ends):
             _require_somewhere(part, readers)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from commitlog_store import QueueInfo, StoreReader
-from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing
+from commitlog_store.errors import CommitLogError, CorruptConsumeQueue, CorruptRecord, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import SourceOptions, rule_option
@@ -41,13 +41,15 @@ def resolve_rule(
             )
     if rule.group:
         return _of_group(reader, bounds, rule.group, options)
+    times = {key: time_ms for key in bounds if (time_ms := rule.time_of(key)) is not None}
+    by_time = dict(zip(times, reader.offsets_by_time([(bounds[key], at) for key, at in times.items()]), strict=True))
     found: dict[QueueKey, int] = {}
     for key, info in bounds.items():
-        time_ms = rule.time_of(key)
-        if time_ms is None:
+        if key not in times:
             found[key] = _resolve(info, rule.named.get(key, rule.default), options, option)
             continue
-        found[key] = _offset_by_time(reader, info, time_ms, fail=options.fail_on_data_loss)
+        time_ms = times[key]
+        found[key] = _offset_by_time(reader, info, time_ms, by_time[key], fail=options.fail_on_data_loss)
         if which == "starting" and options.fails_without_match and found[key] >= info.max_offset:
             raise OptionError(
                 f"Option {option}: topic {info.topic!r}, queue {info.queue_id} has no message stored at {time_ms} ms "
@@ -86,15 +88,18 @@ def _of_group(
     }
 
 
-def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:
+def _offset_by_time(
+    reader: StoreReader, info: QueueInfo, timestamp_ms: int, found: int | CommitLogError, *, fail: bool
+) -> int:
     """The first message stored at or after the time; if it may be in a missing file, the first one that exists."""
-    try:
-        return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms, bounds=info)
-    except FileMissing as missing:
-        loss.file_missing(missing, (info.min_offset, info.max_offset), fail=fail)
+    if isinstance(found, FileMissing):
+        loss.file_missing(found, (info.min_offset, info.max_offset), fail=fail)
         return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms, bounds=info, on_damage="skip")
-    except (CorruptRecord, CorruptConsumeQueue) as error:
-        raise error.advised("Spark takes it with the option corruptRecordMode=skip.") from error.__cause__
+    if isinstance(found, CorruptRecord | CorruptConsumeQueue):
+        raise found.advised("Spark takes it with the option corruptRecordMode=skip.") from found.__cause__
+    if isinstance(found, CommitLogError):
+        raise found
+    return found
 
 
 def _resolve(info: QueueInfo, wanted: int, options: SourceOptions, option: str) -> int:

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from commitlog_store import StoreReader
-from commitlog_store.errors import StoreOpenError, UnsupportedStore
+from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, StoreOpenError, UnsupportedStore
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.source.partitions import QueueRange
+from pyspark_commitlog.options.remote import is_remote
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
 
@@ -30,11 +31,14 @@ class OpenStores:
         self._readers: dict[str, StoreReader] = {}
         # For each store that is unavailable: when the next warning is due, and the pause after it, in seconds.
         self._away: dict[str, tuple[float, float]] = {}
+        # When a store that is unavailable is looked for again.
+        self._not_before: dict[str, float] = {}
 
     def look(self) -> Mapping[str, StoreReader]:
         """The readers of the stores that are available, by name. A store that was unavailable has a new reader.
 
-        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` with onMissingStore=fail; ``UnsupportedStore``.
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``RemoteFailed`` with onMissingStore=fail;
+        ``UnsupportedStore``, ``RemoteAccessRefused``.
         """
         available: dict[str, StoreReader] = {}
         for name in self._options.stores or ("",):
@@ -47,7 +51,7 @@ class OpenStores:
         """The reader of a store without which nothing can be done, as ``why`` says, whatever onMissingStore is."""
         try:
             return self._open(name)
-        except StoreOpenError as error:
+        except (StoreOpenError, RemoteFailed) as error:
             error.args = (f"Store {name!r} of the option path: {error} {why}",)
             raise
 
@@ -56,29 +60,40 @@ class OpenStores:
             self._readers.popitem()[1].close()
 
     def _reader_of(self, name: str) -> StoreReader | None:
+        if self._clock() < self._not_before.get(name, 0.0):
+            return None
+        begun = self._clock()
         try:
             reader = self._open(name)
-        except UnsupportedStore:
+        except (UnsupportedStore, RemoteAccessRefused):
             raise
-        except StoreOpenError as error:
+        except (StoreOpenError, RemoteFailed) as error:
             if not name:
                 raise
             if not self._options.skips_missing_stores:
                 error.args = (f"Store {name!r} of the option path: {error} {_WAYS_OUT}",)
                 raise
             self._warn(name, error)
+            # A server that does not answer takes all of rpcTimeout: half of the time at most.
+            now = self._clock()
+            self._not_before[name] = now + (now - begun)
             return None
         if self._away.pop(name, None) is not None:
             _logger.warning("Store %r is available again at %s.", name, reader.path)
         return reader
 
     def _open(self, name: str) -> StoreReader:
-        """The reader. A named store is opened again even if it is open, since its directory may be gone by now."""
-        if not name and name in self._readers:
-            return self._readers[name]
+        """The reader. A named store is opened again even if it is open, since its directory may be gone by now; the
+        server of one is asked whether it still answers."""
+        options, known = self._options.of_store(name), self._readers.get(name)
+        if not name and known is not None:
+            return known
         try:
-            fresh = self._options.of_store(name).open_store()
-        except StoreOpenError:
+            if known is not None and is_remote(options.path):
+                known.log_start()
+                return known
+            fresh = options.open_store()
+        except (StoreOpenError, RemoteFailed):
             gone = self._readers.pop(name, None)
             if gone is not None:
                 gone.close()
@@ -87,7 +102,7 @@ class OpenStores:
             fresh.close()
         return self._readers.setdefault(name, fresh)
 
-    def _warn(self, name: str, error: StoreOpenError) -> None:
+    def _warn(self, name: str, error: StoreOpenError | RemoteFailed) -> None:
         now = self._clock()
         due, pause = self._away.get(name, (now, _FIRST_PAUSE_S))
         if now >= due:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -16,7 +17,13 @@ from pyspark.sql.datasource import InputPartition
 from commitlog_store import StoreReader
 from commitlog_store.errors import FileMissing
 from pyspark_commitlog import loss
-from pyspark_commitlog.source.admission import Sizes, message_sizes
+from pyspark_commitlog.source.units_of_ranges import (
+    QueueRange,
+    Sizes,
+    Units,
+    message_sizes,
+    units_around_holes,
+)
 
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32
@@ -34,15 +41,6 @@ _DENSE = 0.5
 # A queue is measured in blocks, and only the blocks that are cut are read again. This many units are 80 KiB.
 _BLOCK_UNITS = 4096
 _BLOCKS_A_READ = 64
-
-
-class QueueRange(NamedTuple):
-    """The queue offsets ``[start, stop)`` of one queue."""
-
-    topic: str
-    queue_id: int
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def plan_partitions(
     Cuts are exact: they come from the sizes and physical offsets in the consume queues. For a missing file of a queue,
     ``DataLossError``, or a warning and the range without its messages. Raises the errors of ``StoreReader.units``.
     """
-    measured = [one for wanted in ranges for one in _measure_around_holes(reader, wanted, fail=fail_on_data_loss)]
+    measured = list(_measure_all(reader, list(ranges), fail=fail_on_data_loss))
     total = sum(one.total for one in measured)
     worthwhile = max(min_partitions or 1, _worthwhile_tasks(measured))
     target = max_bytes
@@ -172,21 +170,34 @@ def _stretch(
     It ends at ``wanted``, or before the message across that position: then it holds no more bytes than it is long. Only
     a message that fills the whole stretch is included, alone.
     """
+    found = reader.first_offsets_from([(*queue[:2], wanted, begin, queue.stop) for queue, begin in begins.items()])
+    stops = dict(zip(begins, found, strict=True))
+    lasts = {queue[:2]: queue for queue, end in stops.items() if begins[queue] < end}
     stop = wanted
-    stops: dict[QueueRange, int] = {}
-    for queue, begin in begins.items():
-        topic, queue_id = queue.topic, queue.queue_id
-        end = reader.first_offset_from(topic, queue_id, wanted, begin, queue.stop)
-        if begin < end:
-            last = next(reader.units(topic, queue_id, end - 1, end))
-            place = int(last["physical_offset"][0])
-            after = place + int(message_sizes(last)[0])
-            if after > wanted and place > start:
-                stop, end = place, end - 1
-            elif after > wanted:
-                stop = after
-        stops[queue] = end
+    ranges = [(*key, stops[queue] - 1, stops[queue]) for key, queue in lasts.items()]
+    for number, last in reader.units_of(ranges):
+        queue = lasts[ranges[number][:2]]
+        place = int(last["physical_offset"][0])
+        after = place + int(message_sizes(last)[0])
+        if after > wanted and place > start:
+            stop = place
+            stops[queue] -= 1
+        elif after > wanted:
+            stop = after
     return stop, stops
+
+
+def _measure_all(reader: StoreReader, ranges: Sequence[QueueRange], *, fail: bool) -> Iterator[_Measured]:
+    """The ranges that hold messages, or their parts between the files of the queue that are missing."""
+    for wanted, found in groupby(units_around_holes(reader, ranges), key=itemgetter(0)):
+        measuring = _Measuring(wanted)
+        for _, units in found:
+            if isinstance(units, FileMissing):
+                yield from _measure_around_holes(reader, wanted, fail=fail)
+                break
+            measuring.add(units)
+        else:
+            yield measuring.measured()
 
 
 def _measure_around_holes(reader: StoreReader, wanted: QueueRange, *, fail: bool) -> Iterator[_Measured]:
@@ -204,26 +215,41 @@ def _measure_around_holes(reader: StoreReader, wanted: QueueRange, *, fail: bool
 
 
 def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:
-    sums: list[Sizes] = []
-    ends: list[Sizes] = []
-    at = wanted.start
-    places: list[int] = []
-    # The arrays end where a file of the queue ends, so a block may be shorter than the others.
+    measuring = _Measuring(wanted)
     for units in reader.units(*wanted, chunk=_BLOCK_UNITS * _BLOCKS_A_READ):
+        measuring.add(units)
+    return measuring.measured()
+
+
+class _Measuring:
+    """Measures a range by its units, which come in arrays."""
+
+    def __init__(self, wanted: QueueRange) -> None:
+        self._range = wanted
+        self._at = wanted.start
+        self._sums: list[Sizes] = []
+        self._ends: list[Sizes] = []
+        self._log_start = self._log_stop = 0
+
+    def add(self, units: Units) -> None:
+        # The arrays end where a file of the queue ends, so a block may be shorter than the others.
         sizes = message_sizes(units)
         firsts = np.arange(0, len(sizes), _BLOCK_UNITS)
-        sums.append(np.add.reduceat(sizes, firsts))
-        ends.append(at + np.append(firsts[1:], len(sizes)))
-        at += len(sizes)
-        last = units[-1]
-        places += [int(units["physical_offset"][0]), int(last["physical_offset"]) + int(sizes[-1])]
-    return _Measured(
-        range=wanted,
-        ends=np.concatenate(ends),
-        totals=np.cumsum(np.concatenate(sums)),
-        log_start=places[0],
-        log_stop=places[-1],
-    )
+        self._sums.append(np.add.reduceat(sizes, firsts))
+        self._ends.append(self._at + np.append(firsts[1:], len(sizes)))
+        if self._at == self._range.start:
+            self._log_start = int(units["physical_offset"][0])
+        self._log_stop = int(units["physical_offset"][-1]) + int(sizes[-1])
+        self._at += len(sizes)
+
+    def measured(self) -> _Measured:
+        return _Measured(
+            range=self._range,
+            ends=np.concatenate(self._ends),
+            totals=np.cumsum(np.concatenate(self._sums)),
+            log_start=self._log_start,
+            log_stop=self._log_stop,
+        )
 
 
 def _cut(reader: StoreReader, one: _Measured, target: int) -> list[tuple[QueueRange, int]]:

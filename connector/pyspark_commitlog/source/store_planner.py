@@ -5,18 +5,18 @@ It decides nothing about limits: ``StreamPlanner`` does, for all stores together
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from commitlog_store import QueueInfo, StoreReader
+from commitlog_store import Fence, QueueInfo, StoreReader
 from commitlog_store.errors import CommitLogError, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 from pyspark_commitlog.source.offset_rules import resolve_rule
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition, limit_records, plan_partitions
+from pyspark_commitlog.source.partitions import RangePartition, limit_records, plan_partitions
 from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.source.units_of_ranges import QueueRange, units_around_holes
 
 # The oldest message that waits is looked for in so many queues: each takes a tenth of a millisecond of every trigger.
 _MOST_QUEUES_ASKED = 32
@@ -84,10 +84,9 @@ class StorePlanner:
         options = self._options
         bounds = self._look()
         starts = resolve_rule(self.reader, bounds.values(), options.start_rule, options, which="starting")
-        fences = {key: self.reader.fence(*key, start - 1) for key, start in starts.items() if start > 0}
-        return StreamOffset(
-            offsets=starts, fences={key: fence for key, fence in fences.items() if fence is not None}, initial=True
-        )
+        # Before a queue's first message is none that could be another one.
+        after = {key: start for key, start in starts.items() if start > bounds[key].min_offset}
+        return StreamOffset(offsets=starts, fences=self._fences_before(after), initial=True)
 
     def stop_at_present_end(self) -> None:
         """Limit the run to messages written until now."""
@@ -111,11 +110,9 @@ class StorePlanner:
             first = max(positions.get(key, info.min_offset), info.min_offset)
             if first < info.max_offset:
                 waiting[key] = first, info.max_offset - first
-        oldest: dict[QueueKey, int] = {}
-        for key, (first, _) in sorted(waiting.items(), key=lambda item: -item[1][1])[:_MOST_QUEUES_ASKED]:
-            with contextlib.suppress(CommitLogError):
-                oldest[key] = self.reader.store_timestamp(*key, first)
-        return oldest
+        most = sorted(waiting.items(), key=lambda item: -item[1][1])[:_MOST_QUEUES_ASKED]
+        stored = self.reader.store_timestamps([(*key, first) for key, (first, _) in most])
+        return {key: at for (key, _), at in zip(most, stored, strict=True) if not isinstance(at, CommitLogError)}
 
     def backlog(self, start: StreamOffset) -> Backlog:
         """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``."""
@@ -153,16 +150,21 @@ class StorePlanner:
         """
         positions = backlog.positions
         places: dict[QueueKey, int] = {}
-        for key in sorted(backlog.queues):
-            end = backlog.queues[key][1]
-            while (at := positions.next[key]) < end:
-                try:
-                    places[key] = int(next(self.reader.units(*key, at, at + 1))["physical_offset"][0])
-                    break
-                except FileMissing as missing:
-                    fail = self._options.fail_on_data_loss
-                    positions.next[key] = loss.file_missing(missing, (at, end), fail=fail)
+        asked = sorted(backlog.queues)
+        while asked:
+            again: list[QueueKey] = []
+            ranges = [QueueRange(*key, positions.next[key], positions.next[key] + 1) for key in asked]
+            for one, units in units_around_holes(self.reader, ranges):
+                key = one.topic, one.queue_id
+                if isinstance(units, FileMissing):
+                    wanted = positions.next[key], backlog.queues[key][1]
+                    positions.next[key] = loss.file_missing(units, wanted, fail=self._options.fail_on_data_loss)
                     positions.moved.add(key)
+                    if positions.next[key] < wanted[1]:
+                        again.append(key)
+                else:
+                    places[key] = int(units["physical_offset"][0])
+            asked = again
         return places
 
     def offset_after(self, backlog: Backlog, ends: Mapping[QueueKey, int]) -> StreamOffset:
@@ -170,15 +172,20 @@ class StorePlanner:
         start, positions = backlog.start, backlog.positions
         offsets = {**positions.kept, **positions.next, **ends}
         fences = {key: fence for key, fence in start.fences.items() if key in offsets}
-        for key in positions.next:
-            if key in positions.moved or ends.get(key, -1) > positions.next[key]:
-                fence = self.reader.fence(*key, offsets[key] - 1) if offsets[key] else None
-                if fence is None:
-                    fences.pop(key, None)
-                else:
-                    fences[key] = fence
+        changed = [key for key in positions.next if key in positions.moved or ends.get(key, -1) > positions.next[key]]
+        for key in changed:
+            fences.pop(key, None)
+        fences |= self._fences_before({key: offsets[key] for key in changed})
         unclear = positions.next if start.initial else positions.moved & positions.next.keys()
         return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
+
+    def _fences_before(self, positions: Mapping[QueueKey, int]) -> dict[QueueKey, Fence]:
+        """The fences of the messages before positions, of those that have one."""
+        asked = [key for key, position in positions.items() if position]
+        if not asked:
+            return {}
+        found = self.reader.fences([(*key, positions[key] - 1) for key in asked])
+        return {key: fence for key, fence in zip(asked, found, strict=True) if fence is not None}
 
     def partitions(self, ranges: Sequence[QueueRange], *, min_partitions: int | None) -> list[RangePartition]:
         """The partitions of ranges that the store has."""
@@ -193,14 +200,17 @@ class StorePlanner:
 
     def existing(self, wanted: Sequence[QueueRange], start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """The ranges that the store still has, with the same messages; a loss is handled as failOnDataLoss says."""
+        bounds = loss.bounds_of_queues(self.reader, [(one.topic, one.queue_id) for one in wanted])
+        recorded: dict[QueueKey, list[tuple[int, Fence | None]]] = {}
+        for one in wanted:
+            key = (one.topic, one.queue_id)
+            known_start = start.fences.get(key) if start.offsets.get(key) == one.start else None
+            recorded[key] = [(one.stop, end.fences.get(key)), (one.start, known_start)]
+        replaced = loss.replaced_positions(self.reader, bounds, recorded)
         left: list[QueueRange] = []
         for one in wanted:
             key = (one.topic, one.queue_id)
-            available = loss.queue_bounds(self.reader, *key)
-            known_start = start.fences.get(key) if start.offsets.get(key) == one.start else None
-            recorded = [(one.stop, end.fences.get(key)), (one.start, known_start)]
-            replaced = loss.replaced_position(self.reader, *key, available, recorded)
-            losses = loss.find_losses((one.start, one.stop), available, replaced)
+            losses = loss.find_losses((one.start, one.stop), bounds[key], replaced.get(key))
             loss.report_losses(*key, losses, fail=self._options.fail_on_data_loss)
             left.append(QueueRange(*key, *losses.left))
         return left
@@ -245,20 +255,24 @@ def _find_positions(
     ``check_idle`` compares those of idle queues as well. ``DataLossError`` or ``TailLostError`` with ``fail``.
     """
     found = Positions()
+    available: dict[QueueKey, tuple[int, int] | None] = {}
     for key, position in start.offsets.items():
         info = bounds.get(key)
         if info is None and not subscription.covers(*key):
             found.kept[key] = position
-            continue
-        if info is not None and position == info.max_offset and not check_idle:
+        elif info is not None and position == info.max_offset and not check_idle:
             found.next[key] = position
-            continue
-        available = None if info is None else (info.min_offset, info.max_offset)
-        wanted = (position, position if available is None else max(position, available[1]))
-        replaced = loss.replaced_position(reader, *key, available, [(position, start.fences.get(key))])
-        losses = loss.find_losses(wanted, available, replaced)
+        else:
+            available[key] = None if info is None else (info.min_offset, info.max_offset)
+    # The fences of a start that was found just now were read just now.
+    recorded = {key: [] if start.initial else [(start.offsets[key], start.fences.get(key))] for key in available}
+    replaced = loss.replaced_positions(reader, available, recorded)
+    for key, limits in available.items():
+        position = start.offsets[key]
+        wanted = (position, position if limits is None else max(position, limits[1]))
+        losses = loss.find_losses(wanted, limits, replaced.get(key))
         loss.report_losses(*key, losses, fail=fail)
-        if info is not None:
+        if limits is not None:
             found.next[key] = losses.left[0]
         if losses.kinds:
             found.moved.add(key)

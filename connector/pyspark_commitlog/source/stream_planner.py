@@ -25,11 +25,12 @@ from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import TriggerLimits, WaitingQueue
 from pyspark_commitlog.source.missing_topics import check_topics
 from pyspark_commitlog.source.open_stores import OpenStores, share_partitions
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again, plan_again_of_stores
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
 from pyspark_commitlog.source.stores_offset import StoresOffset, by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
 

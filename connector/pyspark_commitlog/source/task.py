@@ -22,9 +22,10 @@ from commitlog_store.errors import (
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.remote import RemoteOptions
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
 if TYPE_CHECKING:

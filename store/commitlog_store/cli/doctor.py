@@ -32,6 +32,8 @@ from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.summary import camel_members
 from commitlog_store.cli.topic_table import offset_range
 from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.reader import StoreReader
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.findings import Finding
 
@@ -142,10 +144,25 @@ def _assessed(
     deep: bool,
 ) -> tuple[Assessment, list[Measured]]:
     limits = parse_limits(warn or ()), parse_limits(critical or ())
+    if path.startswith(REMOTE_SCHEMES):
+        return _served_assessment(path, files_needed=bool(deep or warn or critical or config_file or commit_log)), []
     with progress_bar("reading") as progress:
         config = owner_config(path, config_file, commit_log)
         found = assess_store(path, deep=deep, config=config, progress=progress)
     return found, measure(found.paths, *limits)
+
+
+def _served_assessment(path: str, *, files_needed: bool) -> Assessment:
+    """The quick assessment by the server of a store. ``InvalidValue``."""
+    if files_needed:
+        raise InvalidValue(
+            "A served store is assessed quickly: --deep, limits and settings need the files. Run it with them where "
+            "the store's directory is."
+        )
+    with StoreReader.open(path) as reader:
+        found = reader.facts().assessment
+    assert found is not None
+    return found
 
 
 def _print(

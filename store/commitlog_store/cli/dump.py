@@ -26,7 +26,7 @@ from commitlog_store.index.service import IndexFile, is_index_file_name
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.message import MessageExt
-from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX, parse_file_name
+from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX, parse_file_name, path_fault
 
 Place = Annotated[str, typer.Argument(metavar="PATH", help="A file, its directory, or a store.")]
 Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many rows.")]
@@ -145,7 +145,8 @@ Row = dict[str, Any]
 def _files(path: str, inside: tuple[str, ...], is_name: Callable[[str], bool]) -> list[str]:
     """The file at a path, or the files in the directory there or in the store's; ``StoreNotFound``, ``NotAStore``."""
     if not disk.exists(path):
-        raise StoreNotFound(f"Nothing at {path}: neither a file nor a directory.", path=path)
+        why = path_fault(path) or "neither a file nor a directory."
+        raise StoreNotFound(f"Nothing at {path}: {why}", path=path)
     if not disk.is_directory(path):
         if not is_name(os.path.basename(path)):
             raise NotAStore(f"{path} does not have the name of such a file of a store.", path=path)

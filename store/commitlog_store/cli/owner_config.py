@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 import typer
 
 from commitlog_store.cli.render import say
 from commitlog_store.config import BrokerProperties, MessageStoreConfig
-from commitlog_store.errors import CommitLogError, InvalidValue, ReadFailed, StoreOpenError
-from commitlog_store.index.service import has_index_files
-from commitlog_store.log.store_checkpoint import StoreCheckpoint
+from commitlog_store.errors import InvalidValue, ReadFailed, StoreOpenError
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.paths import CHECKPOINT, INDEX
+from commitlog_store.recovery.indexed import was_indexed
 
 
 def owner_config(path: str, config_file: str | None = None, commit_log: str | None = None) -> MessageStoreConfig:
@@ -29,17 +26,7 @@ def owner_config(path: str, config_file: str | None = None, commit_log: str | No
     config = dataclasses.replace(found.config, schedule_enable=False)  # a command does what its name says
     if "message_index_enable" in found.given:
         return config
-    return dataclasses.replace(
-        config, message_index_enable=_was_indexed(path) or has_index_files(os.path.join(path, INDEX))
-    )
-
-
-def _was_indexed(path: str) -> bool:
-    """Whether the checkpoint says so; also where it cannot be read, which opening the store or assessing it reports."""
-    try:
-        return StoreCheckpoint.load(os.path.join(path, CHECKPOINT)).values.index_msg_timestamp > 0
-    except CommitLogError:
-        return True
+    return dataclasses.replace(config, message_index_enable=was_indexed(path))
 
 
 def broker_settings(config_file: str | None, commit_log: str | None = None) -> BrokerProperties:

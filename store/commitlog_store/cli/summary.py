@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -15,14 +14,13 @@ from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.values import READ_THE_LOG
 from commitlog_store.delayed.broker_marks import broker_mark, has_timer_wheel
 from commitlog_store.errors import CommitLogError, CorruptConfig, LogNotFound, OffsetOutOfRange
-from commitlog_store.files import disk
-from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.metadata import all_bounds
 from commitlog_store.paths import is_system_topic
 from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
+from commitlog_store.verify.store_facts import disk_use
 
 T = TypeVar("T")
 
@@ -139,16 +137,23 @@ def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) 
         return replace(found, queues=[_with_size(reader, one) for one in found.queues]) if with_sizes else found
 
     summary = reader.consistently(look, one_moment=False)
-    if not assessed:
-        return summary
-    config = owner_config(reader.path, commit_log=reader.paths.elsewhere)
-    return replace(summary, assessment=assess_store(reader.path, config=config))
+    facts = reader.facts(assessed=assessed)
+    return replace(
+        summary,
+        commit_log_files=facts.log_files,
+        disk_size=facts.disk_size,
+        delayed_left_to=facts.delayed_left_to,
+        timer_wheel=facts.timer_wheel,
+        kept=facts.kept,
+        problems=summary.problems + ([facts.kept_problem] if facts.kept_problem else []),
+        assessment=facts.assessment,
+    )
 
 
 def summarize_lost_log(path: str, commit_log: str | None, error: LogNotFound) -> StoreSummary:
     """A store whose queues lead to a log that is not there: its assessment, and no queue."""
     found = assess_store(path, config=owner_config(path, commit_log=commit_log))
-    files, size = _disk_use(found.paths)
+    files, size = disk_use(found.paths)
     return StoreSummary(
         path=found.path,
         aborted=found.aborted,
@@ -173,11 +178,10 @@ def summarize_lost_log(path: str, commit_log: str | None, error: LogNotFound) ->
 def _summarize(reader: StoreReader) -> StoreSummary:
     bounds = all_bounds(reader)
     problems = [str(error) for error in (*bounds.topic_errors.values(), *bounds.queue_errors.values())]
-    queues = [_queue(reader, info) for info in bounds.infos.values()]
+    queues = _queues(reader, list(bounds.infos.values()))
     low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
-    files, size = _disk_use(reader.paths)
     if low < high and not queues and not problems:
         problems.append(f"{reader.path} has a log of {high - low} bytes and no consume queues: {READ_THE_LOG}.")
     waiting, overdue = _delayed(reader, problems)
@@ -186,17 +190,17 @@ def _summarize(reader: StoreReader) -> StoreSummary:
         aborted=reader.aborted,
         min_physical_offset=low,
         max_physical_offset=high,
-        commit_log_files=files,
-        disk_size=size,
+        commit_log_files=0,
+        disk_size=0,
         index_files=len(index),
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
         checkpoint=camel_members(checkpoint) if checkpoint else None,
         queues=queues,
         delayed_waiting=waiting,
         delayed_overdue_ms=overdue,
-        delayed_left_to=broker_mark(reader.path),
-        timer_wheel=has_timer_wheel(reader.path),
-        kept=_or_problem(lambda: kept_pieces(reader.path), problems) or [],
+        delayed_left_to=None,
+        timer_wheel=False,
+        kept=[],
         problems=problems,
         assessment=None,
     )
@@ -223,21 +227,24 @@ def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:
         return None
 
 
-def _queue(reader: StoreReader, info: QueueInfo) -> QueueSummary:
-    topic, queue_id, low, high = info.topic, info.queue_id, info.min_offset, info.max_offset
-    first = last = error = None
-    try:
-        if low < high:
-            first = reader.store_timestamp(topic, queue_id, low)
-            last = reader.store_timestamp(topic, queue_id, high - 1)
-    except CommitLogError as problem:
-        error = str(problem)
+def _queues(reader: StoreReader, infos: Sequence[QueueInfo]) -> list[QueueSummary]:
+    filled = [info for info in infos if info.min_offset < info.max_offset]
+    firsts = reader.store_timestamps([(info.topic, info.queue_id, info.min_offset) for info in filled])
+    lasts = reader.store_timestamps([(info.topic, info.queue_id, info.max_offset - 1) for info in filled])
+    times = {(info.topic, info.queue_id): both for info, *both in zip(filled, firsts, lasts, strict=True)}
+    return [_queue(info, times.get((info.topic, info.queue_id), [])) for info in infos]
+
+
+def _queue(info: QueueInfo, times: Sequence[int | CommitLogError]) -> QueueSummary:
+    """``times``: the store times of its first and last message, or why they cannot be read; none of an empty queue."""
+    error = next((str(one) for one in times if isinstance(one, CommitLogError)), None)
+    first, last = [None if isinstance(one, CommitLogError) else one for one in times] or (None, None)
     return QueueSummary(
-        topic=topic,
-        queue_id=queue_id,
-        min_offset=low,
-        max_offset=high,
-        messages=high - low,
+        topic=info.topic,
+        queue_id=info.queue_id,
+        min_offset=info.min_offset,
+        max_offset=info.max_offset,
+        messages=info.max_offset - info.min_offset,
         size=None,
         first_store_timestamp=first,
         last_store_timestamp=last,
@@ -258,13 +265,3 @@ def _with_size(reader: StoreReader, queue: QueueSummary) -> QueueSummary:
     except CommitLogError as problem:
         return replace(queue, error=str(problem))
     return replace(queue, size=size)
-
-
-def _disk_use(paths: StorePaths) -> tuple[int, int]:
-    """The number of CommitLog files, and the bytes all files of the store take on disk (holes not counted)."""
-    files = size = 0
-    for name, taken in (one for directory in paths.directories for one in disk.tree_files(directory)):
-        directory, last = os.path.split(name)
-        size += taken
-        files += directory == paths.commit_log and last.isdigit()
-    return files, size

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from commitlog_store.columnar.columns import column_type
 from commitlog_store.errors import (
+    CommitLogError,
     CorruptStoreError,
     FileMissing,
     InvalidValue,
@@ -40,6 +41,7 @@ from commitlog_store.export.writers import DEFAULT_FILE_SIZE, new_writer
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
+from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.queue.catalog import matching_topics
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
@@ -137,14 +139,15 @@ def export_store(
         report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
         print(report.rows, "new rows")
     """
-    target, source = parse_target(target) if isinstance(target, str) else target, disk.absolute_path(path)
+    target, served = parse_target(target) if isinstance(target, str) else target, str(path).startswith(REMOTE_SCHEMES)
+    source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
-    check_outside(target.path, source)
     with StoreReader.open(
         source, store_path_commit_log=store_path_commit_log, from_log=from_log, on_damage=on_damage
     ) as reader:
-        check_outside(target.path, reader.paths.commit_log)
+        for inside in () if served else (source, reader.paths.commit_log):
+            check_outside(target.path, inside)
         names = _wanted(reader, topics)
         kept = None if tags is None else sorted(set(tags))
         asked = ExportState(store=source, format=target.format.value, columns=list(columns), tags=kept, filter=filter)
@@ -285,25 +288,27 @@ def _ranges(
 
     def look() -> list[_Range]:
         infos = reader.queue_infos(queues)
-        for info in infos:
-            positions.refuse_lost_tail(info, target)
-        return [_range(reader, info, positions, since_ms, until_ms) for info in infos]
+        positions.refuse_lost_tails(infos, target)
+        starts = {one: at for one in infos if (at := positions.get(one.topic, one.queue_id)) is not None}
+        starts |= _by_time(reader, [one for one in infos if one not in starts], since_ms, "min_offset")
+        stops = _by_time(reader, infos, until_ms, "max_offset")
+        return [_Range(one.topic, one.queue_id, starts[one], max(starts[one], stops[one])) for one in infos]
 
     return reader.consistently(look, one_moment=False)
 
 
-def _range(
-    reader: StoreReader, info: QueueInfo, positions: ExportPositions, since_ms: int | None, until_ms: int | None
-) -> _Range:
-    topic, queue_id, stop = info.topic, info.queue_id, info.max_offset
-    start = positions.get(topic, queue_id)
-    if start is None:
-        start = info.min_offset
-        if since_ms is not None:
-            start = reader.offset_by_time(topic, queue_id, since_ms, bounds=info)
-    if until_ms is not None:
-        stop = reader.offset_by_time(topic, queue_id, until_ms, bounds=info)
-    return _Range(topic, queue_id, start, max(start, stop))
+def _by_time(
+    reader: StoreReader, infos: Sequence[QueueInfo], time_ms: int | None, otherwise: str
+) -> dict[QueueInfo, int]:
+    """The first offset of each queue stored at or after a time; without one, the bound of that name."""
+    if time_ms is None:
+        return {one: getattr(one, otherwise) for one in infos}
+    found: dict[QueueInfo, int] = {}
+    for one, offset in zip(infos, reader.offsets_by_time([(one, time_ms) for one in infos]), strict=True):
+        if isinstance(offset, CommitLogError):
+            raise offset
+        found[one] = offset
+    return found
 
 
 class _Export:

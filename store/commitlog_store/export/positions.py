@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from commitlog_store.errors import TailLost
 from commitlog_store.export.state import ExportState
 from commitlog_store.export.targets import ExportTarget
+from commitlog_store.queue.fence import Fence
 from commitlog_store.reader import QueueInfo, StoreReader
 
 
@@ -41,9 +43,8 @@ class ExportPositions:
 
     def noted_in(self, state: ExportState) -> ExportState:
         """The state with these positions and their fences."""
-        for topic, queue_id in sorted(self._moved):
-            position = self._queues[topic][str(queue_id)]
-            fence = self._reader.fence(topic, queue_id, position - 1) if position else None
+        moved = sorted(self._moved)
+        for (topic, queue_id), fence in zip(moved, self._fences_before(moved), strict=True):
             fences = self._fences.setdefault(topic, {})
             if fence is None:  # nothing was before it, or retention has removed that
                 fences.pop(str(queue_id), None)
@@ -56,8 +57,25 @@ class ExportPositions:
             fences={topic: dict(fences) for topic, fences in self._fences.items() if fences},
         )
 
-    def refuse_lost_tail(self, info: QueueInfo, target: ExportTarget) -> None:
+    def _fences_before(self, queues: Sequence[tuple[str, int]]) -> list[Fence | None]:
+        """The fence of the message before the position of each queue; None without one."""
+        after = [(*key, at - 1) for key in queues if (at := self.get(*key))]
+        found = dict(zip(after, self._reader.fences(after), strict=True))
+        return [found.get((*key, (self.get(*key) or 0) - 1)) for key in queues]
+
+    def refuse_lost_tails(self, infos: Sequence[QueueInfo], target: ExportTarget) -> None:
         """``TailLost`` for a queue that ends before its position, or has another message before it now."""
+        compared = [
+            (info.topic, info.queue_id)
+            for info in infos
+            if str(info.queue_id) in self._fences.get(info.topic, {})
+            and info.min_offset < (self.get(info.topic, info.queue_id) or 0) <= info.max_offset
+        ]
+        found = dict(zip(compared, self._fences_before(compared), strict=True))
+        for info in infos:
+            self._refuse_lost_tail(info, target, found.get((info.topic, info.queue_id)))
+
+    def _refuse_lost_tail(self, info: QueueInfo, target: ExportTarget, found: Fence | None) -> None:
         topic, queue_id, low, high = info.topic, info.queue_id, info.min_offset, info.max_offset
         position, fence = self.get(topic, queue_id), self._fences.get(topic, {}).get(str(queue_id))
         if position is None or (position <= high and fence is None):
@@ -66,7 +84,6 @@ class ExportPositions:
             what = f"the queue now ends at {high}"
         else:
             # None: retention has removed that message, so nothing can be compared, and nothing is wrong.
-            found = self._reader.fence(topic, queue_id, position - 1) if position > low else None
             if found is None or found == fence:
                 return
             what = f"the message at offset {position - 1} is another one now, and perhaps others before it"

@@ -17,7 +17,7 @@ from commitlog_store.columnar.arrow_bytes import gather_binary
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.format.arrays import ByteArray
 from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, Lost, Messages
-from commitlog_store.remote.wire import decode_error, encode_error
+from commitlog_store.remote.wire import FilterTexts, decode_error, encode_error
 
 # Below this part of a stretch of the log, gathering the records costs less than sending what lies between them.
 _DENSE = 0.5
@@ -36,7 +36,7 @@ class BlocksWanted(msgspec.Struct, frozen=True, array_like=True):
     """A question for blocks: of one queue's range, or of ranges ``(queue id, start, stop)`` in the order of the log.
 
     ``tags`` has the tags of each subscription that decides about units. The answer ends after ``budget`` bytes, and is
-    asked for again from there.
+    asked for again from there. ``texts`` is the filter whose properties the server compares, if it does.
     """
 
     store: str
@@ -49,6 +49,7 @@ class BlocksWanted(msgspec.Struct, frozen=True, array_like=True):
     size: int
     span: int
     budget: int
+    texts: FilterTexts | None = None
 
     @property
     def limits(self) -> BlockLimits:
@@ -115,7 +116,9 @@ def encode_piece(value: Block | Lost, path: str, base: int) -> pa.RecordBatch:
 def _packed(block: Block) -> tuple[ByteArray, bool]:
     """The bytes to send: only those of the records, back to back, where they are a small part of the block."""
     sizes = block.messages.sizes
-    if not len(block) or int(sizes.sum()) > len(block.data) * _DENSE:
+    if not len(block):
+        return NO_BLOCK.data, False
+    if int(sizes.sum()) > len(block.data) * _DENSE:
         return block.data, False
     if int(block.starts.min()) < 0 or int((block.starts + sizes).max()) > len(block.data) or int(sizes.min()) < 0:
         return block.data, False  # damaged: the reader says how
@@ -169,7 +172,8 @@ def _value(row: pa.RecordBatch, places: _Places) -> Block | Lost | None:
     if not len(sizes) == len(starts) == len(offsets) == len(ranges) == count:
         raise ValueError("its numbers are not of one length")
     data = np.frombuffer(row.column(0)[0].as_buffer(), np.uint8)
-    if count and (starts.min() < 0 or sizes.min() < 0 or int((starts + sizes).max()) > len(data)):
+    # A record that ends after the block's bytes is damaged; ``locate`` says how, as it does for local blocks.
+    if count and (starts.min() < 0 or sizes.min() < 0 or int(starts.max()) > max(len(data), 1 << 40)):
         raise ValueError("its records lie outside of its bytes")
     positions = np.frombuffer(places.positions, np.int64).copy()
     return Block(data, starts, Messages(physical_offsets, sizes, ranges, offsets), positions)

@@ -9,10 +9,12 @@ import msgspec
 import pyarrow.flight as flight
 
 from commitlog_store.errors import RemoteFailed
+from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.queue.log_blocks import Block, BlockLimits, Lost, QueueRange, UnitFilter
 from commitlog_store.queue.views import QueueView
 from commitlog_store.remote.block_wire import BlocksWanted, decode_piece
 from commitlog_store.remote.connection import Connection
+from commitlog_store.remote.wire import FilterTexts
 
 # An answer is bounded, so that no call is long; the next one continues.
 _BUDGET = 64 << 20
@@ -21,8 +23,9 @@ _BUDGET = 64 << 20
 class RemoteBlocks:
     """Blocks by the questions of one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, filter_at_server: bool = False) -> None:
         self._connection = connection
+        self._filter_at_server = filter_at_server
         self._path, self._base = "", 0
 
     def of_queue(
@@ -79,6 +82,9 @@ class RemoteBlocks:
         in_log_order: bool = False,
     ) -> BlocksWanted:
         tags = [] if wanted is None else [list(one) for one in wanted.tags_of_units]
+        texts = None
+        if self._filter_at_server and isinstance(wanted, MessageFilter):
+            texts = FilterTexts.of(wanted)
         return BlocksWanted(
             store=self._connection.address.store,
             topic=topic,
@@ -90,6 +96,7 @@ class RemoteBlocks:
             size=limits.size,
             span=limits.span,
             budget=_BUDGET,
+            texts=texts,
         )
 
     def _pieces(self, question: Callable[[], BlocksWanted | None]) -> Iterator[Block | Lost]:

@@ -15,7 +15,7 @@ from commitlog_store.errors import InvalidValue, ReaderClosed, RemoteAccessRefus
 from commitlog_store.files import disk
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
-from commitlog_store.remote.wire import Answer, Question, decode_answer, decode_error, encode
+from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION, Answer, Question, decode_answer, decode_error, encode
 from commitlog_store.timestamps import checked_seconds
 
 _T = TypeVar("_T")
@@ -146,7 +146,9 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _options(self, timeout_s: float) -> flight.FlightCallOptions:
-        headers = [] if self.address.token is None else [(b"authorization", f"Bearer {self.address.token}".encode())]
+        headers = [(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())]
+        if self.address.token is not None:
+            headers.append((b"authorization", f"Bearer {self.address.token}".encode()))
         return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 
     def named(self, error: Exception, call: str, timeout_s: float) -> Exception:

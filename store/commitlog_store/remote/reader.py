@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.delayed.levels import DelayLevel
-from commitlog_store.errors import InvalidValue, StoreBusy
+from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, StoreBusy
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
@@ -43,11 +44,12 @@ from commitlog_store.queue.get_message import (
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
-from commitlog_store.remote.wire import FilterTexts
+from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")
 
@@ -55,8 +57,8 @@ _T = TypeVar("_T")
 _WAIT_SECONDS = 1.0
 # So often a question of several parts is asked again while retention deletes files.
 _MOST_LOOKS = 10
-# Keys in one question.
-_KEYS_AT_ONCE = 4_096
+# Keys, queues or positions in one question: a second of the server's time at most.
+_MOST_AT_ONCE = 4_096
 
 
 class _RemoteQueue:
@@ -115,7 +117,9 @@ class _RemoteCatalog:
 class RemoteReader(StoreReader):
     """Made by ``StoreReader.open("grpc://host:8815")``."""
 
-    def __init__(self, address: RemoteAddress, *, on_damage: OnDamage = "raise") -> None:
+    def __init__(
+        self, address: RemoteAddress, *, on_damage: OnDamage = "raise", filter_at: FilterAt = "reader"
+    ) -> None:
         self.address = address
         self.path = str(address)
         self._connection = Connection(address)
@@ -123,7 +127,8 @@ class RemoteReader(StoreReader):
         self._skipped: list[SkippedRange] = []
         self._on_read = None
         self._closed = False
-        self._blocks = RemoteBlocks(self._connection)
+        self._filter_at = checked_filter_at(filter_at)
+        self._blocks = RemoteBlocks(self._connection, filter_at_server=filter_at == "server")
         self._catalog = _RemoteCatalog(self)
         # The log's first byte by the last answer, and whether it was another one in the answer before.
         self._log_start, self._moved = -1, False
@@ -137,6 +142,7 @@ class RemoteReader(StoreReader):
         tls_root_certificates: bytes | None = None,
         rpc_timeout_s: float = 30.0,
         on_damage: OnDamage = "raise",
+        filter_at: FilterAt = "reader",
     ) -> RemoteReader:
         """``RemoteFailed`` if no server answers, and the errors of opening the store there.
 
@@ -146,7 +152,7 @@ class RemoteReader(StoreReader):
         address = RemoteAddress.given(
             url, token=token, tls_root_certificates=tls_root_certificates, rpc_timeout_s=rpc_timeout_s
         )
-        reader = cls(address, on_damage=on_damage)
+        reader = cls(address, on_damage=on_damage, filter_at=filter_at)
         try:
             reader._ask("aborted")
         except BaseException:
@@ -165,7 +171,8 @@ class RemoteReader(StoreReader):
         return f"<StoreReader of {self.path!r}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (RemoteReader, (self.address,), {"_on_damage": self._on_damage})
+        again = partial(RemoteReader, on_damage=self._on_damage, filter_at=self._filter_at)
+        return (again, (self.address,))
 
     def close(self) -> None:
         self._closed = True
@@ -178,6 +185,13 @@ class RemoteReader(StoreReader):
             self._moved = True
         self._log_start = answer.log_start_after
         return answer.value
+
+    def _ask_in_parts(self, call: str, wanted: Sequence[object], *others: object) -> list[Any]:
+        """The answers to a question about many things, asked in parts of bounded size; an error is among them."""
+        answers: list[Any] = []
+        for at in range(0, len(wanted), _MOST_AT_ONCE):
+            answers += self._ask(call, list(wanted[at : at + _MOST_AT_ONCE]), *others)
+        return [decode_error(one) if isinstance(one, bytes) else one for one in answers]
 
     @property
     def for_shell(self) -> str:
@@ -195,11 +209,22 @@ class RemoteReader(StoreReader):
     def strays(self) -> list[Stray]:
         return []
 
+    def facts(self, *, assessed: bool = True) -> StoreFacts:
+        found: StoreFacts = self._ask("facts", assessed)
+        return found
+
+    def metadata(self, table: str) -> pa.Table:
+        """``store_metadata``, but for ``findings``."""
+        return pa.ipc.open_stream(self._ask("metadata", table)).read_all()
+
     def topics(self) -> list[str]:
         return list(self._ask("topics"))
 
     def queue_ids(self, topic: str) -> list[int]:
-        return list(self._ask("queue_ids", topic))
+        return _raised(self.queue_ids_of([topic])[0])
+
+    def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
+        return self._ask_in_parts("queue_ids", topics)
 
     def queues(self, topic: str) -> list[QueueInfo]:
         return list(self._ask("queues_of", [topic]))
@@ -207,7 +232,15 @@ class RemoteReader(StoreReader):
     def queue_infos(
         self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
     ) -> list[QueueInfo]:
-        return list(self._ask("queue_infos", list(queues() if callable(queues) else queues)))
+        if not callable(queues):
+            return list(self._ask("queue_infos", list(queues)))
+        wanted = list(queues())
+        for _ in range(_MOST_LOOKS):
+            infos = list(self._ask("queue_infos", wanted))
+            before, wanted = wanted, list(queues())
+            if wanted == before:  # no queue has come with a batch that the bounds have
+                return infos
+        raise StoreBusy(f"Queues came or went during each of {_MOST_LOOKS} looks at {self.path}. Ask again.")
 
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         for _ in range(_MOST_LOOKS):
@@ -298,14 +331,37 @@ class RemoteReader(StoreReader):
                 return False
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
-        low, high = self._check_range(topic, queue_id, start, stop)
-        return self._units(topic, queue_id, low, high, checked_count("chunk", chunk))
+        return (units for _, units in self.units_of([(topic, queue_id, start, stop)], chunk=chunk))
 
-    def _units(self, topic: str, queue_id: int, at: int, stop: int, chunk: int) -> Iterator[Units]:
-        while at < stop:
-            found = np.frombuffer(self._ask("units", topic, queue_id, at, min(stop, at + chunk)), UNIT_DTYPE)
-            yield found
-            at += len(found)
+    def units_of(
+        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
+    ) -> Iterator[tuple[int, Units]]:
+        self._checked_ranges(ranges)
+        return self._units_of(ranges, checked_count("chunk", chunk))
+
+    def _units_of(self, ranges: Sequence[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
+        first, at = 0, ranges[0][2] if ranges else 0
+        while first < len(ranges):
+            wanted, size = [], 0
+            for number in range(first, len(ranges)):
+                topic, queue_id, start, stop = ranges[number]
+                start = at if number == first else start
+                wanted.append((topic, queue_id, start, min(stop, start + chunk)))
+                size += stop - start
+                if stop - start > chunk or size >= MOST_UNITS or len(wanted) == _MOST_AT_ONCE:
+                    break
+            counts, data = self._ask("units", wanted)
+            if not data and at < ranges[first][3]:
+                raise RemoteFailed(f"The server at {self.path} gave none of the units that it was asked for.")
+            units, done = np.frombuffer(data, UNIT_DTYPE), 0
+            for (_, _, start, _), count in zip(wanted, counts, strict=True):
+                if count:
+                    yield first, units[done : done + count]
+                done, at = done + count, start + count
+                if at < ranges[first][3]:
+                    break  # the answer had no room for more, or has come to what cannot be read
+                first += 1
+                at = ranges[first][2] if first < len(ranges) else 0
 
     def query_keys(
         self,
@@ -319,20 +375,22 @@ class RemoteReader(StoreReader):
     ) -> Iterator[pa.RecordBatch]:
         names = arrow_schema(columns).names
         texts = WantedKeys(keys).all.to_pylist()
-        for at in range(0, len(texts), _KEYS_AT_ONCE):
-            part = texts[at : at + _KEYS_AT_ONCE]
+        for at in range(0, len(texts), _MOST_AT_ONCE):
+            part = texts[at : at + _MOST_AT_ONCE]
             found = self._ask("query_keys", topic, part, names, max_batch_rows, max_batch_bytes, verify_crc)
             yield from pa.ipc.open_stream(found)
 
-    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
-        return int(self._ask("first_offsets_from", [(topic, queue_id, physical_offset, start, stop)])[0])
+    def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        return self._ask_in_parts("first_offsets_from", wanted)
 
-    def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        found: Fence | None = self._ask("fences", [(topic, queue_id, offset)])[0]
-        return found
+    def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        return self._ask_in_parts("fences", positions)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        return int(self._ask("store_timestamps", [(topic, queue_id, offset)])[0])
+        return _raised(self.store_timestamps([(topic, queue_id, offset)])[0])
+
+    def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
+        return self._ask_in_parts("store_timestamps", positions)
 
     def offset_by_time(
         self,
@@ -344,9 +402,21 @@ class RemoteReader(StoreReader):
         bounds: QueueInfo | None = None,
         on_damage: OnDamage | None = None,
     ) -> int:
-        wanted = milliseconds_of(timestamp_ms, "timestamp_ms")
-        how = on_damage or self._on_damage
-        return int(self._ask("offsets_by_time", [(topic, queue_id, wanted, bounds)], boundary, how)[0])
+        wanted = (topic, queue_id, milliseconds_of(timestamp_ms, "timestamp_ms"), bounds)
+        found: list[int | CommitLogError] = self._ask_in_parts(
+            "offsets_by_time", [wanted], boundary, on_damage or self._on_damage
+        )
+        return _raised(found[0])
+
+    def offsets_by_time(
+        self,
+        wanted: Sequence[tuple[QueueInfo, GivenTime]],
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+        on_damage: OnDamage | None = None,
+    ) -> list[int | CommitLogError]:
+        parts = [(one.topic, one.queue_id, milliseconds_of(time, "timestamp_ms"), one) for one, time in wanted]
+        return self._ask_in_parts("offsets_by_time", parts, boundary, on_damage or self._on_damage)
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         found: MessageExt = self._ask("message_at", physical_offset, verify_crc)
@@ -379,14 +449,16 @@ class RemoteReader(StoreReader):
         return list(self._ask("pending_half_messages"))
 
 
+def _raised(answer: _T | CommitLogError) -> _T:
+    if isinstance(answer, CommitLogError):
+        raise answer
+    return answer
+
+
 def _texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
     """A filter as texts. ``FilterError``, ``InvalidValue``."""
     if not isinstance(wanted, MessageFilter):
         wanted = MessageFilter.parse(tags=tags, filter=wanted)
     elif tags is not None:
         raise InvalidValue("A MessageFilter has tags of its own; give them to MessageFilter.parse.")
-    return FilterTexts(
-        None if wanted.tags is None else " || ".join(wanted.tags.tags),
-        wanted.text,
-        None if wanted.keys is None else list(wanted.keys.keys),
-    )
+    return FilterTexts.of(wanted)

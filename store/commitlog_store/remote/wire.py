@@ -18,6 +18,7 @@ from commitlog_store import errors
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
+from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
@@ -29,6 +30,12 @@ from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo
+from commitlog_store.verify.store_facts import StoreFacts
+
+# What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
+WIRE_VERSION = 1
+# The header of each call that says it.
+WIRE_HEADER = "commitlog-wire"
 
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
@@ -46,6 +53,18 @@ class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
     expression: str | None
     keys: list[str] | None
 
+    @classmethod
+    def of(cls, wanted: MessageFilter) -> FilterTexts:
+        return cls(
+            None if wanted.tags is None else " || ".join(wanted.tags.tags),
+            wanted.text,
+            None if wanted.keys is None else list(wanted.keys.keys),
+        )
+
+    def parsed(self) -> MessageFilter:
+        """``FilterError``, ``InvalidValue``."""
+        return MessageFilter.parse_quietly(self.tags, self.expression, self.keys)
+
 
 class Call(NamedTuple):
     """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store.
@@ -59,9 +78,10 @@ class Call(NamedTuple):
     writes: bool = False
 
 
+# ``bytes`` among other answers is the error of that one, encoded.
 CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
-    "queue_ids": Call(tuple[str], list[int]),
+    "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
     "queue_infos": Call(tuple[list[QueueKey]], list[QueueInfo]),
     "queues_of": Call(tuple[list[str]], list[QueueInfo]),
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
@@ -72,18 +92,20 @@ CALLS: Mapping[str, Call] = {
     "lost_ends": Call(tuple[()], list[str]),
     "physical_bounds": Call(tuple[()], tuple[int, int]),
     "aborted": Call(tuple[()], bool),
+    "facts": Call(tuple[bool], StoreFacts),
+    "metadata": Call(tuple[str], bytes),
     "checkpoint": Call(tuple[()], Checkpoint | None),
     "index_files": Call(tuple[()], list[IndexFileInfo]),
     "get_message": Call(tuple[str, int, int, int, int, FilterTexts], GetMessageResult),
     "wait_for_any": Call(tuple[list[tuple[str, int, int]], float], bool),
     "first_offsets_from": Call(tuple[list[tuple[str, int, int, int, int]]], list[int]),
     "fences": Call(tuple[list[tuple[str, int, int]]], list[Fence | None]),
-    "store_timestamps": Call(tuple[list[tuple[str, int, int]]], list[int]),
-    "offsets_by_time": Call(tuple[list[tuple[str, int, int, QueueInfo | None]], Boundary, OnDamage], list[int]),
+    "store_timestamps": Call(tuple[list[tuple[str, int, int]]], list[int | bytes]),
+    "offsets_by_time": Call(tuple[list[tuple[str, int, int, QueueInfo | None]], Boundary, OnDamage], list[int | bytes]),
     "message_at": Call(tuple[int, bool], MessageExt),
     "message_by_id": Call(tuple[str, bool], MessageExt),
     "query": Call(tuple[str, str, int, int, int, bool], list[MessageExt]),
-    "units": Call(tuple[str, int, int, int], bytes),
+    "units": Call(tuple[list[tuple[str, int, int, int]]], tuple[list[int], bytes]),
     "query_keys": Call(tuple[str, list[str | None], list[str], int, int, bool], bytes),
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from commitlog_store.columnar.locate import RecordProblem
 from commitlog_store.errors import InvalidValue
+from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
 from commitlog_store.format.arrays import BoolArray, Int64Array
+from commitlog_store.queue.block_reader import BlockDecoder
 from commitlog_store.queue.log_blocks import Block, Lost
 from commitlog_store.reader import StoreReader
 from commitlog_store.remote.block_wire import BlocksWanted, encode_piece, end_of_blocks
@@ -36,6 +39,25 @@ class _TagsOfUnits:
         return found
 
 
+class _Matching:
+    """Leaves out of blocks the messages that a filter does not match, by the code that the reader has for it."""
+
+    def __init__(self, wanted: BlocksWanted, chosen: MessageFilter) -> None:
+        queue_ids = [queue_id for queue_id, _, _ in wanted.ranges]
+        self._decoder = BlockDecoder(wanted.topic, queue_ids, (), wanted.limits, verify_crc=False)
+        self._chosen = chosen
+
+    def __call__(self, piece: Block | Lost) -> Block | Lost:
+        if isinstance(piece, Lost) or not len(piece):
+            return piece
+        try:
+            records = self._decoder.located(piece)
+        except RecordProblem:
+            return piece  # whole: the reader finds it too, and says what is damaged
+        kept = np.flatnonzero(self._chosen.matches(records.properties))
+        return piece if len(kept) == len(piece) else piece.take(kept)
+
+
 def blocks_of(reader: StoreReader, wanted: BlocksWanted) -> Iterator[pa.RecordBatch]:
     """The rows of an answer. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``, and the errors of reading."""
     limits = wanted.limits
@@ -52,6 +74,8 @@ def blocks_of(reader: StoreReader, wanted: BlocksWanted) -> Iterator[pa.RecordBa
         ((queue, start, stop),) = ranges
         pieces = blocks.of_queue(queue, start, stop, limits, wanted=tags, tolerant=wanted.tolerant)
     sent = 0
+    if wanted.texts is not None:
+        pieces = map(_Matching(wanted, wanted.texts.parsed()), pieces)
     for piece in pieces:
         path, base = "", 0
         if isinstance(piece, Block) and len(piece):

@@ -12,11 +12,20 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from commitlog_store.errors import CommitLogError, InvalidValue, ListenFailed, RemoteAccessRefused
+from commitlog_store.errors import CommitLogError, InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
 from commitlog_store.files import disk
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
-from commitlog_store.remote.wire import CALLS, Answer, Question, decode_question, encode, encode_error
+from commitlog_store.remote.wire import (
+    CALLS,
+    WIRE_HEADER,
+    WIRE_VERSION,
+    Answer,
+    Question,
+    decode_question,
+    encode,
+    encode_error,
+)
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
@@ -75,8 +84,8 @@ class Readers:
 class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
     """Who makes a call, and what it may do."""
 
-    def __init__(self, name: str, role: Role, method: str, *, logs: bool) -> None:
-        self.name, self.role = name, role
+    def __init__(self, name: str, role: Role, method: str, *, version: str, logs: bool) -> None:
+        self.name, self.role, self.version = name, role, version
         self._method, self._logs = method, logs
         self._begun = time.monotonic()
 
@@ -93,9 +102,9 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._tokens, self._logs = tokens, logs
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
-        method = info.method.name
+        method, version = info.method.name, next(iter(headers.get(WIRE_HEADER, [])), "none")
         if self._tokens is None:
-            return _Caller("-", Role.ADMIN, method, logs=self._logs)
+            return _Caller("-", Role.ADMIN, method, version=version, logs=self._logs)
         given = next(iter(headers.get("authorization", [])), "")
         if not given.startswith(_BEARER):
             raise flight.FlightUnauthenticatedError("it wants a token: the option token, or tokenFile.")
@@ -106,7 +115,7 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         except CommitLogError as error:
             _LOG.error("Cannot read the tokens: %s", error)
             raise flight.FlightUnauthenticatedError("its token file cannot be read; its log says why.") from None
-        return _Caller(name, role, method, logs=self._logs)
+        return _Caller(name, role, method, version=version, logs=self._logs)
 
 
 class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -143,6 +152,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
         call, body = action.type, action.body
         with _named_errors():
+            _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
             question = decode_question(call, memoryview(body))
@@ -173,8 +183,9 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             raise InvalidValue(f"The answer to {call} has {len(answer)} bytes, more than {_LARGEST_ANSWER}.")
         return answer
 
-    def do_get(self, _context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         with _named_errors():
+            _refuse_other_version(context)
             wanted = decode_wanted(ticket.ticket)
             return flight.GeneratorStream(BLOCK_SCHEMA, self._blocks(wanted))
 
@@ -198,6 +209,16 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         """After ``shutdown``."""
         for readers in self._stores.values():
             readers.close()
+
+
+def _refuse_other_version(context: flight.ServerCallContext) -> None:
+    """``RemoteFailed`` for a client that speaks another version of the protocol, or none: each call says it."""
+    version = context.get_middleware("access").version
+    if version != str(WIRE_VERSION):
+        raise RemoteFailed(
+            f"The client speaks version {version} of the protocol of commitlog serve, and this server version "
+            f"{WIRE_VERSION}: install the same version of pyspark-commitlog on both."
+        )
 
 
 def _certificates(tls: TlsFiles | None) -> tuple[list[tuple[bytes, bytes]] | None, bytes | None]:

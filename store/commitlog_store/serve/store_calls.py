@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.errors import CommitLogError
-from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.queue.fence import Fence
+from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts
+from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, encode_error
 
 _Position = tuple[str, int, int]
 
@@ -35,24 +34,15 @@ def _get_message(
     size: int,
     wanted: FilterTexts,
 ) -> GetMessageResult:
-    chosen = MessageFilter.parse_quietly(wanted.tags, wanted.expression, wanted.keys)
-    return reader.get_message(topic, queue_id, offset, count, max_bytes=size, filter=chosen)
+    return reader.get_message(topic, queue_id, offset, count, max_bytes=size, filter=wanted.parsed())
 
 
 def _wait_for_any(reader: StoreReader, positions: Sequence[_Position], seconds: float) -> bool:
     return reader.wait_for_any({(topic, queue_id): offset for topic, queue_id, offset in positions}, seconds)
 
 
-def _first_offsets_from(reader: StoreReader, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
-    return [reader.first_offset_from(*one) for one in wanted]
-
-
-def _fences(reader: StoreReader, positions: Sequence[_Position]) -> list[Fence | None]:
-    return [reader.fence(*one) for one in positions]
-
-
-def _store_timestamps(reader: StoreReader, positions: Sequence[_Position]) -> list[int]:
-    return [reader.store_timestamp(*one) for one in positions]
+def _with_errors(answers: Sequence[Any]) -> list[Any]:
+    return [encode_error(one) if isinstance(one, CommitLogError) else one for one in answers]
 
 
 def _offsets_by_time(
@@ -60,22 +50,40 @@ def _offsets_by_time(
     wanted: Sequence[tuple[str, int, int, QueueInfo | None]],
     boundary: Any,
     on_damage: OnDamage,
-) -> list[int]:
-    return [
-        reader.offset_by_time(topic, queue_id, time_ms, boundary=boundary, bounds=bounds, on_damage=on_damage)
-        for topic, queue_id, time_ms, bounds in wanted
-    ]
+) -> list[Any]:
+    def answer(topic: str, queue_id: int, time_ms: int, bounds: QueueInfo | None) -> Any:
+        try:
+            return reader.offset_by_time(
+                topic, queue_id, time_ms, boundary=boundary, bounds=bounds, on_damage=on_damage
+            )
+        except CommitLogError as error:
+            return error
+
+    return _with_errors([answer(*one) for one in wanted])
 
 
-def _units(reader: StoreReader, topic: str, queue_id: int, start: int, stop: int) -> bytes:
-    """Units up to what cannot be read; the question for those is answered by its error."""
+def _units(reader: StoreReader, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[list[int], bytes]:
+    """How many units of each range, and the units; up to what cannot be read, or to the most that an answer has.
+
+    The question for what cannot be read is answered by its error.
+    """
+    counts = [0] * len(ranges)
     parts: list[bytes] = []
+    left = MOST_UNITS
+    cut = []
+    for topic, queue_id, start, stop in ranges:
+        cut.append((topic, queue_id, start, min(stop, start + left)))
+        left -= max(0, cut[-1][3] - start)
+        if left <= 0:
+            break
     try:
-        parts += (chunk.tobytes() for chunk in reader.units(topic, queue_id, start, min(stop, start + MOST_UNITS)))
+        for number, units in reader.units_of(cut):
+            counts[number] += len(units)
+            parts.append(units.tobytes())
     except CommitLogError:
         if not parts:
             raise
-    return b"".join(parts)
+    return counts, b"".join(parts)
 
 
 def _query_keys(
@@ -98,9 +106,18 @@ def _query_keys(
     return bytes(sink.getvalue())
 
 
+def _metadata(reader: StoreReader, table: str) -> bytes:
+    """As an Arrow IPC stream. ``InvalidValue`` for the findings: reading the whole store has no bound."""
+    sink = pa.BufferOutputStream()
+    found = table_of(reader, table)
+    with pa.ipc.new_stream(sink, found.schema) as writer:
+        writer.write_table(found)
+    return bytes(sink.getvalue())
+
+
 ANSWERS: Mapping[str, Callable[..., Any]] = {
     "topics": StoreReader.topics,
-    "queue_ids": StoreReader.queue_ids,
+    "queue_ids": lambda reader, topics: _with_errors(reader.queue_ids_of(topics)),
     "queue_infos": StoreReader.queue_infos,
     "queues_of": _queues_of,
     "groups": lambda reader, group, now_ms: reader.groups(group, now_ms=now_ms),
@@ -111,13 +128,15 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "lost_ends": StoreReader.lost_ends,
     "physical_bounds": StoreReader.physical_bounds,
     "aborted": lambda reader: reader.aborted,
+    "facts": lambda reader, assessed: reader.facts(assessed=assessed),
+    "metadata": _metadata,
     "checkpoint": StoreReader.checkpoint,
     "index_files": StoreReader.index_files,
     "get_message": _get_message,
     "wait_for_any": _wait_for_any,
-    "first_offsets_from": _first_offsets_from,
-    "fences": _fences,
-    "store_timestamps": _store_timestamps,
+    "first_offsets_from": StoreReader.first_offsets_from,
+    "fences": StoreReader.fences,
+    "store_timestamps": lambda reader, positions: _with_errors(reader.store_timestamps(positions)),
     "offsets_by_time": _offsets_by_time,
     "message_at": lambda reader, place, verify_crc: reader.message_at(place, verify_crc=verify_crc),
     "message_by_id": lambda reader, text, verify_crc: reader.message_by_id(text, verify_crc=verify_crc),

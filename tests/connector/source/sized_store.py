@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from commitlog_store import Fence, QueueInfo, StoreReader
 from commitlog_store.files.store_paths import StorePaths
-from pyspark_commitlog.source.partitions import QueueRange
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.support.store_builder import StoreBuilder
 
 _TAGS = "paid"
@@ -48,13 +48,19 @@ class CountingReader(StoreReader):
         self.calls["units"] += 1
         return super().units(topic, queue_id, start, stop, chunk=chunk)
 
-    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
-        self.calls["first_offset_from"] += 1
-        return super().first_offset_from(topic, queue_id, physical_offset, start, stop)
+    def units_of(
+        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        self.calls["units"] += 1
+        return super().units_of(ranges, chunk=chunk)
 
-    def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        self.calls["fence"] += 1
-        return super().fence(topic, queue_id, offset)
+    def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        self.calls["first_offsets_from"] += 1
+        return super().first_offsets_from(wanted)
+
+    def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        self.calls["fences"] += 1
+        return super().fences(positions)
 
 
 class SizedStore:

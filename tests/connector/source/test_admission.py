@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from commitlog_store import FILLER_SIZE
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
-from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows, message_sizes
+from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows
+from pyspark_commitlog.source.units_of_ranges import message_sizes
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
 
 QUEUES = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 10_000)), min_size=1, max_size=12)

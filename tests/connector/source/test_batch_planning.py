@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.partitions import RangePartition, plan_partitions
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
 
 QUEUES = st.lists(st.lists(st.integers(MIN_SIZE, 3000), max_size=60), min_size=1, max_size=5)
@@ -229,7 +230,7 @@ def test_a_large_message_does_not_cost_a_cut_for_each_part_of_it(new_store: NewS
     store = new_store()
     store.append("t", [0, 1, 0, 1], [400, 200_000, 400, 400])
     assert len(plan(store, 400)) == 4
-    assert store.reader.calls["first_offset_from"] < 20
+    assert store.reader.calls["first_offsets_from"] < 20
 
 
 def test_a_message_larger_than_a_partition_goes_alone(new_store: NewStore) -> None:

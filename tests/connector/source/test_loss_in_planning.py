@@ -229,7 +229,7 @@ def test_a_batch_looks_again_when_retention_comes_in_between(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch, fail: str
 ) -> None:
     """The earliest offset is decided when Spark plans: messages that expire concurrently are not lost."""
-    retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 2)
+    retention_before(monkeypatch, "units_of", lambda: store.delete_log_files(1), 2)
     assert rows(batch(store, failOnDataLoss=fail)) == list(range(28, 100))
 
 
@@ -247,7 +247,7 @@ def test_retention_that_is_always_faster_is_no_loss_but_named(
     """Nothing that the query was promised is gone: it asked for the earliest messages, whichever these are."""
     store = StoreBuilder(tmp_path / "many", log_file_size=4 << 10, queue_file_units=20)
     store.append("orders", 0, [b"x" * 1000] * 100)
-    retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 1000)
+    retention_before(monkeypatch, "units_of", lambda: store.delete_log_files(1), 1000)
     with pytest.raises(StoreBusy, match="changed during each of 10 looks"):
         batch(store, failOnDataLoss=fail).partitions()
 
@@ -255,7 +255,7 @@ def test_retention_that_is_always_faster_is_no_loss_but_named(
 def test_a_named_start_that_retention_takes_concurrently_is_lost_data(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 1)
+    retention_before(monkeypatch, "units_of", lambda: store.delete_log_files(1), 1)
     with pytest.raises(DataLossError, match=r"wanted offsets \[3, 100\), available are \[14, 100\)"):
         batch(store, startingOffsets='{"orders":{"0":3}}', failOnDataLoss="true").partitions()
 

@@ -55,7 +55,7 @@ def test_sql_reads_them_too(spark: SparkSession, golden_533: Path) -> None:
         ({"metadata": "queues", "subscribe": "orders"}, "Option subscribe is given with metadata=queues, which"),
         (
             {"metadata": "queues", "typo": "1"},
-            "takes no other option than path, storePathCommitLog and onMissingStore: leave one out",
+            "takes no other option than path, storePathCommitLog, onMissingStore and those of a served",
         ),
     ],
 )

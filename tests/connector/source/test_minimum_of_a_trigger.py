@@ -76,14 +76,14 @@ def test_planning_that_is_repeated_does_not_wait_for_itself(query: Query, monkey
     """As when the owner replaces a file of a queue while the first batch of a run is planned."""
     query.store.append("orders", 0, [200])
     query.restart()
-    fence, changed = query.store.reader.fence, [FileChanged("replaced", path="queue")]
+    fences, changed = query.store.reader.fences, [FileChanged("replaced", path="queue")]
 
-    def fence_of_a_changing_store(*place: Any) -> Any:
-        if changed and place == ("orders", 0, 10):
+    def fences_of_a_changing_store(positions: Any) -> Any:
+        if changed and ("orders", 0, 10) in positions:
             raise changed.pop()
-        return fence(*place)
+        return fences(positions)
 
-    monkeypatch.setattr(query.store.reader, "fence", fence_of_a_changing_store)
+    monkeypatch.setattr(query.store.reader, "fences", fences_of_a_changing_store)
     assert query.plan()
     assert query.read() == [("orders", 0, 10)]
     assert not changed

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition, limit_records
+from pyspark_commitlog.source.partitions import RangePartition, limit_records
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.spark_helpers import Batches, read, stream
 from tests.connector.source.test_batch_planning import assert_complete
 from tests.support.store_builder import StoreBuilder

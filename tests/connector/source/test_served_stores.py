@@ -10,16 +10,21 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import pyspark_commitlog
 from commitlog_store import MessageStore
+from commitlog_store.errors import RemoteFailed
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.store.serve.servers import ServeProcess
 
 
 def _put(path: Path, count: int, first: int = 0) -> None:
     with MessageStore.open(path) as store:
         bodies = [b"%d" % number for number in range(first, first + count)]
-        store.put_messages(pa.table({"topic": ["orders"] * count, "body": bodies, "tags": ["a", "b"] * (count // 2)}))
+        keys = [f"k{number}" for number in range(first, first + count)]
+        columns = {"topic": ["orders"] * count, "body": bodies, "tags": ["a", "b"] * (count // 2), "keys": keys}
+        store.put_messages(pa.table(columns))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +65,29 @@ def test_a_checkpoint_goes_on_with_the_address_and_with_the_directory(
     assert rows == [400, 10, 10]
 
 
+def test_filters_tables_and_lookups_are_those_of_the_directory(spark: SparkSession, store: Path, url: str) -> None:
+    frames: list[Any] = []
+    for path in (str(store), url):
+        reader = spark.read.format("commitlog")
+        chosen = reader.option("subscribe", "orders").option("filter", "TAGS = 'b' AND KEYS <> 'k1'")
+        if path == url:
+            chosen = chosen.option("filterAt", "server")
+        queues = spark.read.format("commitlog").option("metadata", "queues").option("path", path)
+        if path == url:
+            queues = queues.option("rpcTimeout", "60s")
+        keys = spark.createDataFrame([("no such key",), ("k7",)], "key string")
+        found = pyspark_commitlog.lookup(keys, path, "orders", "key", columns=["queueOffset"], rpc_timeout_s=60)
+        frames.append(
+            [
+                chosen.load(path).orderBy("queueId", "queueOffset").collect(),
+                queues.load().orderBy("queueId").collect(),
+                found.collect(),
+            ]
+        )
+    assert frames[0] == frames[1]
+    assert len(frames[0][0]) >= 199
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -68,6 +96,7 @@ def test_a_checkpoint_goes_on_with_the_address_and_with_the_directory(
         ({"token": "x", "tokenFile": "/nowhere"}, "exclude each other"),
         ({"tokenFile": "/nowhere"}, "cannot be read: No such file or directory. It is read on the driver."),
         ({"rpcTimeout": "soon"}, "a time such as"),
+        ({"filterAt": "here"}, "reader or server"),
         ({"fromLog": "true"}, "needs the files of the store"),
         ({"storePathCommitLog": "/log"}, "needs the files of the store"),
     ],
@@ -81,12 +110,14 @@ def test_options_of_a_served_store(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("clt_secret\n")
     given = {"path": "grpc+tls://host:1/a", "subscribe": "orders", "tokenFile": str(token), "rpcTimeout": "5s"}
+    given["filterAt"] = "Server"
     parsed = parse_batch_options(given)
     assert parsed.path == "grpc+tls://host:1/a"
     assert parsed.remote.of(parsed.path) == {
         "token": "clt_secret",
         "tls_root_certificates": None,
         "rpc_timeout_s": 5.0,
+        "filter_at": "server",
     }
     assert "clt_secret" not in repr(parsed)
     assert parse_batch_options({"path": "a=grpc://h:1,b=/data", "subscribe": "t"}).stores == {
@@ -95,3 +126,33 @@ def test_options_of_a_served_store(tmp_path: Path) -> None:
     }
     with pytest.raises(OptionError, match="commitGroup needs the files"):
         parse_stream_options({**given, "commitGroup": "billing"})
+
+
+def test_a_server_that_is_away_is_skipped_and_its_store_read_on_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("near", "far"):
+        _put(tmp_path / name, 40)
+    with ServeProcess(tmp_path / "far", "--read-only") as server:
+        given = {"path": f"near={tmp_path / 'near'},far={server.url}", "subscribe": "orders", "rpcTimeout": "1s"}
+        given |= {"startingOffsets": "earliest", "onMissingStore": "skip"}
+        now = [0.0]
+        planner = StreamPlanner(parse_stream_options(given), clock=lambda: now[0])
+        start = planner.latest_offset(planner.initial_offset(), limited=True)
+        assert set(start["stores"]) == {"near", "far"}
+        address = server.url.removeprefix("grpc://")
+    for name in ("near", "far"):
+        _put(tmp_path / name, 10, 40)
+    end = planner.latest_offset(start, limited=True)
+    assert end["stores"]["far"]["offsets"] == start["stores"]["far"]["offsets"]
+    assert end["stores"]["near"] != start["stores"]["near"]
+    assert "Store 'far' is away and is skipped" in caplog.text
+    with ServeProcess(tmp_path / "far", "--read-only", listen=address):
+        now[0] += 60
+        last = planner.latest_offset(end, limited=True)
+        assert sum(last["stores"]["far"]["offsets"]["orders"].values()) == 50
+        assert {one.store for one in planner.partitions(end, last)} == {"far"}
+    given["onMissingStore"] = "fail"
+    with pytest.raises(RemoteFailed, match=r"Store 'far' of the option path: .*set the option onMissingStore to skip"):
+        StreamPlanner(parse_stream_options(given)).initial_offset()
+    planner.close()

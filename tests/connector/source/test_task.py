@@ -20,9 +20,10 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from commitlog_store.errors import CorruptRecord
 from pyspark_commitlog.errors import DataLossError, TailLostError
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.partitions import RangePartition, plan_partitions
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.sized_store import NewStore, SizedStore
 from tests.support.programs import run_program
 from tests.support.store_builder import StoreBuilder

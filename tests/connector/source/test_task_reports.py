@@ -13,10 +13,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
 from pyspark_commitlog.source.task_reports import close_reports, drop_reports, open_reports, read_reports
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.planned_query import filled
 from tests.connector.source.sized_store import NewStore, SizedStore
 

@@ -12,9 +12,10 @@ from commitlog_store import FILLER_SIZE
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_options
-from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
+from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.support.store_builder import StoreBuilder
 
 WHOLE = RangePartition((QueueRange("orders", 0, 0, 105),))

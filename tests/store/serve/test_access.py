@@ -13,6 +13,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
+from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
@@ -52,7 +53,7 @@ def test_the_token_may_come_from_the_environment(store: Path, tmp_path: Path, mo
         command = [sys.executable, "-m", "commitlog_store", "cat", url, "orders", "--json"]
         shown = subprocess.run(command, check=True, capture_output=True, text=True)
         assert '"body"' in shown.stdout
-        refused = subprocess.run([*command[:3], "doctor", url], check=False, capture_output=True, text=True)
+        refused = subprocess.run([*command[:3], "verify", url], check=False, capture_output=True, text=True)
         assert refused.returncode == 2
         assert "run it where the store's directory is" in refused.stderr
 
@@ -124,19 +125,20 @@ def test_wrong_places_to_listen(text: str) -> None:
 
 def test_what_is_no_question_is_refused_by_name(store: Path) -> None:
     with served(store) as url, flight.connect(url) as client:
+        spoken = flight.FlightCallOptions(headers=[(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())])
         for action in (
             flight.Action("no such question", b""),
             flight.Action("topics", b"\xff\x00"),
             flight.Action("topics", b""),
         ):
             with pytest.raises(flight.FlightServerError) as caught:
-                list(client.do_action(action))
+                list(client.do_action(action, spoken))
             assert b"InvalidValue" in caught.value.extra_info
         for ticket in (b"", b"\x00", b"\x93\x01\x02\x03"):
             with pytest.raises(flight.FlightServerError):
-                client.do_get(flight.Ticket(ticket)).read_all()
+                client.do_get(flight.Ticket(ticket), spoken).read_all()
         with pytest.raises(flight.FlightServerError) as caught:
-            list(client.do_action(flight.Action("topics", bytes(17 << 20))))
+            list(client.do_action(flight.Action("topics", bytes(17 << 20)), spoken))
         assert b"at most" in caught.value.extra_info
 
 

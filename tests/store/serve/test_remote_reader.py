@@ -257,3 +257,20 @@ def test_wrong_addresses(url: str, said: str) -> None:
         StoreReader.open(url)
     with pytest.raises(InvalidValue, match="are for a directory"):
         StoreReader.open("grpc://127.0.0.1:1", from_log=True)
+
+
+def test_positions_are_found_by_a_reader_that_has_not_seen_the_queue(tmp_path: Path) -> None:
+    """A server lends each call any of its readers, a new one or one that has not looked since."""
+    with MessageStore.open(tmp_path / "store") as store:
+        store.put_messages(pa.table({"topic": ["orders"] * 20, "body": [b"x"] * 20, "queueId": [0] * 20}))
+        with StoreReader.open(tmp_path / "store") as before, StoreReader.open(tmp_path / "store") as knowing:
+            assert before.wait_for_any({("orders", 0): 19}, 30)
+            store.put_messages(pa.table({"topic": ["orders"] * 20, "body": [b"y"] * 20, "queueId": [0] * 20}))
+            assert knowing.wait_for_any({("orders", 0): 39}, 30)
+            bounds = knowing.queue_info("orders", 0)
+            with StoreReader.open(tmp_path / "store") as fresh:
+                for reader in (before, fresh):
+                    assert reader.offsets_by_time([(bounds, 1_000_000_000_000)]) == [0]
+                    assert reader.offsets_by_time([(bounds, 9_000_000_000_000)]) == [40]
+            with StoreReader.open(tmp_path / "store") as fresh:
+                assert fresh.fences([("orders", 0, 39)]) == knowing.fences([("orders", 0, 39)]) != [None]

@@ -1,0 +1,64 @@
+"""Facts about a store beside its queues: files, who delivers its delayed messages, what was kept, its assessment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.delayed.broker_marks import broker_mark, has_timer_wheel
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.recovery.indexed import was_indexed
+from commitlog_store.recovery.kept import KeptPiece, kept_pieces
+from commitlog_store.verify.assessment import Assessment, assess_store
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreFacts:
+    """``disk_size`` is the bytes that all files take, holes not counted.
+
+    ``delayed_left_to`` is what shows that a broker delivers delayed messages; None where ``MessageStore`` does.
+    ``timer_wheel``: a broker keeps messages of its timer there. ``kept_problem`` is why ``kept`` cannot be read.
+    """
+
+    log_files: int
+    disk_size: int
+    delayed_left_to: str | None
+    timer_wheel: bool
+    kept: list[KeptPiece]
+    kept_problem: str
+    assessment: Assessment | None
+
+
+def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
+    """``assessed``: with the quick assessment, and its errors."""
+    kept, problem = [], ""
+    try:
+        kept = kept_pieces(paths.root)
+    except CommitLogError as error:
+        problem = str(error)
+    files, size = disk_use(paths)
+    config = MessageStoreConfig(
+        store_path_commit_log=paths.elsewhere, schedule_enable=False, message_index_enable=was_indexed(paths.root)
+    )
+    return StoreFacts(
+        log_files=files,
+        disk_size=size,
+        delayed_left_to=broker_mark(paths.root),
+        timer_wheel=has_timer_wheel(paths.root),
+        kept=kept,
+        kept_problem=problem,
+        assessment=assess_store(paths.root, config=config) if assessed else None,
+    )
+
+
+def disk_use(paths: StorePaths) -> tuple[int, int]:
+    """The number of CommitLog files, and the bytes all files of the store take on disk (holes not counted)."""
+    files = size = 0
+    for name, taken in (one for directory in paths.directories for one in disk.tree_files(directory)):
+        directory, last = os.path.split(name)
+        size += taken
+        files += directory == paths.commit_log and last.isdigit()
+    return files, size
