@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +12,14 @@ from urllib.parse import urlsplit
 
 import pyarrow.flight as flight
 
-from commitlog_store.errors import InvalidValue, ReaderClosed, RemoteAccessRefused, RemoteFailed, StoreForked
+from commitlog_store.errors import (
+    InvalidValue,
+    ReaderClosed,
+    RemoteAccessRefused,
+    RemoteFailed,
+    ServerBusy,
+    StoreForked,
+)
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.wire import Answer, Question, decode_answer, decode_error, encode
@@ -108,7 +116,7 @@ class Connection:
     def _repeat(
         self, attempt: Callable[[flight.FlightClient, flight.FlightCallOptions], _T], call: str, timeout_s: float
     ) -> _T:
-        """Questions change nothing, so one that found no server is asked again until its time is over."""
+        """Ask again until the time is over while no server answers, or it has too many calls under way."""
         deadline = time.monotonic() + timeout_s
         pause = 0.05
         while True:
@@ -120,8 +128,10 @@ class Connection:
                 if time.monotonic() + pause >= deadline:
                     raise self.named(error, call, timeout_s) from error
             except (flight.FlightError, OSError) as error:
-                raise self.named(error, call, timeout_s) from error
-            time.sleep(pause)
+                failure = self.named(error, call, timeout_s)
+                if not isinstance(failure, ServerBusy) or time.monotonic() + pause >= deadline:
+                    raise failure from error
+            time.sleep(pause * random.uniform(0.5, 1))  # clients that were refused together do not come together
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _options(self, timeout_s: float) -> flight.FlightCallOptions:

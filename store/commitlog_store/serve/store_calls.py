@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,17 +10,22 @@ import pyarrow as pa
 
 from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.errors import CommitLogError
+from commitlog_store.files.file_watch import LOOK_AGAIN_SECONDS
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts
+from commitlog_store.serve.call_limits import each, is_wanted
+
+# A client asks again.
+_LONGEST_WAIT_SECONDS = 30.0
 
 _Position = tuple[str, int, int]
 
 
 def _queues_of(reader: StoreReader, topics: Sequence[str]) -> list[QueueInfo]:
-    return reader.queue_infos(lambda: [(topic, one) for topic in topics for one in reader.queue_ids(topic)])
+    return reader.queue_infos(lambda: [(topic, one) for topic in each(topics) for one in reader.queue_ids(topic)])
 
 
 def _group_offsets(reader: StoreReader, group: str) -> list[_Position]:
@@ -40,19 +46,26 @@ def _get_message(
 
 
 def _wait_for_any(reader: StoreReader, positions: Sequence[_Position], seconds: float) -> bool:
-    return reader.wait_for_any({(topic, queue_id): offset for topic, queue_id, offset in positions}, seconds)
+    wanted = {(topic, queue_id): offset for topic, queue_id, offset in positions}
+    ends = time.monotonic() + min(seconds, _LONGEST_WAIT_SECONDS)
+    while True:
+        left = max(ends - time.monotonic(), 0.0)
+        if reader.wait_for_any(wanted, min(left, LOOK_AGAIN_SECONDS)):
+            return True
+        if not left or not is_wanted():
+            return False
 
 
 def _first_offsets_from(reader: StoreReader, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
-    return [reader.first_offset_from(*one) for one in wanted]
+    return [reader.first_offset_from(*one) for one in each(wanted)]
 
 
 def _fences(reader: StoreReader, positions: Sequence[_Position]) -> list[Fence | None]:
-    return [reader.fence(*one) for one in positions]
+    return [reader.fence(*one) for one in each(positions)]
 
 
 def _store_timestamps(reader: StoreReader, positions: Sequence[_Position]) -> list[int]:
-    return [reader.store_timestamp(*one) for one in positions]
+    return [reader.store_timestamp(*one) for one in each(positions)]
 
 
 def _offsets_by_time(
@@ -63,7 +76,7 @@ def _offsets_by_time(
 ) -> list[int]:
     return [
         reader.offset_by_time(topic, queue_id, time_ms, boundary=boundary, bounds=bounds, on_damage=on_damage)
-        for topic, queue_id, time_ms, bounds in wanted
+        for topic, queue_id, time_ms, bounds in each(wanted)
     ]
 
 
@@ -93,7 +106,7 @@ def _query_keys(
         topic, keys, columns=columns, max_batch_rows=rows, max_batch_bytes=size, verify_crc=verify_crc
     )
     with pa.ipc.new_stream(sink, arrow_schema(columns)) as writer:
-        for batch in batches:
+        for batch in each(batches):
             writer.write_batch(batch)
     return bytes(sink.getvalue())
 
