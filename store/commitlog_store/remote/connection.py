@@ -153,7 +153,7 @@ class Connection:
         if isinstance(error, flight.FlightUnavailableError):
             return RemoteFailed(
                 f"No server of commitlog serve answers at {self.address}, tried for {timeout_s:g} s: {_reason(error)} "
-                "Is it running there, and is its port open to this host?"
+                f"{_advice(error)}"
             )
         return RemoteFailed(f"The server at {self.address} failed at {call}: {_reason(error)}")
 
@@ -177,6 +177,21 @@ class Connection:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+# What gRPC says when no connection was made, and what it means for the user.
+_ADVICE = {
+    "certificate verify failed": "The server's certificate is not signed by one of those that were given "
+    "(tls_root_certificates, tlsRootCertificates, COMMITLOG_TLS_ROOT_CERTIFICATES).",
+    "is not in peer certificate": "The server's certificate has other names than that of the address.",
+    "wrong version number": "The server does not use TLS: its address begins with grpc://.",
+    "Socket closed": "If the server uses TLS, its address begins with grpc+tls://.",
+}
+
+
+def _advice(error: Exception) -> str:
+    found = (said for mark, said in _ADVICE.items() if mark in str(error))
+    return next(found, "Is it running there, and is its port open to this host?")
 
 
 def _reason(error: Exception) -> str:
