@@ -151,14 +151,9 @@ def answering(wanted: Callable[[], bool]) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def is_wanted() -> bool:
-    """Whether to go on with the call that this thread answers."""
-    check = _CURRENT.get(None)
-    return check is None or check()
-
-
 def each(items: Iterable[_T]) -> Iterator[_T]:
     """The parts of a question of many, as long as it is wanted. ``RemoteFailed``."""
+    is_wanted = _CURRENT.get(lambda: True)
     for item in items:
         if not is_wanted():
             raise RemoteFailed(

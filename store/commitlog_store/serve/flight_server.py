@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.store_writes import WRITES
 from commitlog_store.serve.tokens import Role, TokenFile
+from commitlog_store.serve.waits import WaitingRoom
 from commitlog_store.store import MessageStore
 from commitlog_store.threads.worker import Worker
 
@@ -33,7 +33,8 @@ _LOG = logging.getLogger(__name__)
 _ACCESS = logging.getLogger(f"{__name__}.access")
 _BEARER = "Bearer "
 _LARGEST_PEM = 1 << 20
-_T = TypeVar("_T")
+# A client asks again.
+_LONGEST_WAIT_SECONDS = 30.0
 
 # More than any question needs; what is larger is refused before it is parsed here.
 _LARGEST_QUESTION = 16 << 20
@@ -42,13 +43,14 @@ _LARGEST_ANSWER = 256 << 20
 
 
 class Readers:
-    """Readers of one store that no call uses now. A reader serves one call at a time."""
+    """Readers of one store that no call uses now, and the calls that wait for messages. One reader, one call."""
 
     def __init__(self, open_reader: Callable[[OnDamage], StoreReader], *, kept: int = 16) -> None:
         self._open = open_reader
         self._kept = kept
         self._lock = threading.Lock()
         self._idle: list[tuple[OnDamage, StoreReader]] = []
+        self.waits = WaitingRoom(lambda: open_reader("raise"))
 
     @contextmanager
     def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
@@ -71,6 +73,7 @@ class Readers:
             reader.close()
 
     def close(self) -> None:
+        self.waits.close()
         with self._lock:
             idle, self._idle = self._idle, []
         for _, reader in idle:
@@ -152,6 +155,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             raise ListenFailed("listen on", path=str(listen), cause=OSError(str(error))) from error
         self._guard = Worker("commitlog-serve-guard", ConnectionGuard(self.port, self._limits), lambda _: None)
         self._guard.start()
+        for readers in self._stores.values():
+            readers.waits.start()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
         call, body = action.type, action.body
@@ -162,7 +167,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
             question = decode_question(call, memoryview(body))
             if call == "wait_for_any":
-                caller.slot.begin_wait()
+                question = self._waited(question, caller.slot, is_wanted)
             answer = self._write(call, question, caller) if CALLS[call].writes else self._answer(call, question)
             caller.slot.hold(len(answer))
             return iter([flight.Result(answer)])
@@ -177,6 +182,19 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if self._owned is None:
             raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
         return encode(Answer(0, WRITES[call](self._owned, *question.arguments), 0, []))
+
+    def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
+        """The question, after the wait that it asks for: its answer waits no more."""
+        slot.begin_wait()
+        wanted, seconds = question.arguments
+        positions = {(topic, queue_id): offset for topic, queue_id, offset in wanted}
+        readers = self._readers(question.store)
+        with readers.waits.joined(positions) as waiter:
+            with readers.lent(question.on_damage) as reader:
+                found = reader.wait_for_any(positions, 0)
+            if not found:
+                waiter.wait(min(seconds, _LONGEST_WAIT_SECONDS), is_wanted)
+        return question._replace(arguments=(wanted, 0.0))
 
     def _answer(self, call: str, question: Question) -> bytes:
         with self._readers(question.store).lent(question.on_damage) as reader:
@@ -215,6 +233,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def end_waits(self) -> None:
         """Before ``shutdown``, which waits for calls: those that only wait end now."""
         self._limits.stop()
+        for readers in self._stores.values():
+            readers.waits.wake_all()
 
     def cut_off(self) -> None:
         """Cut all connections, so that calls end whose clients do not read on."""

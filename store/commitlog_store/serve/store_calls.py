@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,16 +9,12 @@ import pyarrow as pa
 
 from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.errors import CommitLogError
-from commitlog_store.files.file_watch import LOOK_AGAIN_SECONDS
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts
-from commitlog_store.serve.call_limits import each, is_wanted
-
-# A client asks again.
-_LONGEST_WAIT_SECONDS = 30.0
+from commitlog_store.serve.call_limits import each
 
 _Position = tuple[str, int, int]
 
@@ -46,14 +41,7 @@ def _get_message(
 
 
 def _wait_for_any(reader: StoreReader, positions: Sequence[_Position], seconds: float) -> bool:
-    wanted = {(topic, queue_id): offset for topic, queue_id, offset in positions}
-    ends = time.monotonic() + min(seconds, _LONGEST_WAIT_SECONDS)
-    while True:
-        left = max(ends - time.monotonic(), 0.0)
-        if reader.wait_for_any(wanted, min(left, LOOK_AGAIN_SECONDS)):
-            return True
-        if not left or not is_wanted():
-            return False
+    return reader.wait_for_any({(topic, queue_id): offset for topic, queue_id, offset in positions}, seconds)
 
 
 def _first_offsets_from(reader: StoreReader, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
