@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import socket
 import sys
 import threading
@@ -24,6 +25,7 @@ from commitlog_store.serve.call_limits import CallLimits, answering, each
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
 from tests.store.serve.memory import anonymous_mib, descriptors, threads
 from tests.store.serve.servers import ServeProcess, served
+from tests.support.clean_store import assert_clean
 from tests.support.long_runs import Progress
 from tests.support.waiting import wait_for
 
@@ -167,6 +169,17 @@ def test_stopping_waits_neither_for_waits_nor_for_readers_that_do_not_read(store
         assert (code, len(ends)) == (0, 1)
         assert "cut off" in said
     assert not (store / "abort").exists()
+
+
+def test_a_second_signal_ends_it_at_once_and_the_next_start_recovers(store: Path) -> None:
+    with ServeProcess(store, "--drain-timeout", "1000") as server, stalled(server.url, 2):
+        server.process.terminate()
+        assert server.process.stderr is not None
+        assert "stopping" in server.process.stderr.readline()
+        assert server.stop()[0] == -signal.SIGTERM
+    assert (store / "abort").exists()
+    MessageStore.open(store).close()
+    assert_clean(store)
 
 
 def answer_of(client: flight.FlightClient, body: bytes) -> str:

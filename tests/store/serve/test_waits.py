@@ -33,6 +33,13 @@ def room(store: MessageStore, tmp_path: Path) -> Iterator[WaitingRoom]:
     room.close()
 
 
+def put(store: MessageStore, topic: str, queue_id: int) -> None:
+    """Put a message, and wait until readers see it."""
+    offset = store.put(topic, b"two", queue_id=queue_id).queue_offset
+    with StoreReader.open(store.path) as reader:
+        assert reader.wait_for_any({(topic, queue_id): offset}, 60)
+
+
 def test_only_those_are_woken_that_have_something_to_find(store: MessageStore, room: WaitingRoom) -> None:
     with (
         room.joined({("orders", 0): 1}) as first,
@@ -41,11 +48,11 @@ def test_only_those_are_woken_that_have_something_to_find(store: MessageStore, r
     ):
         room.run_once()
         assert not any(one.wakeup.wait(0) for one in (first, second, third))
-        store.put("orders", b"two", queue_id=0)
+        put(store, "orders", 0)
         room.run_once()
         assert [one.wakeup.wait(0) for one in (first, second, third)] == [True, False, False]
-        store.put("orders", b"two", queue_id=1)
-        store.put("none", b"one", queue_id=0)
+        put(store, "orders", 1)
+        put(store, "none", 0)
         room.run_once()
         assert [one.wakeup.wait(0) for one in (second, third)] == [True, True]
 
