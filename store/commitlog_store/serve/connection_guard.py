@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 
 from commitlog_store.files.limits import most_open_files
+from commitlog_store.files.memory import return_free_memory
 from commitlog_store.files.own_sockets import PeerConnection, cut_connections, peer_connections
 from commitlog_store.serve.call_limits import CallLimits
 
@@ -24,6 +25,7 @@ _MOST_BYTES = 64 << 20
 _MOST_BYTES_OF_STRANGERS = 256 << 20
 _MOST_CONNECTIONS = 16_384
 _PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 1.0
 # A round takes longer the more connections there are; this part of a core is for it.
 _PART_OF_A_CORE = 0.05
 
@@ -37,10 +39,11 @@ class ConnectionGuard:
         self._max_connections = max_connections or min(most_open_files() // 2, _MOST_CONNECTIONS)
         # By peer: what it had sent when it made its last call; None before its first one.
         self._sent_at_call: dict[str, int | None] = {}
+        self._has_cut = False
 
     def run_once(self) -> float:
         """Cut what must be cut. Returns the seconds until the next look."""
-        begun = time.perf_counter()
+        begun = time.thread_time()
         found = peer_connections(self._port)
         calls = self._limits.calls_of_peers()
         sent: dict[str, int | None] = {}
@@ -50,12 +53,16 @@ class ConnectionGuard:
         unwanted = dict.fromkeys(self._limits.overdue(), "did not read on in time")
         unwanted |= dict.fromkeys(self._flooding(found, calls), "sent more than any request has")
         unwanted |= dict.fromkeys(self._too_many(found, calls), "was one of too many")
+        if self._has_cut and not unwanted:
+            return_free_memory()  # what cut connections had sent
+        self._has_cut = bool(unwanted)
         if unwanted:
             cut_connections(self._port, unwanted.__contains__)
             reasons = sorted(set(unwanted.values()))
             some = ", ".join(sorted(unwanted)[:5])
             _LOG.warning("Cut %d connections (%s): the client %s.", len(unwanted), some, ", or ".join(reasons))
-        return max(_PAUSE_SECONDS, (time.perf_counter() - begun) / _PART_OF_A_CORE)
+        taken = time.thread_time() - begun
+        return min(max(_PAUSE_SECONDS, taken / _PART_OF_A_CORE), _LONGEST_PAUSE_SECONDS)
 
     def _flooding(self, found: list[PeerConnection], calls: Mapping[str, int]) -> list[str]:
         cut = []

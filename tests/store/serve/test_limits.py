@@ -204,6 +204,32 @@ def test_what_a_stranger_sends_is_bounded(
 
 
 @linux_only
+@pytest.mark.stress
+def test_memory_is_flat_when_strangers_send_without_end(store: Path, progress: Progress) -> None:
+    with ServeProcess(store, "--read-only") as server, StoreReader.open(server.url) as reader:
+        pid = server.process.pid
+        reader.topics()
+        before = anonymous_mib(pid)
+        for turn in range(3):
+            floods = [threading.Thread(target=flood, args=(server.url, 10 * turn + one)) for one in range(8)]
+            for one in floods:
+                one.start()
+            peak = before
+            while any(one.is_alive() for one in floods):
+                peak = max(peak, anonymous_mib(pid))
+            assert peak - before < 1_200
+            wait_for(lambda: anonymous_mib(pid) < before + 100)  # given back
+            assert reader.topics() == ["orders"]
+            progress.count("requests of 160 MiB", 8 * (turn + 1))
+
+
+def flood(url: str, number: int) -> None:
+    own = [("test.connection", number)]
+    with flight.FlightClient(url, generic_options=own) as stranger, contextlib.suppress(flight.FlightError):
+        list(stranger.do_action(flight.Action("topics", bytes(160 << 20))))
+
+
+@linux_only
 def test_connections_are_bounded_and_those_without_calls_go_first(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("commitlog_store.serve.connection_guard._MOST_CONNECTIONS", 20)
     with served(store) as url, StoreReader.open(url) as reader, contextlib.ExitStack() as stack:
