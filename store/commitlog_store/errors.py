@@ -36,7 +36,8 @@
     │   ├── RemotingFailed          a broker's remoting port did not answer a request as brokers do
     │   │   └── AccessRefused       a broker with access control wants keys, others, or some that may do more
     │   ├── RemoteFailed            ``commitlog serve`` did not answer, or not as this version does
-    │   │   └── RemoteAccessRefused it wants a token, another, or one that may do more
+    │   │   ├── RemoteAccessRefused it wants a token, another, or one that may do more
+    │   │   └── ServerBusy          it has as many calls under way as it takes
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -627,6 +628,10 @@ class RemoteFailed(Refused):
 
 class RemoteAccessRefused(RemoteFailed):
     """The server wants a token, another one, or one that may do more."""
+
+
+class ServerBusy(RemoteFailed):
+    """The server has as many calls under way as it takes. A client asks again, with pauses, until its time is over."""
 
 
 class CutRefused(Refused):

@@ -25,6 +25,7 @@ _DEATHS = tuple(
 _KILLS = (
     *(f"tests/connector/sink_failures/test_{name}" for name in ("kill", "racing_drivers", "tasks")),
     "tests/connector/cluster/",
+    "tests/cluster/",
     "tests/connector/sink/",
     "tests/connector/source/test_spark_crash",
     "tests/connector/test_both_formats",

@@ -22,6 +22,7 @@ _SOURCE = tuple(
     )
 )
 _SINK = (
+    "tests/cluster/",
     "tests/connector/cluster/",
     "tests/connector/options/test_kafka_options",
     "tests/connector/sink/",

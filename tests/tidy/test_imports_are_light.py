@@ -40,6 +40,17 @@ def test_the_store_loads_neither_spark_nor_the_terminal() -> None:
     assert not loaded & {"pyspark", "pyspark_commitlog", "py4j", "typer", "rich", "pandas", "lark"}
 
 
+def test_a_directory_needs_nothing_of_the_network(tmp_path: Path) -> None:
+    loaded = modules_after(
+        "from commitlog_store import MessageStore, StoreReader",
+        f"with MessageStore.open({str(tmp_path / 'store')!r}) as store: store.put('orders', b'x')",
+        f"with StoreReader.open({str(tmp_path / 'store')!r}) as reader: reader.scan('orders').read_all()",
+    )
+    assert "commitlog_store.reader" in loaded
+    assert not {name for name in loaded if "flight" in name}
+    assert not {name for name in loaded if name.startswith(("commitlog_store.serve", "commitlog_store.remote"))}
+
+
 def test_the_errors_and_paths_load_nothing_heavy() -> None:
     loaded = packages(modules_after("import commitlog_store.errors, commitlog_store.paths"))
     assert not loaded & {"numpy", "pyarrow", "pyspark", "typer", "rich"}

@@ -62,6 +62,13 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
+    max_calls: Annotated[
+        int, typer.Option(min=1, metavar="COUNT", help="The most calls at once; more are asked to come again.")
+    ] = 256,
+    call_timeout: Annotated[
+        float,
+        typer.Option(min=1.0, metavar="SECONDS", help="How long a call may take; readers continue with another."),
+    ] = 300.0,
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for each call.")] = False,
 ) -> None:
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
@@ -90,6 +97,8 @@ def serve(
         commit_log=commit_log,
         config=None if read_only else broker_settings(config_file, commit_log).config,
         drain_timeout_s=drain_timeout,
+        max_calls=max_calls,
+        call_timeout_s=call_timeout,
         access_log=access_log,
     )
     serve_until_stopped(request, say)
@@ -106,8 +115,13 @@ def token_new(
             autocompletion=one_of("read", "write", "admin"),
         ),
     ] = RoleName.READ,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="The token is refused after this time: 90d.", show_default="never"),
+    ] = None,
 ) -> None:
     """Make a token, print it once, and add its hash to the file."""
+    from commitlog_store.cli.values import parse_seconds
     from commitlog_store.serve.tokens import Role, new_token
 
-    print(new_token(file, name, Role[role.name]))
+    print(new_token(file, name, Role[role.name], expires_in_s=None if expires is None else parse_seconds(expires)))

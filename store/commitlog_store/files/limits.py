@@ -45,6 +45,17 @@ def free_bytes(path: str) -> int:
     return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
+def allow_most_open_files() -> None:
+    """Raise this process's limit of open files to what the system lets it have."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS refuses what it calls unlimited.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def most_open_files() -> int:
     """The most files that this process may have open at once."""
     import resource  # on platforms without it, stores are not written either

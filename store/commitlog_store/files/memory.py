@@ -50,3 +50,10 @@ def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
     if hasattr(mmap, "MADV_DONTNEED"):
         with contextlib.suppress(OSError):
             mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)
+
+
+def return_free_memory() -> None:
+    """Give memory that was freed back to the system (``malloc_trim``), where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +12,14 @@ from urllib.parse import urlsplit
 
 import pyarrow.flight as flight
 
-from commitlog_store.errors import InvalidValue, ReaderClosed, RemoteAccessRefused, RemoteFailed, StoreForked
+from commitlog_store.errors import (
+    InvalidValue,
+    ReaderClosed,
+    RemoteAccessRefused,
+    RemoteFailed,
+    ServerBusy,
+    StoreForked,
+)
 from commitlog_store.files import disk
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
@@ -129,7 +137,7 @@ class Connection:
     def _repeat(
         self, attempt: Callable[[flight.FlightClient, flight.FlightCallOptions], _T], call: str, timeout_s: float
     ) -> _T:
-        """Questions change nothing, so one that found no server is asked again until its time is over."""
+        """Ask again until the time is over while no server answers, or it has too many calls under way."""
         deadline = time.monotonic() + timeout_s
         pause = 0.05
         while True:
@@ -141,8 +149,10 @@ class Connection:
                 if time.monotonic() + pause >= deadline:
                     raise self.named(error, call, timeout_s) from error
             except (flight.FlightError, OSError) as error:
-                raise self.named(error, call, timeout_s) from error
-            time.sleep(pause)
+                failure = self.named(error, call, timeout_s)
+                if not isinstance(failure, ServerBusy) or time.monotonic() + pause >= deadline:
+                    raise failure from error
+            time.sleep(pause * random.uniform(0.5, 1))  # clients that were refused together do not come together
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _options(self, timeout_s: float) -> flight.FlightCallOptions:
@@ -166,7 +176,7 @@ class Connection:
         if isinstance(error, flight.FlightUnavailableError):
             return RemoteFailed(
                 f"No server of commitlog serve answers at {self.address}, tried for {timeout_s:g} s: {_reason(error)} "
-                "Is it running there, and is its port open to this host?"
+                f"{_advice(error)}"
             )
         return RemoteFailed(f"The server at {self.address} failed at {call}: {_reason(error)}")
 
@@ -190,6 +200,21 @@ class Connection:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+# What gRPC says when no connection was made, and what it means for the user.
+_ADVICE = {
+    "certificate verify failed": "The server's certificate is not signed by one of those that were given "
+    "(tls_root_certificates, tlsRootCertificates, COMMITLOG_TLS_ROOT_CERTIFICATES).",
+    "is not in peer certificate": "The server's certificate has other names than that of the address.",
+    "wrong version number": "The server does not use TLS: its address begins with grpc://.",
+    "Socket closed": "If the server uses TLS, its address begins with grpc+tls://.",
+}
+
+
+def _advice(error: Exception) -> str:
+    found = (said for mark, said in _ADVICE.items() if mark in str(error))
+    return next(found, "Is it running there, and is its port open to this host?")
 
 
 def _reason(error: Exception) -> str:

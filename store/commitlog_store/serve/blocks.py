@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from commitlog_store.remote.block_wire import BlocksWanted, encode_piece, end_of
 # Limits of one block and one answer, whatever a client asks for.
 _MOST_ROWS = 1 << 20
 _LARGEST = 64 << 20
+_MOST_BYTES = 64 << 20
 
 
 class _TagsOfUnits:
@@ -58,8 +59,13 @@ class _Matching:
         return piece if len(kept) == len(piece) else piece.take(kept)
 
 
-def blocks_of(reader: StoreReader, wanted: BlocksWanted) -> Iterator[pa.RecordBatch]:
-    """The rows of an answer. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``, and the errors of reading."""
+def blocks_of(
+    reader: StoreReader, wanted: BlocksWanted, is_wanted: Callable[[], bool] = lambda: True
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an answer, which ends early when it is not wanted any more.
+
+    ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``, and the errors of reading.
+    """
     limits = wanted.limits
     if not (0 < limits.rows <= _MOST_ROWS and 0 < limits.size <= _LARGEST and 0 < limits.span <= _LARGEST):
         raise InvalidValue(f"A block has at most {_MOST_ROWS} rows and {_LARGEST} bytes, and at least one of both.")
@@ -84,6 +90,6 @@ def blocks_of(reader: StoreReader, wanted: BlocksWanted) -> Iterator[pa.RecordBa
             base = first - within
         yield encode_piece(piece, path, base)
         sent += len(piece.data) if isinstance(piece, Block) else 1024
-        if sent >= wanted.budget:
-            break
+        if sent >= min(wanted.budget, _MOST_BYTES) or not is_wanted():
+            break  # the client asks for the rest
     yield end_of_blocks()

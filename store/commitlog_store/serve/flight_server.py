@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from commitlog_store.errors import CommitLogError, InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
 from commitlog_store.files import disk
+from commitlog_store.files.own_sockets import cut_connections
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
 from commitlog_store.remote.wire import (
@@ -27,17 +28,22 @@ from commitlog_store.remote.wire import (
     encode_error,
 )
 from commitlog_store.serve.blocks import blocks_of
+from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
+from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.store_writes import WRITES
 from commitlog_store.serve.tokens import Role, TokenFile
+from commitlog_store.serve.waits import WaitingRoom
 from commitlog_store.store import MessageStore
+from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 _ACCESS = logging.getLogger(f"{__name__}.access")
 _BEARER = "Bearer "
 _LARGEST_PEM = 1 << 20
-_T = TypeVar("_T")
+# A client asks again.
+_LONGEST_WAIT_SECONDS = 30.0
 
 # More than any question needs; what is larger is refused before it is parsed here.
 _LARGEST_QUESTION = 16 << 20
@@ -46,13 +52,14 @@ _LARGEST_ANSWER = 256 << 20
 
 
 class Readers:
-    """Readers of one store that no call uses now. A reader serves one call at a time."""
+    """Readers of one store that no call uses now, and the calls that wait for messages. One reader, one call."""
 
     def __init__(self, open_reader: Callable[[OnDamage], StoreReader], *, kept: int = 16) -> None:
         self._open = open_reader
         self._kept = kept
         self._lock = threading.Lock()
         self._idle: list[tuple[OnDamage, StoreReader]] = []
+        self.waits = WaitingRoom(lambda: open_reader("raise"))
 
     @contextmanager
     def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
@@ -75,6 +82,7 @@ class Readers:
             reader.close()
 
     def close(self) -> None:
+        self.waits.close()
         with self._lock:
             idle, self._idle = self._idle, []
         for _, reader in idle:
@@ -82,14 +90,16 @@ class Readers:
 
 
 class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    """Who makes a call, and what it may do."""
+    """Who makes a call, what it may do, and its slot among the calls under way."""
 
-    def __init__(self, name: str, role: Role, method: str, *, version: str, logs: bool) -> None:
-        self.name, self.role, self.version = name, role, version
+    def __init__(self, name: str, role: Role, slot: CallSlot, method: str, *, version: str, logs: bool) -> None:
+        self.name, self.role, self.slot, self.version = name, role, slot, version
         self._method, self._logs = method, logs
         self._begun = time.monotonic()
 
     def call_completed(self, exception: BaseException | None) -> None:
+        """However it ended: its client may have left."""
+        self.slot.leave()
         if self._logs:
             how = "ok" if exception is None else type(exception).__name__
             _ACCESS.info("%s %s %s %.1f ms", self.name, self._method, how, (time.monotonic() - self._begun) * 1000)
@@ -98,24 +108,27 @@ class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
 class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Refuses calls without a right token. Without a token file, everyone who reaches the server may do everything."""
 
-    def __init__(self, tokens: TokenFile | None, *, logs: bool) -> None:
-        self._tokens, self._logs = tokens, logs
+    def __init__(self, tokens: TokenFile | None, limits: CallLimits, *, logs: bool) -> None:
+        self._tokens, self._limits, self._logs = tokens, limits, logs
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
-        method, version = info.method.name, next(iter(headers.get(WIRE_HEADER, [])), "none")
-        if self._tokens is None:
-            return _Caller("-", Role.ADMIN, method, version=version, logs=self._logs)
+        name, role = ("", Role.ADMIN) if self._tokens is None else self._token_of(self._tokens, headers)
+        with _named_errors():
+            slot = self._limits.enter(name)
+        version = next(iter(headers.get(WIRE_HEADER, [])), "none")
+        return _Caller(name or "-", role, slot, info.method.name, version=version, logs=self._logs)
+
+    def _token_of(self, tokens: TokenFile, headers: Mapping[str, list[str]]) -> tuple[str, Role]:
         given = next(iter(headers.get("authorization", [])), "")
         if not given.startswith(_BEARER):
             raise flight.FlightUnauthenticatedError("it wants a token: the option token, or tokenFile.")
         try:
-            name, role = self._tokens.role_of(given[len(_BEARER) :])
+            return tokens.role_of(given[len(_BEARER) :])
         except RemoteAccessRefused as error:
             raise flight.FlightUnauthenticatedError(str(error)) from None
         except CommitLogError as error:
             _LOG.error("Cannot read the tokens: %s", error)
             raise flight.FlightUnauthenticatedError("its token file cannot be read; its log says why.") from None
-        return _Caller(name, role, method, version=version, logs=self._logs)
 
 
 class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -130,11 +143,13 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         listen: ListenSettings,
         *,
         owned: MessageStore | None = None,
+        limits: CallLimits | None = None,
         access_log: bool = False,
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
         self._owned = owned
+        self._limits = limits or CallLimits()
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)
         certificates, client_ca = _certificates(listen.tls)
@@ -144,22 +159,28 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 tls_certificates=certificates,
                 verify_client=client_ca is not None,
                 root_certificates=client_ca,
-                middleware={"access": _Access(tokens, logs=access_log)},
+                middleware={"access": _Access(tokens, self._limits, logs=access_log)},
             )
         except (OSError, flight.FlightError, pa.ArrowException) as error:
             raise ListenFailed("listen on", path=str(listen), cause=OSError(str(error))) from error
+        self._guard = Worker("commitlog-serve-guard", ConnectionGuard(self.port, self._limits), lambda _: None)
+        self._guard.start()
+        for readers in self._stores.values():
+            readers.waits.start()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
         call, body = action.type, action.body
-        with _named_errors():
+        caller = context.get_middleware("access")
+        is_wanted = caller.slot.begin(_peer(context), context.is_cancelled)
+        with _named_errors(), answering(is_wanted):
             _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
             question = decode_question(call, memoryview(body))
-            if CALLS[call].writes:
-                answer = self._write(call, question, context.get_middleware("access"))
-            else:
-                answer = self._answer(call, question)
+            if call == "wait_for_any":
+                question = self._waited(question, caller.slot, is_wanted)
+            answer = self._write(call, question, caller) if CALLS[call].writes else self._answer(call, question)
+            caller.slot.hold(len(answer))
             return iter([flight.Result(answer)])
 
     def _write(self, call: str, question: Question, caller: _Caller) -> bytes:
@@ -172,6 +193,19 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if self._owned is None:
             raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
         return encode(Answer(0, WRITES[call](self._owned, *question.arguments), 0, []))
+
+    def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
+        """The question, after the wait that it asks for: its answer waits no more."""
+        slot.begin_wait()
+        wanted, seconds = question.arguments
+        positions = {(topic, queue_id): offset for topic, queue_id, offset in wanted}
+        readers = self._readers(question.store)
+        with readers.waits.joined(positions) as waiter:
+            with readers.lent(question.on_damage) as reader:
+                found = reader.wait_for_any(positions, 0)
+            if not found:
+                waiter.wait(min(seconds, _LONGEST_WAIT_SECONDS), is_wanted)
+        return question._replace(arguments=(wanted, 0.0))
 
     def _answer(self, call: str, question: Question) -> bytes:
         with self._readers(question.store).lent(question.on_damage) as reader:
@@ -187,12 +221,15 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         with _named_errors():
             _refuse_other_version(context)
             wanted = decode_wanted(ticket.ticket)
-            return flight.GeneratorStream(BLOCK_SCHEMA, self._blocks(wanted))
+            slot: CallSlot = context.get_middleware("access").slot
+            slot.hold(2 * wanted.size)  # one that is being sent, one that is being found
+            is_wanted = slot.begin(_peer(context), context.is_cancelled)
+            return flight.GeneratorStream(BLOCK_SCHEMA, self._blocks(wanted, is_wanted))
 
-    def _blocks(self, wanted: BlocksWanted) -> Iterator[pa.RecordBatch]:
+    def _blocks(self, wanted: BlocksWanted, is_wanted: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
         how: OnDamage = "skip" if wanted.tolerant else "raise"
         with _named_errors(), self._readers(wanted.store).lent(how) as reader:
-            yield from blocks_of(reader, wanted)
+            yield from blocks_of(reader, wanted, is_wanted)
 
     def list_actions(self, _context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, "") for name in CALLS]
@@ -205,8 +242,19 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         names = ", ".join(sorted(self._stores))
         raise InvalidValue(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
 
+    def end_waits(self) -> None:
+        """Before ``shutdown``, which waits for calls: those that only wait end now."""
+        self._limits.stop()
+        for readers in self._stores.values():
+            readers.waits.wake_all()
+
+    def cut_off(self) -> None:
+        """Cut all connections, so that calls end whose clients do not read on."""
+        cut_connections(self.port, lambda _: True)
+
     def close(self) -> None:
         """After ``shutdown``."""
+        self._guard.stop()
         for readers in self._stores.values():
             readers.close()
 
@@ -227,6 +275,12 @@ def _certificates(tls: TlsFiles | None) -> tuple[list[tuple[bytes, bytes]] | Non
         return None, None
     pair = disk.read_file(tls.certificate, _LARGEST_PEM), disk.read_file(tls.key, _LARGEST_PEM)
     return [pair], None if tls.client_ca is None else disk.read_file(tls.client_ca, _LARGEST_PEM)
+
+
+def _peer(context: flight.ServerCallContext) -> str:
+    """``HOST:PORT`` of a call's connection. gRPC has it as ``ipv6:%5B::1%5D:1234``."""
+    peer = unquote(context.peer().partition(":")[2])
+    return peer.replace("[::ffff:", "").replace("]", "") if peer.startswith("[::ffff:") else peer
 
 
 @contextmanager

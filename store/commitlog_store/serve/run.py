@@ -15,12 +15,16 @@ from functools import partial
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
+from commitlog_store.files.limits import allow_most_open_files
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.store import MessageStore
 
 _LOG = logging.getLogger(__name__)
+# How long calls have to end that were cut off.
+_CUT_SECONDS = 5.0
 _STOP = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -37,6 +41,8 @@ class ServeRequest:
     commit_log: str | None = None
     config: MessageStoreConfig | None = None
     drain_timeout_s: float = 10.0
+    max_calls: int = DEFAULT_MAX_CALLS
+    call_timeout_s: float = DEFAULT_CALL_TIMEOUT_S
     access_log: bool = False
 
     def named_paths(self) -> dict[str, str]:
@@ -60,6 +66,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     ``say`` gets a line when the server has begun, and one when it stops.
     """
     paths = request.named_paths()
+    allow_most_open_files()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
         owned = None
@@ -69,7 +76,8 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
-        server = StoreServer(openers, request.listen, owned=owned, access_log=request.access_log)
+        limits = CallLimits(request.max_calls, request.call_timeout_s)
+        server = StoreServer(openers, request.listen, owned=owned, limits=limits, access_log=request.access_log)
         say(_begun(request, paths, server.port))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
@@ -120,11 +128,15 @@ def _ignore(*_: object) -> None:
 
 def _drain(server: StoreServer, seconds: float) -> bool:
     """Whether all calls ended in time: ``shutdown`` waits for them, and has no deadline of its own."""
+    server.end_waits()
     closing = threading.Thread(target=server.shutdown, daemon=True)
     closing.start()
     closing.join(seconds)
     if closing.is_alive():
         _LOG.warning("Calls did not end within %g s: they are cut off.", seconds)
+        server.cut_off()
+        closing.join(_CUT_SECONDS)
+    if closing.is_alive():
         return False
     server.close()
     return True

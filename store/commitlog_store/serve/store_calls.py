@@ -13,12 +13,13 @@ from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, encode_error
+from commitlog_store.serve.call_limits import each
 
 _Position = tuple[str, int, int]
 
 
 def _queues_of(reader: StoreReader, topics: Sequence[str]) -> list[QueueInfo]:
-    return reader.queue_infos(lambda: [(topic, one) for topic in topics for one in reader.queue_ids(topic)])
+    return reader.queue_infos(lambda: [(topic, one) for topic in each(topics) for one in reader.queue_ids(topic)])
 
 
 def _group_offsets(reader: StoreReader, group: str) -> list[_Position]:
@@ -59,7 +60,7 @@ def _offsets_by_time(
         except CommitLogError as error:
             return error
 
-    return _with_errors([answer(*one) for one in wanted])
+    return _with_errors([answer(*one) for one in each(wanted)])
 
 
 def _units(reader: StoreReader, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[list[int], bytes]:
@@ -101,7 +102,7 @@ def _query_keys(
         topic, keys, columns=columns, max_batch_rows=rows, max_batch_bytes=size, verify_crc=verify_crc
     )
     with pa.ipc.new_stream(sink, arrow_schema(columns)) as writer:
-        for batch in batches:
+        for batch in each(batches):
             writer.write_batch(batch)
     return bytes(sink.getvalue())
 

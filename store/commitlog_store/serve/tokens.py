@@ -1,7 +1,8 @@
 """Tokens: who may ask a server, and what. The file holds hashes only, one token a line, as JSON::
 
-    {"name":"spark","role":"read","sha256":"9f86d0...","created":"2026-11-24T15:00:00Z"}
+    {"name":"spark","role":"read","sha256":"9f86d0...","created":"2026-11-24T15:00:00Z","expires":"2027-02-22T15:00:00Z"}
 
+Without ``expires`` a token is good until its line is removed.
 A token is 256 random bits, so its hash needs no salt and no stretching: it cannot be guessed.
 """
 
@@ -11,7 +12,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Literal
 
@@ -34,24 +35,34 @@ class Role(IntEnum):
     ADMIN = 3
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     role: _RoleName
     sha256: str
     created: str = ""
+    expires: datetime | None = None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires is not None and self.expires <= now
 
 
-def new_token(path: str, name: str, role: Role) -> str:
+def new_token(path: str, name: str, role: Role, *, expires_in_s: float | None = None) -> str:
     """Add a token to a file, which is made if it does not exist. The token is shown here and never again.
 
-    ``InvalidValue`` for a name that the file has.
+    It takes the place of an expired one of this name. ``InvalidValue`` for a name that the file has otherwise.
     """
+    now = datetime.now(UTC).replace(microsecond=0)
     entries = _read(path) if disk.exists(path) else []
+    entries = [entry for entry in entries if entry.name != name or not entry.is_expired(now)]
     if any(entry.name == name for entry in entries):
         raise InvalidValue(f"{path} has a token {name!r} already; remove its line first, or choose another name.")
     token = _PREFIX + secrets.token_urlsafe(32)
-    created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    entries.append(_Entry(name, role.name.lower(), _hash(token), created))  # type: ignore[arg-type]
+    created = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        expires = None if expires_in_s is None else now + timedelta(seconds=expires_in_s)
+    except OverflowError:
+        raise InvalidValue("A token expires before the year 10000, or never.") from None
+    entries.append(_Entry(name, role.name.lower(), _hash(token), created, expires))  # type: ignore[arg-type]
     lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
     _replace(path, lines)
     return token
@@ -77,6 +88,11 @@ class TokenFile:
                 found = entry
         if found is None:
             raise RemoteAccessRefused("The server does not know this token.")
+        if found.is_expired(datetime.now(UTC)):
+            raise RemoteAccessRefused(
+                f"The token {found.name!r} expired at {found.expires:%Y-%m-%dT%H:%M:%SZ}. `commitlog token new` makes "
+                "another one."
+            )
         return found.name, Role[found.role.upper()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -15,19 +15,25 @@ from tests.support.local_spark import make_java_available
 _MASTER = "127.0.0.1"
 _DEPLOY = "org.apache.spark.deploy"
 
+# What goes before a command that runs at an address.
+Prefix = Callable[[str], Sequence[str]]
+
 
 class StandaloneCluster:
     """A master; ``add_worker`` starts workers of two cores each, ``kill_worker`` kills one with its executors."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, *, master: str = _MASTER, port: int = 0, within: Prefix = lambda _: ()) -> None:
+        """``within`` has what goes before the command of a daemon; a ``port`` of 0 is a free one."""
         self._scratch = scratch
+        self._within = within
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         make_java_available()
-        with socket.socket() as free:
-            free.bind((_MASTER, 0))
-            port = free.getsockname()[1]
-        self.address = f"spark://{_MASTER}:{port}"
-        self._start(_MASTER, f"{_DEPLOY}.master.Master", "--port", str(port))
+        if not port:
+            with socket.socket() as free:
+                free.bind((master, 0))
+                port = free.getsockname()[1]
+        self.address = f"spark://{master}:{port}"
+        self._start(master, f"{_DEPLOY}.master.Master", "--port", str(port))
 
     def add_worker(self, host: str) -> None:
         """Start a worker at ``host``: Spark puts a copy of a task on another host only, which an address is to it."""
@@ -41,7 +47,13 @@ class StandaloneCluster:
         daemon.wait()
 
     def _start(self, host: str, daemon: str, *arguments: str) -> None:
-        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), daemon, "--host", host]
+        command = [
+            *self._within(host),
+            str(Path(pyspark.__file__).parent / "bin" / "spark-class"),
+            daemon,
+            "--host",
+            host,
+        ]
         with (self._scratch / f"{host}.log").open("wb") as log:
             self._daemons[host] = subprocess.Popen([*command, "--webui-port", "0", *arguments], stdout=log, stderr=log)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from commitlog_store import StoreReader
 from commitlog_store.reader import OnDamage
+from commitlog_store.serve.call_limits import CallLimits
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from tests.support.programs import child_environment
@@ -24,12 +25,18 @@ def _open(path: str, on_damage: OnDamage) -> StoreReader:
 
 
 @contextlib.contextmanager
-def served(*paths: Path | str, tls: TlsFiles | None = None, tokens: str | None = None, **named: Path) -> Iterator[str]:
+def served(
+    *paths: Path | str,
+    tls: TlsFiles | None = None,
+    tokens: str | None = None,
+    limits: CallLimits | None = None,
+    **named: Path,
+) -> Iterator[str]:
     """The address of a server of a store, or of several by name."""
     stores = {"": paths[0]} if paths else named
     openers = {name: partial(_open, str(path)) for name, path in stores.items()}
     listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
-    server = StoreServer(openers, listen)
+    server = StoreServer(openers, listen, limits=limits)
     try:
         yield listen.location.replace(":0", f":{server.port}")
     finally:

@@ -104,10 +104,18 @@ def test_a_server_with_tls_is_reached_by_those_who_trust_it(store: Path, tmp_pat
         with StoreReader.open(url, tls_root_certificates=certificate.read_bytes()) as reader:
             assert reader.scan("orders").read_all().num_rows == 1
         other, _ = make_certificate(tmp_path, "other")
-        with pytest.raises(RemoteFailed, match="No server of commitlog serve answers"):
+        with pytest.raises(RemoteFailed, match=r"answers at .* certificate is not signed by one of those"):
             StoreReader.open(url, tls_root_certificates=other.read_bytes(), rpc_timeout_s=1)
-        with pytest.raises(RemoteFailed):
+        with pytest.raises(RemoteFailed, match=r"If the server uses TLS, its address begins with grpc\+tls://"):
             StoreReader.open(url.replace("+tls", ""), rpc_timeout_s=1)
+    elsewhere, its_key = make_certificate(tmp_path, "elsewhere", "10.0.0.1")
+    tls = TlsFiles(certificate=str(elsewhere), key=str(its_key))
+    with served(store, tls=tls) as url, pytest.raises(RemoteFailed, match="other names than that of the address"):
+        StoreReader.open(url, tls_root_certificates=elsewhere.read_bytes(), rpc_timeout_s=1)
+    with served(store) as url, pytest.raises(RemoteFailed, match="The server does not use TLS"):
+        StoreReader.open(
+            url.replace("grpc:", "grpc+tls:"), tls_root_certificates=certificate.read_bytes(), rpc_timeout_s=1
+        )
 
 
 def test_a_port_that_is_taken_is_named(store: Path) -> None:

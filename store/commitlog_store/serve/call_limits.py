@@ -1,0 +1,163 @@
+"""CallLimits: how many calls a server has at once, of one client and of all, the bytes they hold, their time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from commitlog_store.errors import RemoteFailed, ServerBusy
+
+DEFAULT_MAX_CALLS = 256
+DEFAULT_CALL_TIMEOUT_S = 300.0
+# One client has at most this part of the calls, so that it cannot shut the others out.
+_PART_OF_ONE = 0.75
+# What calls hold in memory until the client has it, on average: two blocks of the size that readers ask for.
+_BYTES_OF_A_CALL = 8 << 20
+
+_T = TypeVar("_T")
+
+
+class CallSlot:
+    """The place of one call among those under way. ``leave`` may be called again."""
+
+    def __init__(self, limits: CallLimits, client: str) -> None:
+        self.client = client
+        self.peer = ""
+        self.begun = time.monotonic()
+        self.held = 0
+        self.waits = False
+        self._limits = limits
+
+    def hold(self, size: int) -> None:
+        """Count ``size`` bytes until the call has ended. ``ServerBusy``."""
+        self._limits.hold(self, size)
+
+    def begin_wait(self) -> None:
+        """From now on the call waits for messages: waits have a number of their own. ``ServerBusy``."""
+        self._limits.begin_wait(self)
+
+    def leave(self) -> None:
+        self._limits.leave(self)
+
+    def begin(self, peer: str, is_cancelled: Callable[[], bool]) -> Callable[[], bool]:
+        """The request is whole, and came over this peer's connection. Returns what says whether to go on with it."""
+        self._limits.begin(self, peer)
+        return lambda: self._limits.check(self, is_cancelled)
+
+
+class CallLimits:
+    """``max_calls`` calls at once, as many waits beside them, and ``call_timeout_s`` for each."""
+
+    def __init__(self, max_calls: int = DEFAULT_MAX_CALLS, call_timeout_s: float = DEFAULT_CALL_TIMEOUT_S) -> None:
+        self.call_timeout_s = call_timeout_s
+        self._max_calls = max_calls
+        self._max_of_one = max(int(max_calls * _PART_OF_ONE), 1)
+        self._max_bytes = max_calls * _BYTES_OF_A_CALL
+        self._lock = threading.Lock()
+        self._slots: set[CallSlot] = set()
+        self._calls_of: Counter[str] = Counter()
+        self._waits = 0
+        self._held = 0
+        self._began: set[str] = set()
+        self._stopping = False
+
+    def enter(self, client: str) -> CallSlot:
+        """The slot of a new call; an empty ``client`` is one of many that have no names. ``ServerBusy``."""
+        with self._lock:
+            if self._calls_of.total() >= self._max_calls:
+                raise ServerBusy(f"{self._max_calls} calls are under way, as many as the server takes (--max-calls).")
+            if client and self._calls_of[client] >= self._max_of_one:
+                raise ServerBusy(
+                    f"The token {client!r} has {self._max_of_one} calls under way, as many as one may have (three "
+                    "quarters of --max-calls)."
+                )
+            slot = CallSlot(self, client)
+            self._slots.add(slot)
+            self._calls_of[client] += 1
+            return slot
+
+    def leave(self, slot: CallSlot) -> None:
+        with self._lock:
+            if slot in self._slots:
+                self._slots.remove(slot)
+                self._held -= slot.held
+                if slot.waits:
+                    self._waits -= 1
+                else:
+                    self._calls_of[slot.client] -= 1
+
+    def begin_wait(self, slot: CallSlot) -> None:
+        """See ``CallSlot``."""
+        with self._lock:
+            if self._waits >= self._max_calls:
+                raise ServerBusy(f"{self._max_calls} clients wait for messages, as many as the server lets wait.")
+            self._waits += 1
+            self._calls_of[slot.client] -= 1
+            slot.waits = True
+
+    def begin(self, slot: CallSlot, peer: str) -> None:
+        """See ``CallSlot``."""
+        with self._lock:
+            slot.peer = peer
+            self._began.add(peer)
+
+    def hold(self, slot: CallSlot, size: int) -> None:
+        """See ``CallSlot``. A call that is alone may hold any size."""
+        with self._lock:
+            if self._held and self._held + size > self._max_bytes:
+                raise ServerBusy(
+                    f"Calls under way hold {self._held} bytes, and this one needs {size}: more than the "
+                    f"{self._max_bytes} that the server has for them (8 MiB for each of --max-calls)."
+                )
+            slot.held += size
+            self._held += size
+
+    def check(self, slot: CallSlot, is_cancelled: Callable[[], bool]) -> bool:
+        """Whether the call's time is not over, its client is there, and the server is not stopping."""
+        return not (self._stopping or time.monotonic() > slot.begun + self.call_timeout_s or is_cancelled())
+
+    def stop(self) -> None:
+        """Let waits, and streams after their next block, end now."""
+        self._stopping = True
+
+    def calls_of_peers(self) -> dict[str, int]:
+        """The peers that have made a call since this was asked last, or have one under way; how many are under way."""
+        with self._lock:
+            began, self._began = self._began, set()
+            return dict.fromkeys(began, 0) | Counter(slot.peer for slot in self._slots if slot.peer)
+
+    def overdue(self) -> set[str]:
+        """The peers of calls that should have ended: their clients do not read on."""
+        begun_before = time.monotonic() - self.call_timeout_s
+        with self._lock:
+            return {slot.peer for slot in self._slots if slot.peer and slot.begun < begun_before}
+
+
+_CURRENT: ContextVar[Callable[[], bool]] = ContextVar("_CURRENT")
+
+
+@contextmanager
+def answering(wanted: Callable[[], bool]) -> Iterator[None]:
+    """This thread answers a call, as long as it is wanted: see ``each``."""
+    token = _CURRENT.set(wanted)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def each(items: Iterable[_T]) -> Iterator[_T]:
+    """The parts of a question of many, as long as it is wanted. ``RemoteFailed``."""
+    is_wanted = _CURRENT.get(lambda: True)
+    for item in items:
+        if not is_wanted():
+            raise RemoteFailed(
+                "The server has ended this call: its client left, its time (--call-timeout) was over, or the server "
+                "stops. Ask for less at once."
+            )
+        yield item

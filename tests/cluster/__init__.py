@@ -1,0 +1,1 @@
+"""Spark on hosts of their own, which see a store through ``commitlog serve`` only."""
