@@ -47,7 +47,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "verify": _PARTS | {"recovery", "delayed", "groups"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup"},
-    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "reader"},
+    "producing": _ENGINE,
+    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader"},
     "serve": _ENGINE | _SUBJECTS | {"filter", "reader", "remote", "store"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
@@ -56,14 +57,14 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
-    "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "reader", "transaction"},
+    "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
     "testing": frozenset({"recovery", "owned_store", "store"}),
     # The package's own __init__ gathers the public names.
     "public": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"consumers", "metadata", "follower", "owned_store", "transaction"},
+    | {"consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"},
