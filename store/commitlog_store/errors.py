@@ -36,7 +36,8 @@
     │   ├── RemotingFailed          a broker's remoting port did not answer a request as brokers do
     │   │   └── AccessRefused       a broker with access control wants keys, others, or some that may do more
     │   ├── RemoteFailed            ``commitlog serve`` did not answer, or not as this version does
-    │   │   └── RemoteAccessRefused it wants a token, another, or one that may do more
+    │   │   ├── RemoteAccessRefused it wants a token, another, or one that may do more
+    │   │   └── SessionLost         it was started again, or forgot the client; what the call continues is gone
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -122,6 +123,7 @@ __all__ = [
     "RemoteFailed",
     "RemotingFailed",
     "ReplicaStore",
+    "SessionLost",
     "StagingFailed",
     "StagingLost",
     "StoreAccessDenied",
@@ -627,6 +629,13 @@ class RemoteFailed(Refused):
 
 class RemoteAccessRefused(RemoteFailed):
     """The server wants a token, another one, or one that may do more."""
+
+
+class SessionLost(RemoteFailed):
+    """The server does not know the client any more: it was started again, or did not hear of it for long.
+
+    It did nothing. What it kept for the client is gone: open transactions, consumers, and answers to repeated calls.
+    """
 
 
 class CutRefused(Refused):

@@ -12,13 +12,18 @@ from urllib.parse import urlsplit
 import pyarrow.flight as flight
 
 from commitlog_store.errors import InvalidValue, ReaderClosed, RemoteAccessRefused, RemoteFailed, StoreForked
+from commitlog_store.files import disk
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.wire import Answer, Question, decode_answer, decode_error, encode
+from commitlog_store.timestamps import checked_seconds
 
 _T = TypeVar("_T")
 
 _DEFAULT_PORT = 8815
+_TOKEN_VARIABLE = "COMMITLOG_TOKEN"
+_CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
+_LARGEST_PEM = 1 << 20
 _LONGEST_PAUSE_SECONDS = 2.0
 # More than any message that a server sends: an answer is bounded there.
 _OPTIONS: list[tuple[str, int | str]] = [
@@ -71,6 +76,22 @@ class RemoteAddress:
             timeout_s=timeout_s,
         )
 
+    @classmethod
+    def given(
+        cls, text: str, *, token: str | None, tls_root_certificates: bytes | None, rpc_timeout_s: float
+    ) -> RemoteAddress:
+        """``parse``, with what is not given from the environment: ``COMMITLOG_TOKEN``, and the file that
+        ``COMMITLOG_TLS_ROOT_CERTIFICATES`` names. ``ReadFailed``."""
+        certificates = os.environ.get(_CERTIFICATES_VARIABLE)
+        if tls_root_certificates is None and certificates:
+            tls_root_certificates = disk.read_file(certificates, _LARGEST_PEM)
+        return cls.parse(
+            text,
+            token=token or os.environ.get(_TOKEN_VARIABLE) or None,
+            tls_root_certificates=tls_root_certificates,
+            timeout_s=checked_seconds("rpc_timeout", rpc_timeout_s),
+        )
+
     def __str__(self) -> str:
         return f"{self.url}/{self.store}" if self.store else self.url
 
@@ -87,7 +108,9 @@ class Connection:
         self._closed = True
         self._drop()
 
-    def ask(self, call: str, on_damage: OnDamage, arguments: tuple[object, ...]) -> Answer:
+    def ask(
+        self, call: str, on_damage: OnDamage, arguments: tuple[object, ...], *, timeout_s: float | None = None
+    ) -> Answer:
         """The answer to one of ``wire.CALLS``. The errors of the same question to a directory, and ``RemoteFailed``."""
         body = encode(Question(self.address.store, on_damage, arguments))
 
@@ -95,7 +118,16 @@ class Connection:
             results = client.do_action(flight.Action(call, body), options)
             return decode_answer(call, memoryview(next(results).body))
 
-        return self._repeat(attempt, call, self.address.timeout_s)
+        return self._repeat(attempt, call, self.address.timeout_s if timeout_s is None else timeout_s)
+
+    def attempt(self, call: str, body: bytes, timeout_s: float) -> Answer:
+        """One attempt of a question, with the errors of Arrow Flight: see ``named``. After any, connect again."""
+        try:
+            results = self._connected().do_action(flight.Action(call, body), self._options(timeout_s))
+            return decode_answer(call, memoryview(next(results).body))
+        except BaseException:
+            self._drop()
+            raise
 
     def stream(self, ticket: bytes) -> flight.FlightStreamReader:
         """A stream of the server. One of its batches may still raise ``flight.FlightError``: see ``named``."""
@@ -150,18 +182,28 @@ class Connection:
     def _connected(self) -> flight.FlightClient:
         if self._closed:
             raise ReaderClosed(f"The reader of {self.address} is closed; open the store again to read on.")
+        self.refuse_forked(self.address)
         if not _users:
             _users.append(os.getpid())
-        elif _users[0] != os.getpid():
-            raise StoreForked(
-                f"This process was forked from one that had used {self.address}, and Arrow Flight does not work after "
-                "a fork. Start it in another way, such as multiprocessing's 'spawn'."
-            )
         if self._client is None:
             self._client = flight.FlightClient(
                 self.address.url, tls_root_certs=self.address.tls_root_certificates, generic_options=_OPTIONS
             )
         return self._client
+
+    @staticmethod
+    def is_forked() -> bool:
+        """Whether this process was forked from one that had used a server."""
+        return bool(_users) and _users[0] != os.getpid()
+
+    @staticmethod
+    def refuse_forked(address: RemoteAddress) -> None:
+        """``StoreForked``."""
+        if Connection.is_forked():
+            raise StoreForked(
+                f"This process was forked from one that had used {address}, and Arrow Flight does not work after "
+                "a fork. Start it in another way, such as multiprocessing's 'spawn'."
+            )
 
     def _drop(self) -> None:
         client, self._client = self._client, None

@@ -6,7 +6,6 @@ decoded here, from the bytes of records that the server sends.
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import InvalidValue, StoreBusy
-from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
@@ -56,9 +54,6 @@ _T = TypeVar("_T")
 _WAIT_SECONDS = 1.0
 # So often a question of several parts is asked again while retention deletes files.
 _MOST_LOOKS = 10
-_TOKEN_VARIABLE = "COMMITLOG_TOKEN"
-_CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
-_LARGEST_PEM = 1 << 20
 # Keys in one question.
 _KEYS_AT_ONCE = 4_096
 # After every store time.
@@ -149,14 +144,8 @@ class RemoteReader(StoreReader):
         What is not given comes from the environment: ``COMMITLOG_TOKEN``, and the file that
         ``COMMITLOG_TLS_ROOT_CERTIFICATES`` names.
         """
-        certificates = os.environ.get(_CERTIFICATES_VARIABLE)
-        if tls_root_certificates is None and certificates:
-            tls_root_certificates = disk.read_file(certificates, _LARGEST_PEM)
-        address = RemoteAddress.parse(
-            url,
-            token=token or os.environ.get(_TOKEN_VARIABLE) or None,
-            tls_root_certificates=tls_root_certificates,
-            timeout_s=checked_seconds("rpc_timeout", rpc_timeout_s),
+        address = RemoteAddress.given(
+            url, token=token, tls_root_certificates=tls_root_certificates, rpc_timeout_s=rpc_timeout_s
         )
         reader = cls(address, on_damage=on_damage)
         try:

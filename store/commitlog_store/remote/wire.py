@@ -17,6 +17,7 @@ import msgspec
 from commitlog_store import errors
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
@@ -29,6 +30,7 @@ from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo
+from commitlog_store.remote.put_wire import CallId, MessageFields, Outcome, SessionOpened, TableResult
 
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
@@ -49,12 +51,17 @@ class Call(NamedTuple):
     """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store.
 
     A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
-    that the server knows it again.
+    that the server knows it again, or does no more the second time. With ``once`` its first argument is a ``CallId``.
     """
 
     arguments: Any
     answer: Any
     writes: bool = False
+    once: bool = False
+
+
+def _once(*arguments: Any, answer: Any) -> Call:
+    return Call(tuple.__class_getitem__((CallId, *arguments)), answer, writes=True, once=True)
 
 
 CALLS: Mapping[str, Call] = {
@@ -86,6 +93,15 @@ CALLS: Mapping[str, Call] = {
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
     "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
+    "open_session": Call(tuple[()], SessionOpened, writes=True),
+    "close_session": Call(tuple[str], None, writes=True),
+    "flush": Call(tuple[()], None, writes=True),
+    "dispatch": Call(tuple[()], None, writes=True),
+    "create_topic": Call(tuple[str, int, int], None, writes=True),
+    "put_message": _once(MessageFields, answer=PutMessageResult),
+    "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
+    "put_together": _once(list[MessageFields], answer=list[Outcome]),
+    "put_messages": _once(bytes, str | None, int, answer=TableResult),
 }
 
 

@@ -20,7 +20,7 @@ from commitlog_store.remote.wire import CALLS, Answer, Question, decode_question
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
-from commitlog_store.serve.store_writes import WRITES
+from commitlog_store.serve.store_writes import StoreWriter
 from commitlog_store.serve.tokens import Role, TokenFile
 from commitlog_store.store import MessageStore
 
@@ -125,7 +125,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
-        self._owned = owned
+        self._writer = None if owned is None else StoreWriter(owned)
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)
         certificates, client_ca = _certificates(listen.tls)
@@ -159,9 +159,9 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 "`commitlog token new --role write` makes one that may."
             )
         self._readers(question.store)  # refuses a name that this server does not have
-        if self._owned is None:
+        if self._writer is None:
             raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
-        return encode(Answer(0, WRITES[call](self._owned, *question.arguments), 0, []))
+        return self._writer.answer(call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
 
     def _answer(self, call: str, question: Question) -> bytes:
         with self._readers(question.store).lent(question.on_damage) as reader:
@@ -195,7 +195,9 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         raise InvalidValue(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
 
     def close(self) -> None:
-        """After ``shutdown``."""
+        """After ``shutdown``, and before the owned store is closed."""
+        if self._writer is not None:
+            self._writer.sessions.close_all()
         for readers in self._stores.values():
             readers.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from commitlog_store import StoreReader
+from commitlog_store import MessageStore, StoreReader
 from commitlog_store.reader import OnDamage
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
@@ -24,12 +24,18 @@ def _open(path: str, on_damage: OnDamage) -> StoreReader:
 
 
 @contextlib.contextmanager
-def served(*paths: Path | str, tls: TlsFiles | None = None, tokens: str | None = None, **named: Path) -> Iterator[str]:
-    """The address of a server of a store, or of several by name."""
-    stores = {"": paths[0]} if paths else named
+def served(
+    *paths: Path | str,
+    tls: TlsFiles | None = None,
+    tokens: str | None = None,
+    owned: MessageStore | None = None,
+    **named: Path,
+) -> Iterator[str]:
+    """The address of a server of a store, or of several by name. It takes writes to the ``owned`` one."""
+    stores = {"": paths[0]} if paths else named if owned is None else {"": owned.path}
     openers = {name: partial(_open, str(path)) for name, path in stores.items()}
     listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
-    server = StoreServer(openers, listen)
+    server = StoreServer(openers, listen, owned=owned)
     try:
         yield listen.location.replace(":0", f":{server.port}")
     finally:
