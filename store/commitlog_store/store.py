@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal
 
-from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
+from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, checked_transaction, refuse_store_application
 from commitlog_store.columnar.message_rows import MessageRows
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, open_consumer
@@ -289,10 +289,7 @@ class MessageStore(Producing):
         Versions of an application ascend. A version that was committed before is skipped (``already_there``), unless
         the fingerprint says that it is another batch: ``BatchConflict``. docs/durability.md has the rules.
         """
-        batch = BatchId(app_id, version, fingerprint)
-        if not app_id:
-            raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
-        refuse_store_application(app_id)
+        batch = checked_transaction(app_id, version, fingerprint)
         committed = self._engine.run(lambda: self._engine.batches.check(batch))
         return Transaction(self, batch, self._owned, committed)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
 
-from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.batch_id import BatchId, CommittedBatch, checked_transaction
 from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.message_table import MessageTable
 from commitlog_store.engine.put_message import PutMessageResult
@@ -21,14 +20,14 @@ from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_M
 from commitlog_store.reader import StoreReader
 from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.half_messages import RemoteHalfMessages
 from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.reader import RemoteReader
 from commitlog_store.remote.session import Session
 from commitlog_store.remote.table_puts import LARGEST_PART, put_table
+from commitlog_store.remote.transaction import RemoteTransaction
 from commitlog_store.remote.wire import decode_error
 from commitlog_store.threads.calls import Calls
-
-_T = TypeVar("_T")
 
 
 def connect(
@@ -179,6 +178,29 @@ class RemoteStore(Producing):
 
         return await asyncio.to_thread(self.put_messages, table, topic=topic)
 
+    def transaction(self, app_id: str, version: int, fingerprint: str = "") -> RemoteTransaction:
+        """``MessageStore.transaction``: a batch whose messages are in the store together, and at most once, or not at
+        all, also when the server is killed or an answer lost. ::
+
+            with connect("grpc://127.0.0.1:8815") as store, store.transaction("orders-loader", version=7) as batch:
+                batch.put_messages(table, topic="orders")
+        """
+        with self.call():
+            return RemoteTransaction(self, checked_transaction(app_id, version, fingerprint))
+
+    def committed_batch(self, batch: BatchId) -> CommittedBatch | None:
+        """The batch as it is in the store, None if it is not. ``BatchConflict``."""
+        with self.session() as session:
+            found: CommittedBatch | None = session.ask(
+                "committed_batch", batch.app_id, batch.version, batch.fingerprint
+            )
+            return found
+
+    @property
+    def half_messages(self) -> RemoteHalfMessages:
+        """``MessageStore.half_messages``: half messages, prepared now, committed or rolled back later."""
+        return RemoteHalfMessages(self)
+
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """``MessageStore.create_topic``."""
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
@@ -229,31 +251,47 @@ class RemoteStore(Producing):
             return reader.wait_for_any({(topic, queue_id): offset}, timeout_s)
 
     @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
+        Connection.refuse_forked(self.address)
+        with self._calls.enter():
+            self._refuse_closed()
+            yield
+
+    @contextlib.contextmanager
     def session(self) -> Iterator[Session]:
         """A session that no other thread uses, for calls of this package."""
-        Connection.refuse_forked(self.address)
-        with self._calls.enter(), self._lent(self._sessions, lambda: Session(self.address)) as session:
-            yield session
+        with self.call():
+            session = self.take_session()
+            try:
+                yield session
+            finally:
+                self.give_back(session)
+
+    def take_session(self) -> Session:
+        try:
+            return self._sessions.pop()
+        except IndexError:
+            return Session(self.address)
+
+    def give_back(self, session: Session) -> None:
+        self._sessions.append(session)
+        if self._closed:
+            self._close_idle()
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:
-        Connection.refuse_forked(self.address)
-        with self._calls.enter(), self._lent(self._readers, lambda: RemoteReader(self.address)) as reader:
-            yield reader
-
-    @contextlib.contextmanager
-    def _lent(self, idle: list[_T], make: Callable[[], _T]) -> Iterator[_T]:
-        self._refuse_closed()
-        try:
-            one = idle.pop()
-        except IndexError:
-            one = make()
-        try:
-            yield one
-        finally:
-            idle.append(one)
-            if self._closed:
-                self._close_idle()
+        with self.call():
+            try:
+                reader = self._readers.pop()
+            except IndexError:
+                reader = RemoteReader(self.address)
+            try:
+                yield reader
+            finally:
+                self._readers.append(reader)
+                if self._closed:
+                    self._close_idle()
 
     def _refuse_closed(self) -> None:
         if self._closed:

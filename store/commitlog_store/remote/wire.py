@@ -22,7 +22,7 @@ from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
-from commitlog_store.half_message import PendingHalfMessage
+from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.message import MessageExt
 from commitlog_store.put_status import PutMessageStatus
@@ -102,6 +102,15 @@ CALLS: Mapping[str, Call] = {
     "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
     "put_together": _once(list[MessageFields], answer=list[Outcome]),
     "put_messages": _once(bytes, str | None, int, answer=TableResult),
+    "begin_transaction": _once(str, int, str, answer=CommittedBatch | None),
+    "transaction_put": _once(bytes, str | None, int, answer=None),
+    "commit_transaction": _once(answer=CommittedBatch),
+    "end_transaction": _once(answer=None),
+    "committed_batch": Call(tuple[str, int, str], CommittedBatch | None, writes=True),
+    "prepare_half_message": _once(MessageFields, str, answer=HalfMessageHandle),
+    "commit_half_message": _once(HalfMessageHandle, answer=None),
+    "roll_back_half_message": _once(HalfMessageHandle, answer=None),
+    "resume_half_message": _once(str, answer=HalfMessageHandle),
 }
 
 
