@@ -49,7 +49,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup"},
     "producing": _ENGINE,
     "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader"},
-    "serve": _ENGINE | _SUBJECTS | {"filter", "reader", "remote", "store", "transaction"},
+    "serve": _ENGINE | _SUBJECTS | {"consumers", "filter", "reader", "remote", "store", "transaction"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},

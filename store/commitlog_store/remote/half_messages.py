@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Protocol
-
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.message import Message
-from commitlog_store.reader import StoreReader
 from commitlog_store.remote.put_wire import MessageFields
-from commitlog_store.remote.session import Session
-
-
-class _Store(Protocol):
-    def session(self) -> AbstractContextManager[Session]: ...
-    def reader(self) -> StoreReader: ...
+from commitlog_store.remote.reader import RemoteReader
+from commitlog_store.remote.session_pool import SessionPool
 
 
 class RemoteHalfMessages:
@@ -30,14 +22,14 @@ class RemoteHalfMessages:
             half.commit(handle)  # or half.rollback(handle)
     """
 
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, sessions: SessionPool) -> None:
         """Use ``RemoteStore.half_messages``."""
-        self._store = store
+        self._sessions = sessions
 
     def prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
         """``TransactionalMessageService.prepare``."""
         fields = MessageFields.of(message)
-        with self._store.session() as session:
+        with self._sessions.session() as session:
             handle: HalfMessageHandle = session.once(
                 "prepare_half_message", fields, producer_group, size=len(fields.body)
             )
@@ -45,21 +37,21 @@ class RemoteHalfMessages:
 
     def commit(self, handle: HalfMessageHandle) -> None:
         """``TransactionalMessageService.commit``."""
-        with self._store.session() as session:
+        with self._sessions.session() as session:
             session.once("commit_half_message", handle)
 
     def rollback(self, handle: HalfMessageHandle) -> None:
         """``TransactionalMessageService.rollback``."""
-        with self._store.session() as session:
+        with self._sessions.session() as session:
             session.once("roll_back_half_message", handle)
 
     def resume(self, message_id: str) -> HalfMessageHandle:
         """``TransactionalMessageService.resume``."""
-        with self._store.session() as session:
+        with self._sessions.session() as session:
             handle: HalfMessageHandle = session.once("resume_half_message", message_id)
             return handle
 
     def pending(self) -> list[PendingHalfMessage]:
         """``TransactionalMessageService.pending``, as far as messages are dispatched."""
-        with self._store.reader() as reader:
+        with self._sessions.call(), RemoteReader(self._sessions.address) as reader:
             return reader.pending_half_messages()

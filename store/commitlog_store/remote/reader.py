@@ -272,7 +272,7 @@ class RemoteReader(StoreReader):
         tags: str | None = None,
         wait_s: float = 0.0,
     ) -> GetMessageResult:
-        wanted = _texts(filter, tags)
+        wanted = filter_texts(filter, tags)
         count, size = checked_count("max_messages", max_messages), checked_count("max_bytes", max_bytes)
 
         def look(position: int) -> GetMessageResult:
@@ -380,7 +380,7 @@ class RemoteReader(StoreReader):
         return list(self._ask("pending_half_messages"))
 
 
-def _texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
+def filter_texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
     """A filter as texts. ``FilterError``, ``InvalidValue``."""
     if not isinstance(wanted, MessageFilter):
         wanted = MessageFilter.parse(tags=tags, filter=wanted)

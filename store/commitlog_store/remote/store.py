@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
+from typing import Literal
 
-from commitlog_store.batch_id import BatchId, CommittedBatch, checked_transaction
+from commitlog_store.batch_id import CommittedBatch, checked_transaction
 from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.message_table import MessageTable
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused, StoreClosed
+from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import shown
 from commitlog_store.message import Message, PutMessageStatus
@@ -20,14 +21,15 @@ from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_M
 from commitlog_store.reader import StoreReader
 from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.remote.half_messages import RemoteHalfMessages
 from commitlog_store.remote.put_wire import MessageFields
-from commitlog_store.remote.reader import RemoteReader
-from commitlog_store.remote.session import Session
+from commitlog_store.remote.reader import RemoteReader, filter_texts
+from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import LARGEST_PART, put_table
 from commitlog_store.remote.transaction import RemoteTransaction
 from commitlog_store.remote.wire import decode_error
-from commitlog_store.threads.calls import Calls
+from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 
 def connect(
@@ -76,14 +78,10 @@ class RemoteStore(Producing):
         """Use ``connect``."""
         self.address = address
         self.path = str(address)
-        self._closed = False
-        self._calls = Calls()
-        # Those that no thread uses.
-        self._sessions: list[Session] = []
+        self._sessions = SessionPool(address)
+        self._delay_levels = self._sessions.delay_levels
+        # Those that no call uses.
         self._readers: list[StoreReader] = []
-        first = Session(address)
-        self._sessions.append(first)
-        self._delay_levels = first.opened.message_delay_level
         self._async_puts = AsyncPuts(self)
 
     def __enter__(self) -> RemoteStore:
@@ -95,19 +93,16 @@ class RemoteStore(Producing):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<RemoteStore at {self.path!r}, {'closed' if self._closed else 'open'}>"
+        return f"<RemoteStore at {self.path!r}, {'closed' if self._sessions.closed else 'open'}>"
 
     def close(self) -> None:
         """End the connections. A second call does nothing. The server's store stays open."""
-        self._closed = True
         if not Connection.is_forked():
             self._async_puts.close()
-        self._close_idle()
+        self._sessions.close()
+        self._close_readers()
 
-    def _close_idle(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self._sessions.pop().close()
+    def _close_readers(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
                 self._readers.pop().close()
@@ -133,7 +128,7 @@ class RemoteStore(Producing):
                     PutMessageStatus.MESSAGE_ILLEGAL,
                     f"A put through a server has at most {LARGEST_PART} bytes; these bodies have {size}.",
                 )
-            with self.session() as session:
+            with self._sessions.session() as session:
                 result: PutMessageResult = session.once(call, argument(fields), size=size)
                 return result
         except (PutRefused, PutNotConfirmed) as error:
@@ -154,7 +149,7 @@ class RemoteStore(Producing):
             except Exception as error:  # noqa: BLE001 - the others are put
                 outcomes.append(error)
         if fields:
-            with self.session() as session:
+            with self._sessions.session() as session:
                 found = session.once("put_together", fields, size=sum(len(one.body) for one in fields))
             for place, outcome in zip(places, found, strict=True):
                 outcomes[place] = decode_error(outcome) if isinstance(outcome, bytes) else outcome
@@ -169,7 +164,7 @@ class RemoteStore(Producing):
         Of a call that fails in the middle, the parts before are stored; the status of each row says so.
         """
         MessageTable(table, topic=topic)  # the errors of wrong columns, before anything is sent
-        with self.session() as session:
+        with self._sessions.session() as session:
             return put_table(session, message_rows(table), topic, first_row)
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
@@ -185,36 +180,28 @@ class RemoteStore(Producing):
             with connect("grpc://127.0.0.1:8815") as store, store.transaction("orders-loader", version=7) as batch:
                 batch.put_messages(table, topic="orders")
         """
-        with self.call():
-            return RemoteTransaction(self, checked_transaction(app_id, version, fingerprint))
-
-    def committed_batch(self, batch: BatchId) -> CommittedBatch | None:
-        """The batch as it is in the store, None if it is not. ``BatchConflict``."""
-        with self.session() as session:
-            found: CommittedBatch | None = session.ask(
-                "committed_batch", batch.app_id, batch.version, batch.fingerprint
-            )
-            return found
+        with self._sessions.call():
+            return RemoteTransaction(self._sessions, checked_transaction(app_id, version, fingerprint))
 
     @property
     def half_messages(self) -> RemoteHalfMessages:
         """``MessageStore.half_messages``: half messages, prepared now, committed or rolled back later."""
-        return RemoteHalfMessages(self)
+        return RemoteHalfMessages(self._sessions)
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """``MessageStore.create_topic``."""
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
-        with self.session() as session:
+        with self._sessions.session() as session:
             session.ask("create_topic", topic, count, read_count)
 
     def flush(self) -> None:
         """``MessageStore.flush``: bring all messages to the server's device."""
-        with self.session() as session:
+        with self._sessions.session() as session:
             session.ask("flush")
 
     def dispatch(self) -> None:
         """``MessageStore.dispatch``: return when all messages put before are in their queues and the index."""
-        with self.session() as session:
+        with self._sessions.session() as session:
             session.ask("dispatch")
 
     def batches(self) -> list[CommittedBatch]:
@@ -224,8 +211,8 @@ class RemoteStore(Producing):
 
     def reader(self) -> StoreReader:
         """A new reader of the store, to be closed by the caller."""
-        self._refuse_closed()
-        return RemoteReader(self.address)
+        with self._sessions.call():
+            return RemoteReader(self.address)
 
     def get_message(
         self,
@@ -245,43 +232,35 @@ class RemoteStore(Producing):
                 topic, queue_id, offset, max_messages, max_bytes=max_bytes, filter=filter, tags=tags, wait_s=wait_s
             )
 
+    def consumer(
+        self,
+        group: str,
+        topics: str | Sequence[str],
+        *,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        consume_from: Literal["earliest", "latest"] | GivenTime = "earliest",
+    ) -> RemoteConsumer:
+        """``MessageStore.consumer``: a consumer of a group, whose consumers share the queues across processes."""
+        if not isinstance(topics, Iterable):
+            raise InvalidValue(f"topics is a name, or a list of names, not {topics!r}.")
+        if not isinstance(consume_from, str):
+            try:
+                consume_from = milliseconds_of(consume_from, "consume_from")
+            except InvalidValue as error:
+                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
+        names = [topics] if isinstance(topics, str) else list(topics)
+        with self._sessions.call():
+            return RemoteConsumer(self._sessions, group, names, filter_texts(filter, tags), consume_from)
+
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
         """``MessageStore.wait_for_messages``: False after ``timeout_s`` seconds without a message at ``offset``."""
         with self._lent_reader() as reader:
             return reader.wait_for_any({(topic, queue_id): offset}, timeout_s)
 
     @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """A call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
-        Connection.refuse_forked(self.address)
-        with self._calls.enter():
-            self._refuse_closed()
-            yield
-
-    @contextlib.contextmanager
-    def session(self) -> Iterator[Session]:
-        """A session that no other thread uses, for calls of this package."""
-        with self.call():
-            session = self.take_session()
-            try:
-                yield session
-            finally:
-                self.give_back(session)
-
-    def take_session(self) -> Session:
-        try:
-            return self._sessions.pop()
-        except IndexError:
-            return Session(self.address)
-
-    def give_back(self, session: Session) -> None:
-        self._sessions.append(session)
-        if self._closed:
-            self._close_idle()
-
-    @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:
-        with self.call():
+        with self._sessions.call():
             try:
                 reader = self._readers.pop()
             except IndexError:
@@ -290,9 +269,5 @@ class RemoteStore(Producing):
                 yield reader
             finally:
                 self._readers.append(reader)
-                if self._closed:
-                    self._close_idle()
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"This connection to {self.path} is closed; connect again.")
+                if self._sessions.closed:
+                    self._close_readers()

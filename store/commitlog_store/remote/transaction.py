@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol
 
 from commitlog_store.batch_id import BatchId, CommittedBatch
 from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.message_table import MessageTable
 from commitlog_store.errors import CommitLogError, PutNotConfirmed, SessionLost, TransactionEnded
 from commitlog_store.put_status import PutMessageStatus
-from commitlog_store.remote.session import Session
+from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import encoded_parts, too_large
-
-
-class _Sessions(Protocol):
-    """Where the transaction's session comes from, and goes to."""
-
-    def call(self) -> AbstractContextManager[object]: ...
-    def take_session(self) -> Session: ...
-    def give_back(self, session: Session) -> None: ...
-    def committed_batch(self, batch: BatchId) -> CommittedBatch | None: ...
 
 
 class RemoteTransaction:
@@ -32,17 +21,21 @@ class RemoteTransaction:
 
     The server stages them, and discards them when it is stopped, or when nothing is put for 600 seconds: then
     ``TransactionEnded``, and the program begins the version again. Where the answer to the commit is lost, the server's
-    ledger says whether it is committed.
+    ledger says whether it is committed. ::
+
+        with connect("grpc://127.0.0.1:8815") as store, store.transaction("loader", version=1) as batch:
+            if not batch.already_there:  # a version is stored at most once
+                batch.put_messages(pa.table({"topic": ["orders", "audit"], "body": [b"a", b"b"]}))
     """
 
-    def __init__(self, store: _Sessions, batch: BatchId) -> None:
+    def __init__(self, sessions: SessionPool, batch: BatchId) -> None:
         """Use ``RemoteStore.transaction``. The errors of ``MessageStore.transaction``, and of ``RemoteStore``."""
         self.batch = batch
-        self._store = store
+        self._sessions = sessions
         self._lock = threading.Lock()
         self._ended = False
         self._failure: BaseException | None = None
-        self.session = store.take_session()
+        self.session = sessions.take()
         try:
             # The committed batch, from the end of the block on; from the start if it was committed before.
             self.result: CommittedBatch | None = self.session.once(
@@ -68,7 +61,7 @@ class RemoteTransaction:
             return
         try:
             MessageTable(table, topic=topic)  # the errors of wrong columns, before anything is sent
-            with self._store.call(), self._lock:
+            with self._sessions.call(), self._lock:
                 self._refuse_ended()  # another thread may have ended it, or failed
                 for first, _, data in encoded_parts(message_rows(table)):
                     if data is None:
@@ -78,6 +71,10 @@ class RemoteTransaction:
             if self._failure is None and not self._ended:
                 self._failure = error
             raise
+
+    def fail(self, error: BaseException) -> None:
+        """Have the end of the block refused: a part of the transaction is missing."""
+        self._failure = self._failure or error
 
     def _once(self, call: str, *arguments: object, size: int = 0) -> object:
         """``TransactionEnded`` if the transaction is gone at the server, or may be: nothing of it is in the store."""
@@ -113,7 +110,7 @@ class RemoteTransaction:
                     is_committed = True
         finally:
             if is_committed:
-                self._store.give_back(self.session)
+                self._sessions.give_back(self.session)
             else:
                 self.session.close()  # which discards what is staged
 
@@ -133,12 +130,21 @@ class RemoteTransaction:
             with contextlib.suppress(SessionLost):
                 # A commit that comes after this one is refused, and one under way is a job before the next question.
                 self.session.once("end_transaction", may_reopen=False)
-            found = self._store.committed_batch(self.batch)
+            found = self._committed()
         except CommitLogError:
             raise lost from None
         if found is None:
             raise self._lost(lost) from lost
         self.result = replace(found, already_there=False)
+
+    def _committed(self) -> CommittedBatch | None:
+        """The batch as it is in the store, None if it is not."""
+        batch = self.batch
+        with self._sessions.session() as session:
+            found: CommittedBatch | None = session.ask(
+                "committed_batch", batch.app_id, batch.version, batch.fingerprint
+            )
+            return found
 
     def _lost(self, error: CommitLogError) -> TransactionEnded:
         return TransactionEnded(

@@ -36,6 +36,8 @@ from commitlog_store.remote.put_wire import CallId, MessageFields, Outcome, Sess
 MOST_UNITS = 262_144
 
 QueueKey = tuple[str, int]
+# Of a message: topic, queue id, and queue offset.
+Place = tuple[str, int, int]
 Boundary = Literal["lower", "upper"]
 
 
@@ -111,6 +113,15 @@ CALLS: Mapping[str, Call] = {
     "commit_half_message": _once(HalfMessageHandle, answer=None),
     "roll_back_half_message": _once(HalfMessageHandle, answer=None),
     "resume_half_message": _once(str, answer=HalfMessageHandle),
+    "open_consumer": _once(str, list[str], FilterTexts, str | int, str, answer=None),
+    "poll": _once(list[Place], int, float, answer=list[MessageExt]),
+    "poll_batch": _once(list[Place], int, float, list[str], answer=bytes | None),
+    "acknowledge": _once(list[Place], answer=None),
+    "commit_positions": _once(list[Place], bool, str | None, answer=None),
+    "rewind": _once(list[Place], answer=None),
+    "retry": _once(list[Place], MessageExt, int, answer=PutMessageResult),
+    "seek": _once(list[Place], str, int, int, answer=None),
+    "positions": _once(list[Place], answer=list[Place]),
 }
 
 

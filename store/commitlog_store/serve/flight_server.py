@@ -20,7 +20,8 @@ from commitlog_store.remote.wire import CALLS, Answer, Question, decode_question
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
-from commitlog_store.serve.store_writes import StoreWriter
+from commitlog_store.serve.store_writer import StoreWriter
+from commitlog_store.serve.store_writes import answer_write
 from commitlog_store.serve.tokens import Role, TokenFile
 from commitlog_store.store import MessageStore
 
@@ -161,7 +162,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         self._readers(question.store)  # refuses a name that this server does not have
         if self._writer is None:
             raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
-        return self._writer.answer(call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
+        return answer_write(self._writer, call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
 
     def _answer(self, call: str, question: Question) -> bytes:
         with self._readers(question.store).lent(question.on_damage) as reader:

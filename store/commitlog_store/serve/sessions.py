@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 
 # The promise to a client: for so long after its last call it may repeat that.
 SESSION_SECONDS = 600.0
+# So long a consumer keeps its queues without a call.
+LEASE_SECONDS = 60.0
 _MOST_SESSIONS = 10_000
 _MOST_BYTES = 64 << 20
 
@@ -93,7 +95,7 @@ class Sessions:
     """All sessions of a server. Any number of threads.
 
     Kept are at most so many sessions, with so many bytes of answers, for so many seconds after the last call of each;
-    the one that was used longest ago goes first. A client whose session is gone gets ``SessionLost``.
+    the one that was used longest ago goes first. A client whose session or answer is gone gets ``SessionLost``.
     """
 
     def __init__(
@@ -161,7 +163,9 @@ class Sessions:
         self._note_use(call.session, session)
         if call.number < session.number:
             raise RemoteFailed("The client has gone on after this call; it came late, and was not done.")
-        if session.outcome is not None and call.number == session.number:
+        if call.number == session.number:
+            if session.outcome is None:
+                raise SessionLost("The server has done the call, and kept its answer no longer.")
             return session, session.outcome, False
         session.number, session.outcome = call.number, _Outcome()
         self._size -= session.size
@@ -181,14 +185,30 @@ class Sessions:
         session.used_at = self._clock()
         self._sessions.move_to_end(name)
 
+    def kept_of(self, name: str) -> Kept | None:
+        """What a session holds, if it exists."""
+        with self._lock:
+            session = self._sessions.get(name)
+            return None if session is None else session.kept
+
     def _expired(self) -> list[Session]:
-        """Take out sessions that are too old or too many; none with a call under way. Called with the lock."""
+        """Take out sessions that are too old or too many, and forget answers that are too large together.
+
+        None of a session with a call under way. Called with the lock.
+        """
         gone: list[Session] = []
         now = self._clock()
         for name, session in list(self._sessions.items()):
-            is_full = len(self._sessions) > self._most or self._size > self._most_bytes
-            if not session.under_way and (is_full or now - session.used_at > session.idle_s):
+            is_full = len(self._sessions) > self._most
+            if not is_full and self._size <= self._most_bytes and now - session.used_at <= LEASE_SECONDS:
+                break  # and so are those after it
+            if session.under_way:
+                continue
+            if is_full or now - session.used_at > session.idle_s:
                 gone.append(self._remove(name))
+            elif self._size > self._most_bytes and session.size:
+                self._size -= session.size
+                session.size, session.outcome = 0, None
         return gone
 
     def _remove(self, name: str) -> Session:
