@@ -24,7 +24,7 @@ from commitlog_store.errors import (
     TransactionEnded,
 )
 from commitlog_store.format.message_rules import check_queue_place
-from commitlog_store.message import MessageExt
+from commitlog_store.message import MessageExt, PutMessageStatus
 from commitlog_store.queue.get_message import DEFAULT_PULL_MESSAGES, checked_count, checked_int
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.remote.session import Session
@@ -108,12 +108,8 @@ class RemoteConsumer:
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``Consumer.poll``: up to ``max_messages`` messages of all queues; waits for the first one."""
-        return self._poll(max_messages, timeout_s, [])
-
-    def _poll(self, max_messages: int, timeout_s: float, abandoned: list[bool]) -> list[MessageExt]:
-        count = checked_count("max_messages", max_messages)
-        found: list[MessageExt] | None = self._polled(timeout_s, abandoned, "poll", count)
-        return found or []
+        found: list[MessageExt] = self._polled(timeout_s, [], "poll", checked_count("max_messages", max_messages))
+        return found
 
     def poll_batch(
         self, max_rows: int = DEFAULT_ROWS, timeout_s: float = 0.0, *, columns: Sequence[str] = DEFAULT_COLUMNS
@@ -158,9 +154,17 @@ class RemoteConsumer:
         """``poll`` for asyncio, in another thread. After a task was cancelled, what is not committed comes again."""
         import asyncio  # programs without it do not import it
 
+        count = checked_count("max_messages", max_messages)
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         abandoned: list[bool] = []
         try:
-            return await asyncio.to_thread(self._poll, max_messages, timeout_s, abandoned)
+            while True:
+                left = max(deadline - time.monotonic(), 0.0)
+                # In parts: other tasks need the threads of the loop, too.
+                wait_s = min(left, _WAIT_SECONDS)
+                found: list[MessageExt] = await asyncio.to_thread(self._polled, wait_s, abandoned, "poll", count)
+                if found or not left:
+                    return found
         except asyncio.CancelledError:
             abandoned.append(True)
             self._interrupted = True
@@ -252,8 +256,12 @@ class RemoteConsumer:
         done = list(self._done)
         try:
             found = session.once(call, done, *arguments, may_reopen=False)
-        except (SessionLost, PutNotConfirmed):
+        except SessionLost:
             self._leave()
+            raise
+        except PutNotConfirmed as error:
+            if error.status is PutMessageStatus.UNKNOWN_ERROR:
+                self._leave()
             raise
         except CommitLogError:
             raise

@@ -30,7 +30,9 @@ from commitlog_store.errors import (
     StoreForked,
 )
 from commitlog_store.remote import put_wire
+from commitlog_store.serve.listen import TlsFiles
 from commitlog_store.serve.tokens import Role, new_token
+from tests.store.follower.certificates import make_certificate
 from tests.store.serve.servers import ServeProcess, served
 from tests.support.tcp_proxy import TcpProxy
 
@@ -234,6 +236,17 @@ def test_a_token_that_may_only_read_puts_nothing(tmp_path: Path) -> None:
         with connect(url, token=writes) as remote:
             assert remote.put("orders", b"x").ok
             assert writes not in repr(remote) + str(vars(remote))
+
+
+def test_puts_through_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    tls = TlsFiles(certificate=str(certificate), key=str(key))
+    with (
+        MessageStore.open(tmp_path / "store") as owned,
+        served(owned=owned, tls=tls) as url,
+        connect(url, tls_root_certificates=certificate.read_bytes()) as remote,
+    ):
+        assert remote.put("orders", b"x").ok
 
 
 def test_a_server_that_only_shows_its_store_takes_no_puts(tmp_path: Path) -> None:

@@ -126,6 +126,19 @@ def test_chaos_loses_nothing_that_was_acknowledged_and_doubles_nothing(store: Me
         assert len(acknowledged) + len(unknown) == 160
 
 
+def test_a_client_that_was_idle_while_its_server_was_started_again_puts_on(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "store") as server, connect(server.url, rpc_timeout_s=2) as remote:
+        remote.put("orders", b"first")
+        assert server.stop()[0] == 0
+        with pytest.raises(RemoteFailed, match="No server of commitlog serve answers"):
+            remote.put("orders", b"to nobody")
+        with ServeProcess(tmp_path / "store", listen=server.url.removeprefix("grpc://")) as again:
+            remote.put("orders", b"second")
+            remote.put_messages([{"topic": "orders", "body": b"third"}]).raise_for_status()
+            assert again.stop()[0] == 0
+    assert _bodies(tmp_path / "store") == {b"first": 1, b"second": 1, b"third": 1}
+
+
 def _wait_for_more(messages: list[bytes]) -> None:
     wanted = len(messages) + 50
     wait_for(lambda: len(messages) >= wanted)
