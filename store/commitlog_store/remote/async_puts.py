@@ -47,7 +47,7 @@ class AsyncPuts:
             if self._closed:
                 raise StoreClosed(f"This connection to {self._store.address} is closed; connect again.")
             if self._worker is None:
-                self._worker = Worker("RemotePuts", self._service, self._report, self._wakeup)
+                self._worker = Worker("AsyncPuts", self._service, self._report, self._wakeup)
                 self._worker.start()
             future = self._service.put(message, asyncio.get_running_loop())
         return await future

@@ -113,7 +113,8 @@ class _Attempts:
                     raise (self._unknown(failure) if self._reached else failure) from error
                 if not isinstance(failure, RemoteFailed):
                     raise failure from error  # the store's own
-                self._reached |= _NOT_SENT not in str(error)
+                # What the server says by name, it says instead of doing the call.
+                self._reached |= not getattr(error, "extra_info", b"") and _NOT_SENT not in str(error)
                 if time.monotonic() + pause >= self._deadline:
                     raise (self._unknown(failure) if self._reached else failure) from error
             time.sleep(pause)
