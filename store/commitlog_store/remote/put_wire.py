@@ -19,7 +19,8 @@ from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import refusal_of, type_fault
-from commitlog_store.message import Message, MessageExtBrokerInner, PutMessageStatus
+from commitlog_store.half_message import HalfMessagesChecked
+from commitlog_store.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
 
 # Of one part of a table: a question has at most 16 MiB.
 PART_ROWS = 131_072
@@ -40,6 +41,7 @@ class SessionOpened(NamedTuple):
 
     session: str
     message_delay_level: str
+    transaction_check_interval: int
 
 
 class InnerFields(NamedTuple):
@@ -119,6 +121,13 @@ def _inner(message: MessageExtBrokerInner) -> InnerFields:
         _long(message.reconsume_times),
         _long(message.prepared_transaction_offset),
     )
+
+
+class HalfMessagesAsked(NamedTuple):
+    """A round of checks at the server: what it did, and the half messages whose outcomes it asks for."""
+
+    checked: HalfMessagesChecked
+    messages: list[MessageExt]
 
 
 class TableResult(NamedTuple):

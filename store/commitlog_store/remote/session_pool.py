@@ -20,7 +20,9 @@ class SessionPool:
         self._closed = False
         self._calls = Calls()
         first = Session(address)
+        # Settings of the server's store.
         self.delay_levels = first.opened.message_delay_level
+        self.check_interval_s = first.opened.transaction_check_interval / 1000
         # Those that no call uses.
         self._idle = [first]
 

@@ -83,6 +83,7 @@ class RemoteStore(Producing):
         # Those that no call uses.
         self._readers: list[StoreReader] = []
         self._async_puts = AsyncPuts(self)
+        self._half_messages = RemoteHalfMessages(self._sessions)
 
     def __enter__(self) -> RemoteStore:
         return self
@@ -99,6 +100,7 @@ class RemoteStore(Producing):
         """End the connections. A second call does nothing. The server's store stays open."""
         if not Connection.is_forked():
             self._async_puts.close()
+            self._half_messages.close()
         self._sessions.close()
         self._close_readers()
 
@@ -186,7 +188,7 @@ class RemoteStore(Producing):
     @property
     def half_messages(self) -> RemoteHalfMessages:
         """``MessageStore.half_messages``: half messages, prepared now, committed or rolled back later."""
-        return RemoteHalfMessages(self._sessions)
+        return self._half_messages
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """``MessageStore.create_topic``."""

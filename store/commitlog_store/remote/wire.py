@@ -22,6 +22,7 @@ from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
+from commitlog_store.half_message import Answer as HalfAnswer
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.message import MessageExt
@@ -30,7 +31,14 @@ from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo
-from commitlog_store.remote.put_wire import CallId, MessageFields, Outcome, SessionOpened, TableResult
+from commitlog_store.remote.put_wire import (
+    CallId,
+    HalfMessagesAsked,
+    MessageFields,
+    Outcome,
+    SessionOpened,
+    TableResult,
+)
 
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
@@ -112,6 +120,7 @@ CALLS: Mapping[str, Call] = {
     "prepare_half_message": _once(MessageFields, str, answer=HalfMessageHandle),
     "commit_half_message": _once(HalfMessageHandle, answer=None),
     "roll_back_half_message": _once(HalfMessageHandle, answer=None),
+    "check_half_messages": _once(list[tuple[int, HalfAnswer]], answer=HalfMessagesAsked),
     "resume_half_message": _once(str, answer=HalfMessageHandle),
     "open_consumer": _once(str, list[str], FilterTexts, str | int, str, answer=None),
     "poll": _once(list[Place], int, float, answer=list[MessageExt]),
@@ -209,7 +218,7 @@ def _plain(value: object) -> object:
 
 def _make_tuples(value: Any) -> None:
     """Messages hold their keys in tuples, as those that a directory gives."""
-    messages = value.messages if isinstance(value, GetMessageResult) else value
+    messages = value.messages if isinstance(value, GetMessageResult | HalfMessagesAsked) else value
     for one in messages if isinstance(messages, list) else [messages]:
         message = one.message if isinstance(one, PendingHalfMessage) else one
         if isinstance(message, MessageExt):

@@ -7,12 +7,26 @@ from typing import Any
 
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError
-from commitlog_store.remote.put_wire import MessageFields, Outcome, SessionOpened, TableResult, decode_rows
+from commitlog_store.half.transactional_message import NoAnswerYet
+from commitlog_store.half_message import Answer
+from commitlog_store.message import MessageExt
+from commitlog_store.remote.put_wire import (
+    HalfMessagesAsked,
+    MessageFields,
+    Outcome,
+    SessionOpened,
+    TableResult,
+    decode_rows,
+)
 from commitlog_store.remote.wire import CALLS, encode_error
 from commitlog_store.serve.consumer_calls import CONSUMER_CALLS
 from commitlog_store.serve.sessions import Session
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.transaction_calls import TRANSACTION_CALLS
+
+# Half messages that one round of checks asks a client for, and their bytes.
+_MOST_ASKED = 1_000
+_ASKED_SIZE = 8 << 20
 
 
 def answer_write(writer: StoreWriter, call: str, arguments: Sequence[Any], encode: Callable[[object], bytes]) -> bytes:
@@ -39,9 +53,34 @@ def _put_messages(writer: StoreWriter, _: Session, rows: bytes, topic: str | Non
     return TableResult.of(writer.store.put_messages(decode_rows(rows), topic=topic, first_row=first_row))
 
 
+def _check_half_messages(writer: StoreWriter, _: Session, answers: Sequence[tuple[int, Answer]]) -> HalfMessagesAsked:
+    """A round of checks with the client's answers, by physical offset, which asks for others, as many as one answer
+    holds."""
+    known = dict(answers)
+    asked: list[MessageExt] = []
+    size = 0
+
+    def answer(message: MessageExt) -> Answer:
+        nonlocal size
+        if message.physical_offset not in known:
+            if len(asked) < _MOST_ASKED and size < _ASKED_SIZE:
+                asked.append(message)
+                size += message.store_size
+            raise NoAnswerYet
+        return known[message.physical_offset]
+
+    checked = writer.store.half_messages.check(answer)
+    return HalfMessagesAsked(checked, asked)
+
+
+def _open_session(writer: StoreWriter) -> SessionOpened:
+    config = writer.store.config
+    return SessionOpened(writer.sessions.open(), config.message_delay_level, config.transaction_check_interval)
+
+
 # Each takes the writer and the call's arguments.
 WRITES: Mapping[str, Callable[..., Any]] = {
-    "open_session": lambda writer: SessionOpened(writer.sessions.open(), writer.store.config.message_delay_level),
+    "open_session": _open_session,
     "close_session": lambda writer, name: writer.sessions.close(name),
     "flush": lambda writer: writer.store.flush(),
     "dispatch": lambda writer: writer.store.dispatch(),
@@ -62,6 +101,7 @@ ONCE: Mapping[str, Callable[..., Any]] = {
     ),
     "commit_half_message": lambda writer, _, handle: writer.store.half_messages.commit(handle),
     "roll_back_half_message": lambda writer, _, handle: writer.store.half_messages.rollback(handle),
+    "check_half_messages": _check_half_messages,
     "resume_half_message": lambda writer, _, message_id: writer.store.half_messages.resume(message_id),
     **TRANSACTION_CALLS,
     **CONSUMER_CALLS,

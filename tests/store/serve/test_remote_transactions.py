@@ -11,7 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog_store import Message, MessageStore, RemoteStore, StoreReader, connect
+from commitlog_store import (
+    HalfMessagesChecked,
+    Message,
+    MessageExt,
+    MessageStore,
+    MessageStoreConfig,
+    RemoteStore,
+    StoreReader,
+    connect,
+)
 from commitlog_store.errors import (
     BatchConflict,
     CommitLogError,
@@ -21,6 +30,7 @@ from commitlog_store.errors import (
     PutRefused,
     TransactionEnded,
 )
+from commitlog_store.half_message import Answer
 from commitlog_store.paths import STAGING
 from commitlog_store.remote import put_wire
 from tests.store.serve.servers import ServeProcess, served
@@ -236,3 +246,46 @@ def test_a_commit_of_a_half_message_whose_answer_was_lost_is_done_once(owned: Me
         assert errors == []
     owned.dispatch()
     assert _bodies(owned.path) == [b"0"]
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Iterator[RemoteStore]:
+    """A connection to a store whose half messages are checked at once."""
+    config = MessageStoreConfig(transaction_time_out=0, transaction_check_interval=5, transaction_check_max=3)
+    with MessageStore.open(tmp_path / "store", config) as owned, served(owned=owned) as url, connect(url) as remote:
+        yield remote
+
+
+def _outcome(message: MessageExt) -> Answer:
+    if message.body == b"fails":
+        raise RuntimeError("the database is away")
+    answers: dict[bytes, Answer] = {b"paid": "commit", b"not paid": "rollback"}
+    return answers.get(message.body, "unknown")
+
+
+def test_half_messages_are_checked_by_the_clients_callback(checked: RemoteStore) -> None:
+    half = checked.half_messages
+    assert half.check(_outcome) == HalfMessagesChecked()
+    for body in (b"paid", b"not paid", b"nobody knows", b"fails"):
+        half.prepare(Message(topic="orders", body=body), "payments")
+    assert half.check(_outcome) == HalfMessagesChecked(committed=1, rolled_back=1, put_back=2, failed=1)
+    assert half.check(_outcome) == HalfMessagesChecked(put_back=2, failed=1)
+    assert half.check(_outcome) == HalfMessagesChecked(put_back=2, failed=1)
+    assert half.check(_outcome) == HalfMessagesChecked(given_up=2)
+    half.prepare(Message(topic="orders", body=b"x"), "payments")
+    with pytest.raises(InvalidValue, match="answered by one of"):
+        half.check(lambda _: "done")  # type: ignore[arg-type,return-value]
+    checked.dispatch()
+    with checked.reader() as reader:
+        assert [one["body"] for one in reader.scan("orders").read_all().to_pylist()] == [b"paid"]
+
+
+def test_checks_that_were_started_end_with_the_connection(checked: RemoteStore) -> None:
+    half = checked.half_messages
+    half.start_checks(_outcome)
+    half.prepare(Message(topic="orders", body=b"paid"), "payments")
+    wait_for(lambda: not half.pending())
+    with pytest.raises(InvalidValue, match="started before"):
+        half.start_checks(_outcome)
+    checked.close()
+    assert not any(thread.name == "TransactionalMessageCheckService" for thread in threading.enumerate())
