@@ -55,6 +55,11 @@ from commitlog_store.reader import MessageBatches as MessageBatches
 from commitlog_store.reader import OnDamage as OnDamage
 from commitlog_store.reader import QueueInfo as QueueInfo
 from commitlog_store.reader import StoreReader as StoreReader
+from commitlog_store.remote.consumer import RemoteConsumer as RemoteConsumer
+from commitlog_store.remote.half_messages import RemoteHalfMessages as RemoteHalfMessages
+from commitlog_store.remote.store import RemoteStore as RemoteStore
+from commitlog_store.remote.store import connect as connect
+from commitlog_store.remote.transaction import RemoteTransaction as RemoteTransaction
 from commitlog_store.remote.uploads import RemoteBatches as RemoteBatches
 from commitlog_store.repair import RepairReport as RepairReport
 from commitlog_store.repair import repair_store as repair_store

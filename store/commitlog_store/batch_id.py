@@ -54,6 +54,15 @@ class BatchId:
         return f"batch {self.version} of {self.app_id!r}" if self.app_id else "a batch of no application"
 
 
+def checked_transaction(app_id: str, version: int, fingerprint: str) -> BatchId:
+    """The batch of a program's transaction. ``InvalidValue``."""
+    batch = BatchId(app_id, version, fingerprint)
+    if not app_id:
+        raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
+    refuse_store_application(app_id)
+    return batch
+
+
 @dataclass(frozen=True)
 class CommittedBatch:
     """A batch that is in the store.

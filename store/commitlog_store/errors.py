@@ -38,6 +38,7 @@
     │   ├── RemoteFailed            ``commitlog serve`` did not answer, or not as this version does
     │   │   ├── RemoteAccessRefused it wants a token, another, or one that may do more
     │   │   └── ServerBusy          it has as many calls under way as it takes
+    │   │   └── SessionLost         it was started again, or forgot the client; what the call continues is gone
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -123,6 +124,7 @@ __all__ = [
     "RemoteFailed",
     "RemotingFailed",
     "ReplicaStore",
+    "SessionLost",
     "StagingFailed",
     "StagingLost",
     "StoreAccessDenied",
@@ -632,6 +634,13 @@ class RemoteAccessRefused(RemoteFailed):
 
 class ServerBusy(RemoteFailed):
     """The server has as many calls under way as it takes. A client asks again, with pauses, until its time is over."""
+
+
+class SessionLost(RemoteFailed):
+    """The server does not know the client any more: it was started again, or did not hear of it for long.
+
+    It did nothing. What it kept for the client is gone: open transactions, consumers, and answers to repeated calls.
+    """
 
 
 class CutRefused(Refused):

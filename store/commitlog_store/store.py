@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal
 
-from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
+from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, checked_transaction, refuse_store_application
 from commitlog_store.columnar.message_rows import MessageRows
-from commitlog_store.config import MessageStoreConfig, delay_level
+from commitlog_store.config import MessageStoreConfig
 from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, open_consumer
 from commitlog_store.consumers.group import ConsumerGroup
 from commitlog_store.consumers.pull import PullService
@@ -33,6 +32,7 @@ from commitlog_store.half.transactional_message import TransactionalMessageServi
 from commitlog_store.message import Message
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.producing import Producing
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader
@@ -46,7 +46,7 @@ from commitlog_store.timestamps import checked_seconds
 from commitlog_store.transaction import Transaction
 
 
-class MessageStore:
+class MessageStore(Producing):
     """A store that this process owns: put messages, wait for messages, close. (A program that only reads needs
     ``StoreReader``.)
 
@@ -69,6 +69,7 @@ class MessageStore:
         """Use ``MessageStore.open``."""
         self.path = owned.path
         self.config = config
+        self._delay_levels = config.message_delay_level
         self._owned = owned
         self._engine = owned.engine
         # Every put goes through these.
@@ -215,73 +216,13 @@ class MessageStore:
             self._engine.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
         self._engine.waiters.wake_all()
 
-    def put(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tags: str | None = None,
-        keys: str | Sequence[str] = (),
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        delay: int | str | timedelta | None = None,
-        properties: Mapping[str, str] | None = None,
-        born_timestamp: int | None = None,
-        flag: int = 0,
-    ) -> PutMessageResult:
-        """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
-
-        The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
-        ``message_delay_level``, or the time of one of them, such as ``"10s"`` or ``timedelta(seconds=10)``. (The
-        property ``DELAY`` instead keeps RocketMQ's rule: a level above the last one counts as the last.)
-
-        ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
-        will be known when the store is opened again, or the message is in the log, and not on the device or with the
-        slaves in time.
-        ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
-        """
-        message = Message(
-            topic=topic, body=body, tags=tags, keys=(keys,) if isinstance(keys, str) else keys, queue_id=queue_id,
-            flag=flag, properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
-            delay_level=delay_level(delay, self.config.message_delay_level),
-        )  # fmt: skip
-        return self.put_message(message).raise_for_status()
-
-    async def aput(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tags: str | None = None,
-        keys: str | Sequence[str] = (),
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        delay: int | str | timedelta | None = None,
-        properties: Mapping[str, str] | None = None,
-        born_timestamp: int | None = None,
-        flag: int = 0,
-    ) -> PutMessageResult:
-        """``put`` for asyncio: append one message without blocking the event loop, or raise.
-
-        Any number of tasks may put at once: their messages go into the log together, and share one sync under
-        SYNC_FLUSH. A task that is cancelled leaves the store as it is: its message was appended, or was not.
-
-        ::
-
-            async with MessageStore.open_async("/data/store") as store:
-                await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
-        """
+    async def _aput(self, message: Message) -> PutMessageResult:
         import asyncio  # programs without it do not import it
 
-        message = Message(
-            topic=topic, body=body, tags=tags, keys=(keys,) if isinstance(keys, str) else keys, queue_id=queue_id,
-            flag=flag, properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
-            delay_level=delay_level(delay, self.config.message_delay_level),
-        )  # fmt: skip
         with self._enter():
             self._engine.state.refuse_closed()
             future = self._engine.async_puts.put(message, asyncio.get_running_loop())
-        return (await future).raise_for_status()
+        return await future
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
@@ -300,7 +241,16 @@ class MessageStore:
         with self._enter():
             return self._putter.put_batch(messages)
 
-    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        """Append messages each by itself, and wait for device and slaves once for all of them.
+
+        In place of a result stands the error that ``put_message`` would raise for the message.
+        """
+        with self._enter():
+            self._engine.state.refuse_closed()
+            return self._putter.put_together(messages)
+
+    def put_messages(self, table: MessageRows, *, topic: str | None = None, first_row: int = 0) -> PutTableResult:
         """Append the rows of an Arrow table, a data frame or a list; status and offsets for each row.
 
         Taken are a pyarrow Table or RecordBatch, anything with ``__arrow_c_stream__`` (data frames of polars, pandas
@@ -309,7 +259,7 @@ class MessageStore:
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
         ``delayLevel``. Rows that no store accepts get their status, the others are appended. ``InvalidValue``
-        for wrong columns, before anything is written.
+        for wrong columns, before anything is written. ``first_row`` is the first row's number in reasons.
 
         Batches of ``StoreReader.read`` are taken too; what only a store gives in them (``queueOffset``, ``msgId``, ...,
         and properties such as ``REAL_TOPIC``) is ignored. To copy a queue with all that belongs to its messages::
@@ -320,7 +270,7 @@ class MessageStore:
         """
         with self._enter():
             self._engine.state.refuse_closed()
-            return self._engine.bulk.put_messages(table, topic=topic)
+            return self._engine.bulk.put_messages(table, topic=topic, first_row=first_row)
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
@@ -339,10 +289,7 @@ class MessageStore:
         Versions of an application ascend. A version that was committed before is skipped (``already_there``), unless
         the fingerprint says that it is another batch: ``BatchConflict``. docs/durability.md has the rules.
         """
-        batch = BatchId(app_id, version, fingerprint)
-        if not app_id:
-            raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
-        refuse_store_application(app_id)
+        batch = checked_transaction(app_id, version, fingerprint)
         committed = self._engine.run(lambda: self._engine.batches.check(batch))
         return Transaction(self, batch, self._owned, committed)
 

@@ -74,7 +74,7 @@ class Transaction:
         """Whether this version was committed before: puts write nothing, and the block may be skipped."""
         return self.result is not None and self.result.already_there
 
-    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> None:
+    def put_messages(self, table: MessageRows, *, topic: str | None = None, first_row: int = 0) -> None:
         """Add the rows of a table, a data frame or a list, as ``MessageStore.put_messages`` takes them.
 
         ``InvalidValue`` for wrong columns, ``PutRefused`` for the first row that no store accepts,
@@ -87,7 +87,7 @@ class Transaction:
         with self._engine.calls.enter():
             self._engine.state.refuse_closed()
             try:
-                self._stage(table, topic)
+                self._stage(table, topic, first_row)
             except BaseException as error:
                 # A part of the table may be staged. A put that came too late is not a part of the transaction.
                 if self._failure is None and not self._ended:
@@ -126,7 +126,7 @@ class Transaction:
             writer.append(encoded)
         return writer
 
-    def _stage(self, table: MessageRows, topic: str | None) -> None:
+    def _stage(self, table: MessageRows, topic: str | None, first_row: int) -> None:
         with self._lock:
             # Another thread may have ended it, or failed, while this one waited for the lock.
             self._refuse_ended()
@@ -135,7 +135,7 @@ class Transaction:
                 self._engine.state.refuse_on_replica()  # whose list of topics is its master's
                 if self._writer is None:
                     self._writer = StagedWriter(self._store_path, self.batch)
-                for encoded in self._engine.bulk.encoded(table, topic):
+                for encoded in self._engine.bulk.encoded(table, topic, first_row=first_row):
                     self._writer.append(encoded)
             except BaseException as error:
                 self._failure = error

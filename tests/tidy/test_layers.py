@@ -47,8 +47,11 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "verify": _PARTS | {"recovery", "delayed", "groups"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup", "verify"},
-    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "reader", "verify"},
-    "serve": _ENGINE | _SUBJECTS | {"filter", "metadata", "reader", "remote", "stager", "store"},
+    "producing": _ENGINE,
+    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "verify"},
+    "serve": _ENGINE
+    | _SUBJECTS
+    | {"consumers", "filter", "metadata", "reader", "remote", "stager", "store", "transaction"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -56,7 +59,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
-    "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "reader", "transaction"},
+    "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
     "testing": frozenset({"recovery", "owned_store", "store"}),
     # The package's own __init__ gathers the public names.

@@ -74,7 +74,8 @@ def serve(
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
-    process owns the store, as MessageStore does. Addresses that other hosts reach need TLS and tokens.
+    process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
+    TLS and tokens.
     """
     import logging
 
@@ -111,7 +112,7 @@ def token_new(
         RoleName,
         typer.Option(
             metavar="ROLE",
-            help="read, write or admin: what the token allows; each includes those before it.",
+            help="read; write, to put and consume too; admin, as write so far.",
             autocompletion=one_of("read", "write", "admin"),
         ),
     ] = RoleName.READ,

@@ -300,13 +300,21 @@ class Consumer:
     def ack(self, message: MessageExt) -> None:
         """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``; ``InvalidValue`` for a list."""
         _check_one_message("ack", message)
+        self.acknowledge([(message.topic, message.queue_id, message.queue_offset)])
+
+    def acknowledge(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """``ack`` of the messages at these places: topic, queue id and queue offset. ``StoreClosed``,
+        ``ConsumerClosed``."""
         with self._enter(), self._lock:
             self._begin()
             self._take_share()
-            progress = self._progress.get((message.topic, message.queue_id))
-            if progress is not None:
-                progress.acknowledge(message.queue_offset)
-                self._commit([progress])
+            changed = {}
+            for topic, queue_id, offset in places:
+                progress = self._progress.get((topic, queue_id))
+                if progress is not None:
+                    progress.acknowledge(offset)
+                    changed[progress.key] = progress
+            self._commit(changed.values())
 
     def commit(self, *, sync: bool = False, in_transaction: Transaction | None = None) -> None:
         """Note that everything that was polled so far is done; with ``sync`` the positions are on the device then.

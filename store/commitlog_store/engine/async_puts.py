@@ -10,11 +10,11 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from commitlog_store.engine.put_message import PutMessageResult, PutMessageService
+from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import StoreClosed
-from commitlog_store.message import Message
+from commitlog_store.message import Message, PutMessageStatus
 from commitlog_store.threads.wakeup import Wakeup
 
 if TYPE_CHECKING:  # programs without asyncio do not import it
@@ -31,10 +31,17 @@ _Waiting: TypeAlias = "tuple[Message, Future[PutMessageResult]]"
 _Outcome: TypeAlias = "tuple[Future[PutMessageResult], PutMessageResult | Exception]"
 
 
+class PutsTogether(Protocol):
+    """Puts the messages of a round: ``PutMessageService``, which has the contract, or a client of a served store."""
+
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]: ...
+    def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]: ...
+
+
 class AsyncPutService:
     """Puts messages for tasks of any number of event loops. ``wakeup`` starts the next round."""
 
-    def __init__(self, putter: PutMessageService, wakeup: Wakeup) -> None:
+    def __init__(self, putter: PutsTogether, wakeup: Wakeup) -> None:
         self._putter = putter
         self._wakeup = wakeup
         # Tasks add messages, the service takes them.

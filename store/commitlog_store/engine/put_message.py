@@ -36,10 +36,9 @@ from commitlog_store.errors import (
 from commitlog_store.format.message_id import encode_message_id, parse_host
 from commitlog_store.format.message_rules import (
     SCHEDULE_TOPIC,
-    number_fault,
+    refusal_of,
     shown,
     timer_fault,
-    type_fault,
 )
 from commitlog_store.format.properties import (
     INNER_BASE,
@@ -342,11 +341,7 @@ class PutMessageService:
                 f"{error} ({_place(message)}.)",
             ) from error
         except (InvalidValue, TypeError, AttributeError, ValueError, LookupError) as error:
-            fault = type_fault(message)
-            if fault is not None:
-                raise InvalidValue(fault) from error
-            reason = str(error) if isinstance(error, InvalidValue) else f"The message cannot be encoded: {error!r}."
-            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, number_fault(message) or reason) from error
+            raise refusal_of(message, error) from error
 
     def _checked(self, message: Message) -> Message:
         """The message, if its body and queue id are within their limits. ``PutRefused``."""

@@ -68,9 +68,10 @@ class PutTableResult:
 
 
 class _Results:
-    """The result while it is being filled."""
+    """The result while it is being filled. The first row has the number ``first_row``."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, first_row: int) -> None:
+        self._first_row = first_row
         self.statuses = np.full(count, -1, np.int8)
         self.physical_offsets = np.full(count, -1, np.int64)
         self.queue_ids = np.full(count, -1, np.int32)
@@ -82,10 +83,10 @@ class _Results:
         self.waits = False
 
     def put(self, first: int, encoded: EncodedMessages, appended: AppendedRows) -> None:
-        """Note the result of a chunk whose first row has the number ``first``."""
+        """Note the result of a chunk that begins at row ``first`` of the result."""
         for refusal in encoded.refusals:
             assert refusal.row is not None
-            self._refuse(np.array([refusal.row]), refusal.status, refusal.reason)
+            self._refuse(np.array([refusal.row - self._first_row]), refusal.status, refusal.reason)
         written = appended.written
         if not written:
             return
@@ -153,14 +154,17 @@ class PutTableService:
         self._settings = RecordSettings.of(config, largest_record=log.largest_record)
         self._turn = 0
 
-    def put_messages(self, rows: MessageRows, *, topic: str | None = None) -> PutTableResult:
-        """Append the rows in their order. ``InvalidValue`` for wrong columns, before the first row."""
+    def put_messages(self, rows: MessageRows, *, topic: str | None = None, first_row: int = 0) -> PutTableResult:
+        """Append the rows in their order. ``InvalidValue`` for wrong columns, before the first row.
+
+        ``first_row`` is the number of the first row in reasons: another one for a part of a table.
+        """
         table = MessageTable(rows, topic=topic)
-        results = _Results(len(table))
+        results = _Results(len(table), first_row)
         try:
             for first, chunk in table.chunks():
                 self._single.refuse_when_unwritable()
-                self._put_chunk(table, first, chunk, results)
+                self._put_chunk(table, first, chunk, results, first_row)
         except PutRefused as refusal:
             results.refuse_rest(refusal.status, refusal.reason)
         except (CommitLogError, OSError) as error:
@@ -176,21 +180,25 @@ class PutTableService:
             self._stats.failed()
         return result
 
-    def encoded(self, rows: MessageRows, topic: str | None, *, from_store: bool = False) -> Iterator[EncodedMessages]:
+    def encoded(
+        self, rows: MessageRows, topic: str | None, *, first_row: int = 0, from_store: bool = False
+    ) -> Iterator[EncodedMessages]:
         """The rows as records with queues, in chunks. ``PutRefused`` for a row that is not accepted.
 
         ``from_store``: also for topics that take no messages from producers. ``InvalidValue`` for wrong columns.
         """
         table = MessageTable(rows, topic=topic)
         for first, chunk in table.chunks():
-            _, encoded = self._encoded(table, first, chunk, from_store=from_store)
+            _, encoded = self._encoded(table, first + first_row, chunk, from_store=from_store)
             if encoded.refusals:
                 raise encoded.refusals[0]
             yield encoded
 
-    def _put_chunk(self, table: MessageTable, first: int, chunk: pa.RecordBatch, results: _Results) -> None:
+    def _put_chunk(
+        self, table: MessageTable, first: int, chunk: pa.RecordBatch, results: _Results, first_row: int
+    ) -> None:
         started = time.perf_counter()
-        columns, encoded = self._encoded(table, first, chunk)
+        columns, encoded = self._encoded(table, first + first_row, chunk)
         appended = self._log.append_rows(encoded.queued())
         results.put(first, encoded, appended)
         results.waits |= columns.waits

@@ -29,7 +29,7 @@ from operator import index
 from typing import SupportsIndex
 
 from commitlog_store.config import LARGEST_BODY, MessageStoreConfig, parse_delay_levels
-from commitlog_store.errors import InvalidValue
+from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.properties import (
     CRC32,
     DELAY,
@@ -54,6 +54,7 @@ from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
+from commitlog_store.put_status import PutMessageStatus
 
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -196,6 +197,15 @@ def number_fault(message: Message) -> str | None:
         if number is not None and not low <= index(number) <= high:
             return f"The field {name} is an int from {low} to {high}, not {number}."
     return None
+
+
+def refusal_of(message: Message, error: Exception) -> InvalidValue | PutRefused:
+    """The error of a message that could not be encoded: a mistake of the program, or a message that no store takes."""
+    fault = type_fault(message)
+    if fault is not None:
+        return InvalidValue(fault)
+    reason = str(error) if isinstance(error, InvalidValue) else f"The message cannot be encoded: {error!r}."
+    return PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, number_fault(message) or reason)
 
 
 def _numbers_of(message: Message) -> dict[str, tuple[int, int]]:

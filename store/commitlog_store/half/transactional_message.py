@@ -99,6 +99,27 @@ _SYS_FLAG_AT = field_offset("sys_flag")
 CheckCallback: TypeAlias = Callable[[MessageExt], Answer]
 
 
+class NoAnswerYet(Exception):
+    """Raised by a callback that cannot answer now: the half message stays as it is, and counts as left."""
+
+
+def ask_outcome(callback: CheckCallback, message: MessageExt) -> tuple[Answer, tuple[str, ...]]:
+    """The callback's answer, and the counts that it belongs to: a callback that fails does not know.
+
+    ``InvalidValue`` for another answer; ``NoAnswerYet``.
+    """
+    try:
+        answer = callback(message)
+    except NoAnswerYet:
+        raise
+    except Exception:  # noqa: BLE001 - the message counts as unknown, and the others are still asked for
+        _LOG.exception("The callback of a check failed for the half message at %d", message.physical_offset)
+        return "unknown", ("failed",)
+    if answer not in get_args(Answer):
+        raise InvalidValue(f"A check is answered by one of {get_args(Answer)}, not {answer!r}.")
+    return answer, ()
+
+
 class _QueueEnds(NamedTuple):
     """The offsets after the last half message and the last op message; None for a queue that cannot be read."""
 
@@ -335,14 +356,10 @@ class TransactionalMessageService(Subject):
         immune = immunity_ms(properties, self._config.transaction_time_out)
         if age < immune and (age >= 0 or CHECK_IMMUNITY_TIME_IN_SECONDS in properties):
             return ("too_young",)
-        failed: tuple[str, ...] = ()
         try:
-            answer = callback(message.message)
-        except Exception:  # noqa: BLE001 - the message counts as unknown, and the others are still asked for
-            _LOG.exception("The callback of a check failed for the half message %s", message.handle)
-            answer, failed = "unknown", ("failed",)
-        if answer not in get_args(Answer):
-            raise InvalidValue(f"A check is answered by one of {get_args(Answer)}, not {answer!r}.")
+            answer, failed = ask_outcome(callback, message.message)
+        except NoAnswerYet:
+            return ("left",)
         if answer == "rollback":
             return self._ended("rolled_back", lambda: self._end(self._half(message.handle)))
         try:

@@ -116,7 +116,9 @@ class Connection:
         self._closed = True
         self._drop()
 
-    def ask(self, call: str, on_damage: OnDamage, arguments: tuple[object, ...]) -> Answer:
+    def ask(
+        self, call: str, on_damage: OnDamage, arguments: tuple[object, ...], *, timeout_s: float | None = None
+    ) -> Answer:
         """The answer to one of ``wire.CALLS``. The errors of the same question to a directory, and ``RemoteFailed``."""
         body = encode(Question(self.address.store, on_damage, arguments))
 
@@ -124,7 +126,16 @@ class Connection:
             results = client.do_action(flight.Action(call, body), options)
             return decode_answer(call, memoryview(next(results).body))
 
-        return self._repeat(attempt, call, self.address.timeout_s)
+        return self._repeat(attempt, call, self.address.timeout_s if timeout_s is None else timeout_s)
+
+    def attempt(self, call: str, body: bytes, timeout_s: float) -> Answer:
+        """One attempt of a question, with the errors of Arrow Flight: see ``named``. After any, connect again."""
+        try:
+            results = self._connected().do_action(flight.Action(call, body), self._options(timeout_s))
+            return decode_answer(call, memoryview(next(results).body))
+        except BaseException:
+            self._drop()
+            raise
 
     def stream(self, ticket: bytes) -> flight.FlightStreamReader:
         """A stream of the server. One of its batches may still raise ``flight.FlightError``: see ``named``."""
@@ -183,18 +194,28 @@ class Connection:
     def _connected(self) -> flight.FlightClient:
         if self._closed:
             raise ReaderClosed(f"The reader of {self.address} is closed; open the store again to read on.")
+        self.refuse_forked(self.address)
         if not _users:
             _users.append(os.getpid())
-        elif _users[0] != os.getpid():
-            raise StoreForked(
-                f"This process was forked from one that had used {self.address}, and Arrow Flight does not work after "
-                "a fork. Start it in another way, such as multiprocessing's 'spawn'."
-            )
         if self._client is None:
             self._client = flight.FlightClient(
                 self.address.url, tls_root_certs=self.address.tls_root_certificates, generic_options=_OPTIONS
             )
         return self._client
+
+    @staticmethod
+    def is_forked() -> bool:
+        """Whether this process was forked from one that had used a server."""
+        return bool(_users) and _users[0] != os.getpid()
+
+    @staticmethod
+    def refuse_forked(address: RemoteAddress) -> None:
+        """``StoreForked``."""
+        if Connection.is_forked():
+            raise StoreForked(
+                f"This process was forked from one that had used {address}, and Arrow Flight does not work after "
+                "a fork. Start it in another way, such as multiprocessing's 'spawn'."
+            )
 
     def _drop(self) -> None:
         client, self._client = self._client, None

@@ -304,7 +304,7 @@ class RemoteReader(StoreReader):
         tags: str | None = None,
         wait_s: float = 0.0,
     ) -> GetMessageResult:
-        wanted = _texts(filter, tags)
+        wanted = filter_texts(filter, tags)
         count, size = checked_count("max_messages", max_messages), checked_count("max_bytes", max_bytes)
 
         def look(position: int) -> GetMessageResult:
@@ -455,7 +455,7 @@ def _raised(answer: _T | CommitLogError) -> _T:
     return answer
 
 
-def _texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
+def filter_texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
     """A filter as texts. ``FilterError``, ``InvalidValue``."""
     if not isinstance(wanted, MessageFilter):
         wanted = MessageFilter.parse(tags=tags, filter=wanted)

@@ -17,12 +17,14 @@ import msgspec
 from commitlog_store import errors
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan
 from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
-from commitlog_store.half_message import PendingHalfMessage
+from commitlog_store.half_message import Answer as HalfAnswer
+from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.message import MessageExt
 from commitlog_store.put_status import PutMessageStatus
@@ -30,6 +32,14 @@ from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo
+from commitlog_store.remote.put_wire import (
+    CallId,
+    HalfMessagesAsked,
+    MessageFields,
+    Outcome,
+    SessionOpened,
+    TableResult,
+)
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
@@ -41,6 +51,8 @@ WIRE_HEADER = "commitlog-wire"
 MOST_UNITS = 262_144
 
 QueueKey = tuple[str, int]
+# Of a message: topic, queue id, and queue offset.
+Place = tuple[str, int, int]
 Boundary = Literal["lower", "upper"]
 # The end marker of an upload: rows, size in bytes and checksum of its staged file.
 UploadEnd = tuple[int, int, int]
@@ -70,12 +82,17 @@ class Call(NamedTuple):
     """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store.
 
     A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
-    that the server knows it again.
+    that the server knows it again, or does no more the second time. With ``once`` its first argument is a ``CallId``.
     """
 
     arguments: Any
     answer: Any
     writes: bool = False
+    once: bool = False
+
+
+def _once(*arguments: Any, answer: Any) -> Call:
+    return Call(tuple.__class_getitem__((CallId, *arguments)), answer, writes=True, once=True)
 
 
 # ``bytes`` among other answers is the error of that one, encoded.
@@ -110,6 +127,34 @@ CALLS: Mapping[str, Call] = {
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
     "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
+    "open_session": Call(tuple[()], SessionOpened, writes=True),
+    "close_session": Call(tuple[str], None, writes=True),
+    "flush": Call(tuple[()], None, writes=True),
+    "dispatch": Call(tuple[()], None, writes=True),
+    "create_topic": Call(tuple[str, int, int], None, writes=True),
+    "put_message": _once(MessageFields, answer=PutMessageResult),
+    "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
+    "put_together": _once(list[MessageFields], answer=list[Outcome]),
+    "put_messages": _once(bytes, str | None, int, answer=TableResult),
+    "begin_transaction": _once(str, int, str, answer=CommittedBatch | None),
+    "transaction_put": _once(bytes, str | None, int, answer=None),
+    "commit_transaction": _once(answer=CommittedBatch),
+    "end_transaction": _once(answer=None),
+    "committed_batch": Call(tuple[str, int, str], CommittedBatch | None, writes=True),
+    "prepare_half_message": _once(MessageFields, str, answer=HalfMessageHandle),
+    "commit_half_message": _once(HalfMessageHandle, answer=None),
+    "roll_back_half_message": _once(HalfMessageHandle, answer=None),
+    "check_half_messages": _once(list[tuple[int, HalfAnswer]], answer=HalfMessagesAsked),
+    "resume_half_message": _once(str, answer=HalfMessageHandle),
+    "open_consumer": _once(str, list[str], FilterTexts, str | int, str, answer=None),
+    "poll": _once(list[Place], int, float, answer=list[MessageExt]),
+    "poll_batch": _once(list[Place], int, float, list[str], answer=bytes | None),
+    "acknowledge": _once(list[Place], answer=None),
+    "commit_positions": _once(list[Place], bool, str | None, answer=None),
+    "rewind": _once(list[Place], answer=None),
+    "retry": _once(list[Place], MessageExt, int, answer=PutMessageResult),
+    "seek": _once(list[Place], str, int, int, answer=None),
+    "positions": _once(list[Place], answer=list[Place]),
     "staging_plan": Call(tuple[str | None, int], StagingPlan, writes=True),
     "upload_part": Call(tuple[BatchId, str, int, bytes, int, UploadEnd | None], StagedFile | None, writes=True),
     "commit_batch": Call(tuple[BatchId, list[StagedFile], int, bool], CommittedBatch, writes=True),
@@ -202,7 +247,7 @@ def _plain(value: object) -> object:
 
 def _make_tuples(value: Any) -> None:
     """Messages hold their keys in tuples, as those that a directory gives."""
-    messages = value.messages if isinstance(value, GetMessageResult) else value
+    messages = value.messages if isinstance(value, GetMessageResult | HalfMessagesAsked) else value
     for one in messages if isinstance(messages, list) else [messages]:
         message = one.message if isinstance(one, PendingHalfMessage) else one
         if isinstance(message, MessageExt):

@@ -32,7 +32,8 @@ from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.store_calls import ANSWERS
-from commitlog_store.serve.store_writes import WRITES
+from commitlog_store.serve.store_writer import StoreWriter
+from commitlog_store.serve.store_writes import answer_write
 from commitlog_store.serve.tokens import Role, TokenFile
 from commitlog_store.serve.waits import WaitingRoom
 from commitlog_store.store import MessageStore
@@ -148,7 +149,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
-        self._owned = owned
+        self._writer = None if owned is None else StoreWriter(owned)
         self._limits = limits or CallLimits()
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)
@@ -190,9 +191,9 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 "`commitlog token new --role write` makes one that may."
             )
         self._readers(question.store)  # refuses a name that this server does not have
-        if self._owned is None:
+        if self._writer is None:
             raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
-        return encode(Answer(0, WRITES[call](self._owned, *question.arguments), 0, []))
+        return answer_write(self._writer, call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
 
     def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
         """The question, after the wait that it asks for: its answer waits no more."""
@@ -253,8 +254,10 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         cut_connections(self.port, lambda _: True)
 
     def close(self) -> None:
-        """After ``shutdown``."""
+        """After ``shutdown``, and before the owned store is closed."""
         self._guard.stop()
+        if self._writer is not None:
+            self._writer.sessions.close_all()
         for readers in self._stores.values():
             readers.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from commitlog_store import StoreReader
+from commitlog_store import MessageStore, StoreReader
 from commitlog_store.reader import OnDamage
 from commitlog_store.serve.call_limits import CallLimits
 from commitlog_store.serve.flight_server import StoreServer
@@ -30,13 +30,14 @@ def served(
     tls: TlsFiles | None = None,
     tokens: str | None = None,
     limits: CallLimits | None = None,
+    owned: MessageStore | None = None,
     **named: Path,
 ) -> Iterator[str]:
-    """The address of a server of a store, or of several by name."""
-    stores = {"": paths[0]} if paths else named
+    """The address of a server of a store, or of several by name. It takes writes to the ``owned`` one."""
+    stores = {"": paths[0]} if paths else named if owned is None else {"": owned.path}
     openers = {name: partial(_open, str(path)) for name, path in stores.items()}
     listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
-    server = StoreServer(openers, listen, limits=limits)
+    server = StoreServer(openers, listen, owned=owned, limits=limits)
     try:
         yield listen.location.replace(":0", f":{server.port}")
     finally:

@@ -1,0 +1,90 @@
+"""AsyncPuts: puts of asyncio tasks through a server. What waits goes in one call: many tasks share a round trip."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from commitlog_store.engine.async_puts import AsyncPutService
+from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.errors import CommitLogError, PutNotConfirmed, StoreClosed
+from commitlog_store.message import Message, PutMessageStatus
+from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.threads.worker import Worker
+
+_LOG = logging.getLogger(__name__)
+# Of one call, whose question has at most 16 MiB; and of a message beside its body, whose properties are bounded.
+_CALL_SIZE = 12 << 20
+_HEAD_SIZE = 33 << 10
+
+
+class _Store(Protocol):
+    address: RemoteAddress
+
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]: ...
+
+
+class AsyncPuts:
+    """The thread that puts for tasks, from the first put on."""
+
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+        self._wakeup = Wakeup()
+        self._service = AsyncPutService(self, self._wakeup)
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self._closed = False
+
+    async def put(self, message: Message) -> PutMessageResult:
+        """``StoreClosed``, ``StoreForked``, ``RemoteFailed``, ``InvalidValue``."""
+        import asyncio  # programs without it do not import it
+
+        Connection.refuse_forked(self._store.address)
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(f"This connection to {self._store.address} is closed; connect again.")
+            if self._worker is None:
+                self._worker = Worker("AsyncPuts", self._service, self._report, self._wakeup)
+                self._worker.start()
+            future = self._service.put(message, asyncio.get_running_loop())
+        return await future
+
+    def close(self) -> None:
+        """End the thread after its round; what still waits was not put."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            worker.stop()
+        self._service.refuse_rest(str(self._store.address))
+
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        """See ``PutsTogether``: in calls of a bounded size, one after the other."""
+        outcomes: list[PutMessageResult | Exception] = []
+        first = size = 0
+        for place, message in enumerate(messages):
+            length = _HEAD_SIZE + len(memoryview(message.body))
+            if size + length > _CALL_SIZE and place > first:
+                outcomes += self._put(messages[first:place])
+                first, size = place, 0
+            size += length
+        return outcomes + self._put(messages[first:])
+
+    def _put(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        try:
+            return self._store.put_together(messages)
+        except PutNotConfirmed as error:
+            return [PutMessageResult(error.status, reason=error.reason) for _ in messages]
+        except CommitLogError as error:
+            return [error.again() for _ in messages]
+
+    def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]:
+        """See ``PutsTogether``."""
+        return PutMessageStatus.UNKNOWN_ERROR, f"The put failed with {error!r}."
+
+    @staticmethod
+    def _report(error: BaseException) -> None:
+        _LOG.error("Puts of tasks end: %r", error)

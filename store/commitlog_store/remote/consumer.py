@@ -1,0 +1,302 @@
+"""RemoteConsumer: a consumer of a group whose other consumers may be in other processes, and on other hosts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog_store.config import delay_level as level_of
+from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.errors import (
+    CommitLogError,
+    ConsumerClosed,
+    InvalidValue,
+    PutNotConfirmed,
+    RemoteFailed,
+    SessionLost,
+    TransactionEnded,
+)
+from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.message import MessageExt, PutMessageStatus
+from commitlog_store.queue.get_message import DEFAULT_PULL_MESSAGES, checked_count, checked_int
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS
+from commitlog_store.remote.session import Session
+from commitlog_store.remote.session_pool import SessionPool
+from commitlog_store.remote.transaction import RemoteTransaction
+from commitlog_store.remote.wire import FilterTexts, Place
+from commitlog_store.timestamps import checked_seconds
+
+# A wait is asked for in parts.
+_WAIT_SECONDS = 0.5
+# So many acknowledged messages are reported by a call of their own; fewer with the next call.
+_MOST_DONE = 256
+
+
+class RemoteConsumer:
+    """``Consumer`` of a store at a server, with its methods and promises. Made by ``RemoteStore.consumer``.
+
+    The server shares the queues of the topics among all consumers of the group, wherever they are. A consumer that
+    calls nothing for 60 seconds gives its queues back, and so does one whose server was started again, or whose poll
+    was interrupted: its next poll joins the group again, and what was not committed comes again. Positions move only
+    for the consumer that has the queue. What ``ack`` notes is sent with the next call, and by ``close``. ::
+
+        with connect("grpc://127.0.0.1:8815") as store, store.consumer("billing", ["orders"]) as consumer:
+            while messages := consumer.poll(100):
+                for message in messages:
+                    print(message.body)
+                    consumer.ack(message)
+    """
+
+    def __init__(
+        self, sessions: SessionPool, group: str, topics: Sequence[str], wanted: FilterTexts, first: str | int
+    ) -> None:
+        """Use ``RemoteStore.consumer``."""
+        self.group = group
+        self.topics = tuple(topics)
+        self._sessions = sessions
+        self._wanted = wanted
+        self._first = first
+        self._closed = False
+        self._lock = threading.Lock()
+        self._done: list[Place] = []
+        # None while the server has no consumer of this one, as far as is known here.
+        self._session: Session | None = None
+        # The name of the session before.
+        self._former = ""
+        # Set where messages may have come that no caller got: the server then reads them again.
+        self._interrupted = False
+        with self._lock:
+            self._joined()
+
+    def __repr__(self) -> str:
+        topics = ", ".join(self.topics)
+        return f"<RemoteConsumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
+
+    def __enter__(self) -> RemoteConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the group: its other consumers take the queues over. What is not committed comes again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._sessions.is_within_call():
+            return  # a signal handler has interrupted a call, which leaves the group when it ends
+        with self._lock:
+            session = self._session
+            if session is None:
+                return
+            try:
+                if self._done and not self._interrupted:
+                    session.once("acknowledge", self._done, may_reopen=False)
+            except CommitLogError:
+                pass  # what is not acknowledged comes again
+            finally:
+                self._leave()
+
+    def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
+        """``Consumer.poll``: up to ``max_messages`` messages of all queues; waits for the first one."""
+        found: list[MessageExt] = self._polled(timeout_s, [], "poll", checked_count("max_messages", max_messages))
+        return found
+
+    def poll_batch(
+        self, max_rows: int = DEFAULT_ROWS, timeout_s: float = 0.0, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    ) -> pa.RecordBatch | None:
+        """``Consumer.poll_batch``: messages of one queue as a record batch, done only by ``commit``."""
+        names, rows = arrow_schema(columns).names, checked_count("max_rows", max_rows)
+        data = self._polled(timeout_s, [], "poll_batch", rows, names)
+        if data is None:
+            return None
+        (batch,) = pa.ipc.open_stream(data)
+        return batch
+
+    def _polled(self, timeout_s: float, abandoned: list[bool], call: str, most: int, *arguments: object) -> Any:
+        """What a poll found before its time was over. Not empty ``abandoned``: no caller takes it any more."""
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
+            try:
+                found = self._once(call, most, min(left, _WAIT_SECONDS), *arguments)
+            except PutNotConfirmed as error:
+                raise RemoteFailed(error.reason) from error  # what was polled comes again
+            except CommitLogError:
+                raise
+            except BaseException:
+                self._interrupted = True
+                raise
+            if abandoned:
+                self._interrupted = True
+            if found or not left or abandoned:
+                return found
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """The messages, one by one, and new ones as they come; ends when the consumer is closed."""
+        while True:
+            try:
+                messages = self.poll(1, _WAIT_SECONDS)
+            except ConsumerClosed:
+                return
+            yield from messages
+
+    async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
+        """``poll`` for asyncio, in another thread. After a task was cancelled, what is not committed comes again."""
+        import asyncio  # programs without it do not import it
+
+        count = checked_count("max_messages", max_messages)
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        abandoned: list[bool] = []
+        try:
+            while True:
+                left = max(deadline - time.monotonic(), 0.0)
+                # In parts: other tasks need the threads of the loop, too.
+                wait_s = min(left, _WAIT_SECONDS)
+                found: list[MessageExt] = await asyncio.to_thread(self._polled, wait_s, abandoned, "poll", count)
+                if found or not left:
+                    return found
+        except asyncio.CancelledError:
+            abandoned.append(True)
+            self._interrupted = True
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+        """``async for message in consumer``: as iteration, without blocking the event loop."""
+        while True:
+            try:
+                messages = await self.apoll(1, _WAIT_SECONDS)
+            except ConsumerClosed:
+                return
+            for message in messages:
+                yield message
+
+    def ack(self, message: MessageExt) -> None:
+        """``Consumer.ack``: note that a message of ``poll`` is done."""
+        _check_one_message("ack", message)
+        self._refuse_closed()
+        self._done.append((message.topic, message.queue_id, message.queue_offset))
+        if len(self._done) >= _MOST_DONE:
+            self._once("acknowledge")
+
+    def commit(self, *, sync: bool = False, in_transaction: RemoteTransaction | None = None) -> None:
+        """``Consumer.commit``: note that everything that was polled so far is done.
+
+        With a transaction of the same store, positions and messages are in the store together or not at all.
+        ``TransactionEnded`` if the consumer has lost its queues since the poll: the transaction is not to be committed.
+        """
+        if in_transaction is None:
+            self._once("commit_positions", sync, None)
+            return
+        if not isinstance(in_transaction, RemoteTransaction):
+            raise InvalidValue(f"in_transaction is a transaction of the same store, not {in_transaction!r}.")
+        try:
+            with self._sessions.call(), self._lock:
+                self._refuse_closed()
+                if self._session is None or self._interrupted:
+                    raise SessionLost("it has left the group.")
+                self._call(self._session, "commit_positions", sync, in_transaction.session.opened.session)
+        except (SessionLost, PutNotConfirmed) as error:
+            in_transaction.fail(error)
+            raise TransactionEnded(
+                f"The queues of group {self.group!r} are not this consumer's any more: {error} Nothing of "
+                f"{in_transaction.batch} is to be written; poll again."
+            ) from error
+
+    def rewind(self) -> None:
+        """``Consumer.rewind``: what was polled and is not committed comes again."""
+        self._once("rewind")
+
+    def retry(self, message: MessageExt, delay_level: int | str | timedelta = 0) -> PutMessageResult:
+        """``Consumer.retry``: give a message of ``poll`` back, which then comes again, or is a dead letter."""
+        _check_one_message("retry", message)
+        if isinstance(delay_level, str | timedelta):
+            level = level_of(delay_level, self._sessions.delay_levels) or 0
+        else:
+            level = checked_int("delay_level", delay_level)
+        result: PutMessageResult = self._once("retry", message, level)
+        return result
+
+    def seek(self, topic: str, queue_id: int, offset: int) -> None:
+        """``Consumer.seek``: continue at this offset of a queue that this consumer reads."""
+        check_queue_place(topic, queue_id, offset)
+        self._once("seek", topic, queue_id, offset)
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """``Consumer.positions``: the next offset to be polled of each queue that this consumer reads."""
+        return {(topic, queue_id): offset for topic, queue_id, offset in self._once("positions")}
+
+    def _once(self, call: str, *arguments: object) -> Any:
+        """A call, by a consumer of the group that joins it again if the server does not know it any more."""
+        with self._sessions.call(), self._lock:
+            while True:
+                self._refuse_closed()
+                if self._interrupted:
+                    self._leave()
+                session = self._joined()
+                try:
+                    return self._call(session, call, *arguments)
+                except SessionLost:
+                    continue
+                finally:
+                    if self._closed:
+                        self._leave()
+
+    def _call(self, session: Session, call: str, *arguments: object) -> Any:
+        """``SessionLost``, ``PutNotConfirmed``: the server's consumer is gone, or its state is not known."""
+        done = list(self._done)
+        try:
+            found = session.once(call, done, *arguments, may_reopen=False)
+        except SessionLost:
+            self._leave()
+            raise
+        except PutNotConfirmed as error:
+            if error.status is PutMessageStatus.UNKNOWN_ERROR:
+                self._leave()
+            raise
+        except CommitLogError:
+            raise
+        except BaseException:
+            self._interrupted = True
+            raise
+        del self._done[: len(done)]
+        return found
+
+    def _joined(self) -> Session:
+        if self._session is None:
+            session = self._sessions.take()
+            try:
+                session.once("open_consumer", self.group, list(self.topics), self._wanted, self._first, self._former)
+            except BaseException:
+                session.close()
+                raise
+            self._session, self._interrupted = session, False
+        return self._session
+
+    def _leave(self) -> None:
+        session, self._session, self._interrupted = self._session, None, False
+        self._done.clear()
+        if session is not None:
+            self._former = session.opened.session
+            session.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
+
+
+def _check_one_message(method: str, message: object) -> None:
+    if not isinstance(message, MessageExt):
+        raise InvalidValue(
+            f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
+            f"'for message in messages: consumer.{method}(message)'."
+        )

@@ -1,0 +1,128 @@
+"""Session: a client's line to a server that it writes to. A call is done once, though it may be asked for again.
+
+One call at a time, with numbers that ascend: the server keeps the answer of the last one (``serve/sessions.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow.flight as flight
+
+from commitlog_store.errors import CommitLogError, PutNotConfirmed, RemoteAccessRefused, RemoteFailed, SessionLost
+from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.put_wire import CallId, SessionOpened
+from commitlog_store.remote.wire import Question, encode
+
+# An attempt waits so long for its answer, and the next one twice as long: Ctrl-C is heard between them.
+_FIRST_ATTEMPT_SECONDS = 2.0
+_BYTES_A_SECOND = 1 << 20
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_CLOSE_SECONDS = 2.0
+# How gRPC begins to say that it reached no server, so that the call cannot have been done.
+_NOT_SENT = "failed to connect to all addresses"
+
+
+class Session:
+    """One thread at a time."""
+
+    def __init__(self, address: RemoteAddress) -> None:
+        """``RemoteFailed``; ``RemoteAccessRefused`` if the client may not write, ``InvalidValue`` if nobody may."""
+        self.address = address
+        self._connection = Connection(address)
+        self._number = 0
+        try:
+            self.opened: SessionOpened = self.ask("open_session")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """End it. The server discards what it keeps for it: now, or later if it is not there now."""
+        if not Connection.is_forked():
+            try:
+                self._connection.ask("close_session", "raise", (self.opened.session,), timeout_s=_CLOSE_SECONDS)
+            except CommitLogError:
+                pass
+            finally:
+                self._connection.close()
+
+    def ask(self, call: str, *arguments: object) -> Any:
+        """A call that changes nothing, or no more the second time. Its errors, and ``RemoteFailed``."""
+        return self._connection.ask(call, "raise", arguments).value
+
+    def once(self, call: str, *arguments: object, size: int = 0, may_reopen: bool = True) -> Any:
+        """A call that is done once, ``size`` bytes large. Its errors.
+
+        ``RemoteFailed``: it was not done. ``PutNotConfirmed``: no answer came in time, and it may have been done.
+        Without ``may_reopen``, ``SessionLost`` if the server does not know the session any more, in place of a new one.
+        """
+        self._number += 1
+        deadline = time.monotonic() + self.address.timeout_s
+        attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size)
+        while True:
+            try:
+                return attempts.run(self.opened.session)
+            except SessionLost:
+                if not may_reopen:
+                    raise
+            left = max(deadline - time.monotonic(), _FIRST_PAUSE_SECONDS)
+            self.opened = self._connection.ask("open_session", "raise", (), timeout_s=left).value
+
+
+class _Attempts:
+    """The attempts of one call."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        call: str,
+        arguments: tuple[object, ...],
+        number: int,
+        deadline: float,
+        size: int,
+    ) -> None:
+        self._connection = connection
+        self._call = call
+        self._arguments = arguments
+        self._number = number
+        self._deadline = deadline
+        self._patience = _FIRST_ATTEMPT_SECONDS + size / _BYTES_A_SECOND
+        # Whether an attempt may have reached a server.
+        self._reached = False
+
+    def run(self, session: str) -> Any:
+        """The answer. ``SessionLost``: it was not done."""
+        address = self._connection.address
+        question = Question(address.store, "raise", (CallId(session, self._number), *self._arguments))
+        body = encode(question)
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            timeout_s = min(max(self._deadline - time.monotonic(), 0.001), self._patience)
+            self._patience *= 2
+            try:
+                return self._connection.attempt(self._call, body, timeout_s).value
+            except RemoteFailed as error:  # the answer could not be understood
+                raise self._unknown(error) from error
+            except (flight.FlightError, OSError, StopIteration) as error:
+                failure = self._connection.named(error, self._call, address.timeout_s)
+                if isinstance(failure, RemoteAccessRefused | SessionLost):
+                    raise (self._unknown(failure) if self._reached else failure) from error
+                if not isinstance(failure, RemoteFailed):
+                    raise failure from error  # the store's own
+                # What the server says by name, it says instead of doing the call.
+                self._reached |= not getattr(error, "extra_info", b"") and _NOT_SENT not in str(error)
+                if time.monotonic() + pause >= self._deadline:
+                    raise (self._unknown(failure) if self._reached else failure) from error
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _unknown(self, error: CommitLogError) -> PutNotConfirmed:
+        return PutNotConfirmed(
+            PutMessageStatus.UNKNOWN_ERROR,
+            f"The answer of the server at {self._connection.address} to {self._call} was lost, and it may have been "
+            f"done: {error}",
+        )

@@ -1,0 +1,112 @@
+"""Puts of tables through a server: in parts, each once, with one result for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog_store.columnar.input import Rows
+from commitlog_store.engine.put_table import PutTableResult
+from commitlog_store.errors import PutNotConfirmed, PutRefused, RemoteFailed
+from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.remote.put_wire import TableResult, encode_rows, parts_of
+from commitlog_store.remote.session import Session
+
+# Bytes of a part with the rest of its question.
+LARGEST_PART = (16 << 20) - (64 << 10)
+# With one of these the store refuses all that follows, too.
+_ENDS = frozenset(
+    {
+        PutMessageStatus.SERVICE_NOT_AVAILABLE,
+        PutMessageStatus.CREATE_MAPEDFILE_FAILED,
+        PutMessageStatus.OS_PAGECACHE_BUSY,
+        PutMessageStatus.UNKNOWN_ERROR,
+    }
+)
+
+
+def encoded_parts(rows: Rows) -> Iterator[tuple[int, int, bytes | None]]:
+    """Each part's first row, its number of rows, and its bytes; None for a row that is larger than any question."""
+    for first, part in parts_of(rows):
+        yield from _encoded(first, part)
+
+
+def _encoded(first: int, part: pa.RecordBatch) -> Iterator[tuple[int, int, bytes | None]]:
+    data = encode_rows(part)
+    count = part.num_rows
+    if len(data) <= LARGEST_PART or count == 1:
+        yield first, count, data if len(data) <= LARGEST_PART else None
+        return
+    half = count // 2
+    yield from _encoded(first, part.slice(0, half))
+    yield from _encoded(first + half, part.slice(half))
+
+
+def too_large(row: int) -> PutRefused:
+    return PutRefused(
+        PutMessageStatus.MESSAGE_ILLEGAL,
+        f"A row for a server has at most {LARGEST_PART} bytes; row {row} has more.",
+        row=row,
+    )
+
+
+def put_table(session: Session, rows: Rows, topic: str | None, first_row: int) -> PutTableResult:
+    """See ``RemoteStore.put_messages``."""
+    results: list[PutTableResult] = []
+    ended: tuple[PutMessageStatus, str] | None = None
+    for first, count, data in encoded_parts(rows):
+        if ended is not None:
+            results.append(_without(count, *ended))
+        elif data is None:
+            refusal = too_large(first_row + first)
+            results.append(_without(count, refusal.status, refusal.reason))
+        else:
+            result, ended = _put_part(session, data, count, topic, first_row + first, is_first=not results)
+            results.append(result)
+    return _joined(results)
+
+
+def _put_part(
+    session: Session, data: bytes, count: int, topic: str | None, first_row: int, *, is_first: bool
+) -> tuple[PutTableResult, tuple[PutMessageStatus, str] | None]:
+    """The result of a part, and the status of all rows after it, if they are not to be put."""
+    try:
+        answer: TableResult = session.once("put_messages", data, topic, first_row, size=len(data))
+    except PutNotConfirmed as error:
+        after = f"Not put, since the rows before have no answer: {error.reason}"
+        return _without(count, error.status, error.reason), (PutMessageStatus.SERVICE_NOT_AVAILABLE, after)
+    except RemoteFailed as error:
+        if is_first:
+            raise
+        ended = PutMessageStatus.SERVICE_NOT_AVAILABLE, str(error)
+        return _without(count, *ended), ended
+    result = answer.result()
+    return result, (result.status, result.reason) if result.status in _ENDS else None
+
+
+def _without(count: int, status: PutMessageStatus, reason: str) -> PutTableResult:
+    """The result of rows that have no place in the log."""
+    places = np.full(count, -1, np.int64)
+    rows = pa.record_batch(
+        {
+            "status": pa.array([status.value] * count, pa.string()).dictionary_encode(),
+            "physicalOffset": places,
+            "queueId": places.astype(np.int32),
+            "queueOffset": places,
+            "storeTimestamp": places,
+        }
+    )
+    return PutTableResult(status, reason, 0, rows)
+
+
+def _joined(results: list[PutTableResult]) -> PutTableResult:
+    if len(results) == 1:
+        return results[0]
+    if not results:
+        return _without(0, PutMessageStatus.PUT_OK, "")
+    bad = next((one for one in results if not one.ok), results[0])
+    table = pa.Table.from_batches([one.rows.cast(results[0].rows.schema) for one in results])
+    (rows,) = table.unify_dictionaries().combine_chunks().to_batches()
+    return PutTableResult(bad.status, bad.reason, sum(one.message_num for one in results), rows)

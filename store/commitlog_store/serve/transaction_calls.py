@@ -1,0 +1,62 @@
+"""Transactions of clients: each is a ``Transaction`` of the owned store, which the session keeps until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.errors import TransactionEnded
+from commitlog_store.remote.put_wire import decode_rows
+from commitlog_store.serve.sessions import Kept, Session
+from commitlog_store.serve.store_writer import StoreWriter
+from commitlog_store.transaction import Transaction
+
+
+class _OpenTransaction:
+    """Staged messages, which are discarded with the session unless they are committed."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+
+    def discard(self) -> None:
+        error = TransactionEnded(f"The client of {self.transaction!r} has ended it, or is gone.")
+        self.transaction.__exit__(TransactionEnded, error, None)
+
+
+def transaction_of(kept: Kept | None) -> Transaction:
+    """``TransactionEnded`` for a session that keeps none."""
+    if not isinstance(kept, _OpenTransaction):
+        raise TransactionEnded("The server has no open transaction of this session; begin another one.")
+    return kept.transaction
+
+
+def _begin(writer: StoreWriter, session: Session, app_id: str, version: int, fingerprint: str) -> CommittedBatch | None:
+    session.discard()
+    transaction = writer.store.transaction(app_id, version, fingerprint)
+    session.kept = _OpenTransaction(transaction)
+    return transaction.result
+
+
+def _put(_: StoreWriter, session: Session, rows: bytes, topic: str | None, first_row: int) -> None:
+    transaction_of(session.kept).put_messages(decode_rows(rows), topic=topic, first_row=first_row)
+
+
+def _commit(_: StoreWriter, session: Session) -> CommittedBatch:
+    transaction = transaction_of(session.kept)
+    try:
+        transaction.__exit__(None, None, None)
+    finally:
+        # Not before: until then, the end of the session ends a commit that has not begun.
+        session.kept = None
+    assert transaction.result is not None
+    return transaction.result
+
+
+# Each takes the writer, the client's session, and the call's other arguments.
+TRANSACTION_CALLS: Mapping[str, Callable[..., Any]] = {
+    "begin_transaction": _begin,
+    "transaction_put": _put,
+    "commit_transaction": _commit,
+    "end_transaction": lambda _, session: session.discard(),
+}

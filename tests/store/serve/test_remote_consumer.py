@@ -1,0 +1,273 @@
+"""Consumers of one group in different clients share its queues, lose nothing, and count once with a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
+from commitlog_store.errors import (
+    CommitLogError,
+    ConsumerClosed,
+    InvalidValue,
+    PutNotConfirmed,
+    RemoteFailed,
+    TransactionEnded,
+)
+from commitlog_store.remote.consumer import RemoteConsumer
+from commitlog_store.serve import consumer_calls, sessions
+from tests.store.serve.servers import ServeProcess, served
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import wait_for
+
+COUNT = 400
+
+
+def _fill(store: MessageStore, count: int = COUNT) -> None:
+    store.create_topic("orders", 4)
+    tags = ["even", "odd"] * (count // 2)
+    bodies = [b"%d" % number for number in range(count)]
+    store.put_messages(pa.table({"topic": ["orders"] * count, "body": bodies, "tags": tags})).raise_for_status()
+    store.dispatch()
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store") as store:
+        _fill(store)
+        yield store
+
+
+@pytest.fixture
+def url(owned: MessageStore) -> Iterator[str]:
+    with served(owned=owned) as url:
+        yield url
+
+
+@pytest.fixture
+def remote(url: str) -> Iterator[RemoteStore]:
+    with connect(url) as remote:
+        yield remote
+
+
+def _poll_all(consumer: RemoteConsumer, *, ack: bool = True) -> list[bytes]:
+    found = []
+    while messages := consumer.poll(50):
+        for message in messages:
+            found.append(message.body)
+            if ack:
+                consumer.ack(message)
+    return found
+
+
+def test_what_was_acknowledged_is_not_polled_again(remote: RemoteStore) -> None:
+    with remote.consumer("billing", "orders", tags="even") as consumer:
+        found = _poll_all(consumer)
+        assert sorted(found, key=int) == [b"%d" % number for number in range(0, COUNT, 2)]
+        assert "open" in repr(consumer)
+    with remote.consumer("billing", "orders", tags="even") as consumer:
+        assert consumer.poll(1) == []
+    with pytest.raises(ConsumerClosed):
+        consumer.poll()
+
+
+def test_batches_commits_and_places(remote: RemoteStore) -> None:
+    with remote.consumer("billing", "orders") as consumer:
+        batch = consumer.poll_batch(10, columns=["queueId", "queueOffset"])
+        assert batch is not None
+        assert batch.schema.names == ["queueId", "queueOffset"]
+        queue = ("orders", batch["queueId"][0].as_py())
+        assert consumer.positions()[queue] == 10
+        consumer.rewind()
+        assert consumer.positions()[queue] == 0
+        consumer.seek(*queue, 90)
+        assert consumer.poll_batch(100) is not None
+        consumer.commit(sync=True)
+        with pytest.raises(InvalidValue, match="does not read queue"):
+            consumer.seek("orders", 7, 0)
+        with pytest.raises(InvalidValue, match="takes one message"):
+            consumer.ack([])  # type: ignore[arg-type]
+        while consumer.poll_batch(1000) is not None:
+            pass
+        assert consumer.poll_batch() is None
+        retried = remote.get_message("orders", 0, 0, 1).messages[0]
+        consumer.retry(retried, "1s")
+        assert consumer.poll(1, 60)[0].original_topic == "orders"
+
+
+def test_errors_are_those_of_an_open_store(owned: MessageStore, remote: RemoteStore) -> None:
+    for store in (owned, remote):
+        for group, topics, named, said in (
+            ("a b", "orders", {}, "group"),
+            ("billing", [], {}, "at least one topic"),
+            ("billing", 5, {}, "a list of names"),
+            ("billing", "orders", {"consume_from": "sometime"}, "consume_from is"),
+            ("billing", "orders", {"consume_from": None}, "consume_from is"),
+            ("billing", "orders", {"filter": "a >"}, "expected"),
+        ):
+            with pytest.raises(InvalidValue, match=said):
+                store.consumer(group, topics, **named)  # type: ignore[arg-type]
+
+
+def test_the_consumers_of_a_group_share_its_queues_wherever_they_are(
+    owned: MessageStore, url: str, remote: RemoteStore
+) -> None:
+    with connect(url) as other, remote.consumer("billing", "orders") as first:
+        assert len(first.positions()) == 4
+        with other.consumer("billing", "orders") as second:
+            assert len(first.positions()) == len(second.positions()) == 2
+            assert len(_poll_all(second)) == COUNT // 2
+            with owned.consumer("billing", "orders") as third:
+                first.positions()
+                assert len(third.positions()) == 1
+        assert len(first.positions()) == 4
+        assert len(_poll_all(first)) == COUNT // 2
+
+
+def test_a_consumer_that_calls_nothing_gives_its_queues_back(
+    owned: MessageStore, url: str, remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (consumer_calls, sessions):
+        monkeypatch.setattr(module, "LEASE_SECONDS", 0.5)
+    with connect(url) as other, remote.consumer("billing", "orders") as first:
+        with remote.transaction("invoices", 1) as done:
+            first.poll_batch(10)
+            first.commit(in_transaction=done)
+        late = remote.transaction("invoices", 2)
+        taken = first.poll(30)
+        with other.consumer("billing", "orders") as second:
+            wait_for(lambda: len(second.positions()) == 4)
+            with pytest.raises(TransactionEnded, match="are not this consumer's any more"):
+                first.commit(in_transaction=late)
+            with pytest.raises(TransactionEnded), late:
+                pass
+            first.ack(taken[0])
+            wait_for(lambda: len(first.positions()) == 2)
+            found = _poll_all(second)
+            found += _poll_all(first)
+            assert {message.body for message in taken} <= set(found)
+    assert [one.batch.version for one in owned.batches()] == [1]
+
+
+def test_queues_that_move_before_the_commit_end_the_transaction(url: str, remote: RemoteStore) -> None:
+    with connect(url) as other, remote.consumer("billing", "orders") as first:
+        batch = remote.transaction("invoices", 1)
+        first.poll(COUNT)
+        first.commit(in_transaction=batch)
+        batch.put_messages([{"topic": "invoices", "body": b"x"}])
+        with other.consumer("billing", "orders") as second:
+            second.positions()
+            with pytest.raises(TransactionEnded, match="poll again"), batch:
+                pass
+        assert remote.batches() == []
+
+
+def test_a_poll_whose_answer_was_lost_is_given_again(owned: MessageStore, url: str) -> None:
+    with TcpProxy(int(url.rpartition(":")[2]), 3) as proxy, connect(proxy.url) as remote:
+        with remote.consumer("billing", "orders") as consumer:
+            proxy.chaos = 0.1
+            found: list[bytes] = []
+            while len(set(found)) < COUNT:
+                for message in consumer.poll(7, 1):
+                    found.append(message.body)
+                    consumer.ack(message)
+            proxy.chaos = 0.0
+        assert min(proxy.done.values()) > 0
+        assert max(Counter(found).values()) == 1
+        with remote.consumer("billing", "orders") as consumer:
+            assert consumer.poll(1) == []
+
+
+def test_a_poll_without_an_answer_is_named_and_its_messages_come_again(url: str) -> None:
+    with (
+        TcpProxy(int(url.rpartition(":")[2])) as proxy,
+        connect(proxy.url, rpc_timeout_s=1) as remote,
+        remote.consumer("billing", "orders") as consumer,
+    ):
+        proxy.lose_answers = True
+        with pytest.raises(RemoteFailed):
+            consumer.poll(10)
+        proxy.lose_answers = False
+        proxy.cut()
+        assert len(set(_poll_all(consumer))) == COUNT
+
+
+def test_a_cancelled_task_loses_no_message(owned: MessageStore, remote: RemoteStore) -> None:
+    async def cancel() -> list[bytes]:
+        with remote.consumer("billing", "orders") as consumer:
+            for _ in range(5):
+                task = asyncio.ensure_future(consumer.apoll(20, 30))
+                await asyncio.sleep(0)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            found = []
+            while messages := await consumer.apoll(50):
+                found += [message.body for message in messages]
+            async for message in consumer:
+                found.append(message.body)
+                consumer.close()
+            return found
+
+    timer = threading.Timer(1, owned.put, ("orders", b"last"))
+    timer.start()
+    assert set(asyncio.run(cancel())) == {b"last", *(b"%d" % number for number in range(COUNT))}
+    timer.join()
+
+
+def _copy(url: str, worker: int, enough: threading.Event) -> None:
+    """Copies orders to invoices, each in a transaction with the position, whatever happens to the server."""
+    with connect(url, rpc_timeout_s=60) as store, store.consumer("billing", "orders") as consumer:
+        version = 1
+        while not enough.is_set():
+            try:
+                with store.transaction(f"copy-{worker}", version) as batch:
+                    if not batch.already_there:
+                        messages = consumer.poll(10, 0.2)
+                        consumer.commit(in_transaction=batch)
+                        batch.put_messages([{"topic": "invoices", "body": one.body} for one in messages])
+                version += 1
+            except (TransactionEnded, PutNotConfirmed, RemoteFailed):
+                with suppress(CommitLogError):
+                    consumer.rewind()
+
+
+def test_each_message_counts_once_though_the_server_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        _fill(store)
+    server = ServeProcess(path)
+    listen = server.url.removeprefix("grpc://")
+    enough = threading.Event()
+    workers = [threading.Thread(target=_copy, args=(server.url, worker, enough)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+
+    def copied() -> list[bytes]:
+        with StoreReader.open(path) as reader:
+            if "invoices" not in reader.topics():
+                return []
+            return list(reader.scan("invoices", columns=["body"]).read_all()["body"].to_pylist())
+
+    try:
+        for kill in range(3):
+            wait_for(lambda kill=kill: len(copied()) >= (kill + 1) * 60)  # type: ignore[misc]
+            server.stop(signal.SIGKILL)
+            server = ServeProcess(path, listen=listen)
+        wait_for(lambda: len(copied()) >= COUNT)
+    finally:
+        enough.set()
+        for worker in workers:
+            worker.join()
+        with server:
+            code, _ = server.stop()
+    assert code == 0
+    assert Counter(copied()) == Counter(b"%d" % number for number in range(COUNT))

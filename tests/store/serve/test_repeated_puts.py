@@ -1,0 +1,185 @@
+"""A put through a server is stored once: when its answer is lost, its connection cut or doubled, its server killed."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
+from commitlog_store.errors import PutNotConfirmed, RemoteFailed
+from commitlog_store.message import Message, PutMessageStatus
+from tests.store.serve.servers import ServeProcess, served
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store") as store:
+        yield store
+
+
+def _bodies(path: Path | str) -> Counter[bytes]:
+    with StoreReader.open(path) as reader:
+        if not reader.topics():
+            return Counter()
+        return Counter(reader.scan("orders", columns=["body"]).read_all()["body"].to_pylist())
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda remote: remote.put("orders", b"once"),
+        lambda remote: remote.put_messages(pa.table({"topic": ["orders"], "body": [b"once"]})).raise_for_status(),
+        lambda remote: remote.put_message_batch([Message(topic="orders", body=b"once")]).raise_for_status(),
+    ],
+    ids=["message", "table", "batch"],
+)
+def test_an_answer_that_was_lost_is_asked_for_again(store: MessageStore, put: Callable[[RemoteStore], object]) -> None:
+    with served(owned=store) as url, TcpProxy(_port(url)) as proxy, connect(proxy.url) as remote:
+        before = store.physical_bounds()[1]
+        proxy.lose_answers = True
+        results: list[object] = []
+        thread = threading.Thread(target=lambda: results.append(put(remote)))
+        thread.start()
+        wait_for(lambda: store.physical_bounds()[1] > before)
+        proxy.lose_answers = False
+        proxy.cut()
+        thread.join()
+        assert results
+        assert len({one.physical_offset for one in results if hasattr(one, "physical_offset")}) <= 1
+        store.dispatch()
+        assert _bodies(store.path) == {b"once": 1}
+
+
+def test_a_put_that_gets_no_answer_in_time_may_be_stored(store: MessageStore) -> None:
+    with served(owned=store) as url, TcpProxy(_port(url)) as proxy, connect(proxy.url, rpc_timeout_s=1) as remote:
+        proxy.lose_answers = True
+        with pytest.raises(PutNotConfirmed, match="was lost, and it may have been done"):
+            remote.put("orders", b"perhaps")
+        result = remote.put_messages([{"topic": "orders", "body": b"perhaps too"}])
+        assert result.status is PutMessageStatus.UNKNOWN_ERROR
+        assert result.rows["queueOffset"].to_pylist() == [-1]
+        proxy.lose_answers = False
+        proxy.cut()
+        remote.put("orders", b"surely")
+        store.dispatch()
+        stored = _bodies(store.path)
+        assert max(stored.values()) == 1
+        assert {b"surely"} <= stored.keys() <= {b"surely", b"perhaps", b"perhaps too"}
+
+
+def test_a_server_that_is_away_stores_nothing_and_is_named_in_time(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store") as store, served(owned=store) as url, TcpProxy(_port(url)) as proxy:
+        with connect(proxy.url, rpc_timeout_s=0.5) as remote:
+            remote.put("orders", b"first")
+            with TcpProxy(1) as nowhere, pytest.raises(RemoteFailed):
+                connect(nowhere.url, rpc_timeout_s=0.5)
+            proxy.retarget(1)
+            proxy.cut()
+            with pytest.raises((RemoteFailed, PutNotConfirmed)):
+                remote.put("orders", b"second")
+            proxy.retarget(_port(url))
+            remote.put("orders", b"third")
+        store.dispatch()
+        assert _bodies(store.path) == {b"first": 1, b"third": 1}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_chaos_loses_nothing_that_was_acknowledged_and_doubles_nothing(store: MessageStore, seed: int) -> None:
+    with served(owned=store) as url, TcpProxy(_port(url), seed) as proxy, connect(proxy.url) as remote:
+        proxy.chaos = 0.05
+        acknowledged: list[bytes] = []
+        unknown: list[bytes] = []
+
+        def put(writer: int) -> None:
+            for number in range(40):
+                body = b"%d of %d" % (number, writer)
+                if number % 2:
+                    status = remote.put_message(Message(topic="orders", body=body)).status
+                else:
+                    status = remote.put_messages([{"topic": "orders", "body": body}]).status
+                (acknowledged if status is PutMessageStatus.PUT_OK else unknown).append(body)
+
+        threads = [threading.Thread(target=put, args=(writer,)) for writer in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        proxy.chaos = 0.0
+        store.dispatch()
+        stored = _bodies(store.path)
+        assert min(proxy.done.values()) > 0, "the proxy did nothing"
+        assert max(stored.values()) == 1, "a message was stored twice"
+        assert set(acknowledged) <= stored.keys()
+        assert stored.keys() <= {*acknowledged, *unknown}
+        assert len(acknowledged) + len(unknown) == 160
+
+
+def test_a_client_that_was_idle_while_its_server_was_started_again_puts_on(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "store") as server, connect(server.url, rpc_timeout_s=2) as remote:
+        remote.put("orders", b"first")
+        assert server.stop()[0] == 0
+        with pytest.raises(RemoteFailed, match="No server of commitlog serve answers"):
+            remote.put("orders", b"to nobody")
+        with ServeProcess(tmp_path / "store", listen=server.url.removeprefix("grpc://")) as again:
+            remote.put("orders", b"second")
+            remote.put_messages([{"topic": "orders", "body": b"third"}]).raise_for_status()
+            assert again.stop()[0] == 0
+    assert _bodies(tmp_path / "store") == {b"first": 1, b"second": 1, b"third": 1}
+
+
+def _wait_for_more(messages: list[bytes]) -> None:
+    wanted = len(messages) + 50
+    wait_for(lambda: len(messages) >= wanted)
+
+
+def test_a_server_that_is_killed_and_started_again(tmp_path: Path) -> None:
+    """No put is doubled, and none that was acknowledged is lost; the rest is named as unknown."""
+    path = tmp_path / "store"
+    server = ServeProcess(path)
+    listen = server.url.removeprefix("grpc://")
+    acknowledged: list[bytes] = []
+    unknown: list[bytes] = []
+    stop = threading.Event()
+    with connect(server.url, rpc_timeout_s=60) as remote:
+
+        def put(writer: int) -> None:
+            number = 0
+            while not stop.is_set():
+                body = b"%d of %d" % (number, writer)
+                status = remote.put_message(Message(topic="orders", body=body)).status
+                (acknowledged if status is PutMessageStatus.PUT_OK else unknown).append(body)
+                number += 1
+
+        threads = [threading.Thread(target=put, args=(writer,)) for writer in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(3):
+                _wait_for_more(acknowledged)
+                server.stop(signal.SIGKILL)
+                server = ServeProcess(path, listen=listen)
+                assert server.url
+            _wait_for_more(acknowledged)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    with server:
+        assert server.stop()[0] == 0
+    stored = _bodies(path)
+    assert max(stored.values()) == 1, "a message was stored twice"
+    assert set(acknowledged) <= stored.keys()
+    assert stored.keys() <= {*acknowledged, *unknown}
+    assert len(unknown) <= 9, "one put of each thread at most for each kill"
