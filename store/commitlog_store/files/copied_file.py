@@ -38,7 +38,7 @@ class CopiedFile(MappedFile):
             data = bytearray(max(min(length, self.size - position), 0))
             return bytes(data[: self._fill(memoryview(data), position)])
 
-    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:  # noqa: ARG002
+    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         if self.size < stop:
             raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
         data = np.zeros(stop - start, np.uint8)
