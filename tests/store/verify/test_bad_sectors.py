@@ -159,6 +159,38 @@ def test_a_deep_look_reads_around_a_bad_sector_of_a_mapped_file(made: Path, tmp_
     assert "Input/output error" in kept.stderr
 
 
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.parametrize("pages", [1, 3])
+def test_only_the_messages_on_the_bad_first_pages_of_a_log_file_count_as_unreadable(
+    made: Path, tmp_path: Path, pages: int
+) -> None:
+    with power_cuts(tmp_path) as device:
+        with device.power_on() as mount:
+            path = Path(shutil.copytree(made, mount / "store"))
+            file = files(path, "commitlog")[1]
+            bad = place_on_device(file, 0)
+            assert place_on_device(file, (pages - 1) * PAGE) == bad + (pages - 1) * PAGE
+        device.fail_reads(bad, pages * PAGE)
+        looks = {}
+        for deep in ((), ("--deep",)):
+            with device.power_on() as mount:  # no page is in memory
+                done = run_program("-m", "commitlog_store", "doctor", *deep, "--json", mount / "store", timeout=120)
+            looks[deep] = json.loads(done.stdout)
+            assert done.returncode == 1, done.stderr
+            (finding,) = (one for one in looks[deep]["findings"] if one["check"] == "access.read")
+            assert (finding["path"], finding["offset"]) == (str(file), 0)
+        with device.power_on() as mount:
+            kept = run_program("-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120)
+    counts = [
+        (look["lost"], look["unreadable"], {one["topic"]: one["lostOffsets"] for one in look["topics"] if one["lost"]})
+        for look in looks.values()
+    ]
+    assert counts[0] == counts[1]
+    lost, unreadable, _ = counts[0]
+    assert 0 < lost == unreadable < 40
+    assert len(kept.stdout.splitlines()) == 900 - lost
+
+
 def test_a_file_that_is_truncated_while_it_is_walked_does_not_kill_the_process(path: Path) -> None:
     done = run_program("-c", TRUNCATES, path / "commitlog", timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
