@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -147,7 +147,8 @@ def _queue_end(queue: QueueEnd, denied: list[str]) -> QueueEnd:
             disk.close(descriptor)
         if found is not None:
             count, at, size = found
-            last = replace(queue, end=file.base // UNIT_SIZE + count, physical_offset=at, size=size)
+            end = file.base // UNIT_SIZE + count
+            last = QueueEnd(queue.topic, queue.queue_id, queue.path, queue.files, queue.findings, end, at, size)
     return last or queue
 
 
