@@ -264,7 +264,8 @@ class StoreReader:
 
         With ``on_damage="skip"``, a damaged record or queue unit does not end a read: the next whole message follows,
         and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
-        missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
+        missing file, and what the disk fails to read, is skipped in the same way; ``"skip-records"`` still raises
+        ``FileMissing`` and ``ReadFailed``.
 
         ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read, and
         ``LogNotFound`` when its queues lead to messages and its log is not there, also later;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -67,3 +69,26 @@ def test_a_batch_read_gives_what_was_put_or_fails_with_the_cause(
         read(spark, case)
     if not kind.startswith("log: directory"):
         assert read(spark, case, corruptRecordMode="skip", failOnDataLoss="false") == there
+
+
+@pytest.mark.parametrize(("store", "kind"), [(store, kind) for store, kind, error in CASES if "at its end" in error])
+def test_a_stream_over_a_store_that_has_lost_its_end_fails_or_warns(
+    spark: SparkSession, maker: CaseMaker, tmp_path: Path, store: str, kind: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    _, _, case = maker.damaged(store, kind)
+
+    def run(**options: str) -> set[Key]:
+        topics = ",".join(sorted({key.topic for key in case.user}))
+        frame = spark.readStream.format("commitlog").options(
+            path=str(case.path), subscribe=topics, startingOffsets="earliest", **options
+        )
+        name = f"rows_of_{uuid4().hex}"
+        query = frame.load().writeStream.format("memory").queryName(name)
+        query.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / name)).start().awaitTermination()
+        return {Key(*row) for row in spark.table(name).select("topic", "queueId", "queueOffset").collect()}
+
+    with pytest.raises(PySparkException, match="lacks messages at its end"):
+        run()
+    assert run(failOnDataLoss="false") == set(case.readable)

@@ -115,8 +115,9 @@ class StorePlanner:
         return {key: at for (key, _), at in zip(most, stored, strict=True) if not isinstance(at, CommitLogError)}
 
     def backlog(self, start: StreamOffset) -> Backlog:
-        """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``."""
-        bounds = self._bounds = self._look()
+        """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``, ``ConnectorError``."""
+        before, bounds = self._bounds, self._look()
+        self._bounds = bounds
         start = self._begun_later(start, bounds)
         positions = _find_positions(
             self.reader,
@@ -127,6 +128,8 @@ class StorePlanner:
             fail=self._options.fail_on_data_loss,
         )
         self._checked_idle = True
+        if before is None or _ends_earlier(bounds, before):
+            loss.report_lost_ends(self.reader, fail=self._options.fail_on_data_loss)
         queues = {key: (at, end) for key, at in positions.next.items() if at < (end := self._end_of(key, bounds))}
         return Backlog(start=start, positions=positions, queues=queues)
 
@@ -229,6 +232,11 @@ class StorePlanner:
     def _end_of(self, key: QueueKey, bounds: Mapping[QueueKey, QueueInfo]) -> int:
         end = bounds[key].max_offset
         return end if self.targets is None else min(end, self.targets.get(key, 0))
+
+
+def _ends_earlier(bounds: Mapping[QueueKey, QueueInfo], before: Mapping[QueueKey, QueueInfo]) -> bool:
+    """Whether a queue ends before the place where it ended at an earlier look."""
+    return any(key in bounds and bounds[key].max_offset < info.max_offset for key, info in before.items())
 
 
 def planned_ranges(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 from zoneinfo import available_timezones
 
 import typer
@@ -11,8 +12,9 @@ import typer
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.disk import with_home
-from commitlog_store.groups.positions import committed_offsets
-from commitlog_store.reader import StoreReader
+
+if TYPE_CHECKING:  # its import takes a tenth of a second, and few commands complete anything
+    from commitlog_store.reader import StoreReader
 
 
 def _given(ctx: typer.Context, name: str) -> list[str]:
@@ -34,6 +36,8 @@ def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]])
     path = _given(ctx, "path")
     if not path:
         return []
+    from commitlog_store.reader import StoreReader
+
     logging.disable()
     try:
         commit_log = _given(ctx, "commit_log")
@@ -49,11 +53,13 @@ def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]])
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """The topics of the store."""
-    return [topic for topic in _in_store(ctx, StoreReader.topics) if topic.startswith(incomplete)]
+    return [topic for topic in _in_store(ctx, lambda reader: reader.topics()) if topic.startswith(incomplete)]
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """The consumer groups that have positions in the store."""
+    from commitlog_store.groups.positions import committed_offsets
+
     found = _in_store(ctx, lambda reader: committed_offsets(reader).groups())
     return [group for group in found if group.startswith(incomplete)]
 

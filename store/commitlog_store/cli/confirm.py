@@ -1,8 +1,9 @@
 """Questions before a command changes a store: what it will do, which consumer groups have not read that yet, and y/N.
 
-``clean``, ``topics rm``, ``groups reset``, ``promote``, ``dlq redrive`` and ``repair --accept-lost-log`` first show
-what they will do. On a terminal they ask; elsewhere they change nothing without ``--yes``, and the exit code is 1. What
-was shown is what is done: where the store has changed in between, they show and ask again.
+``clean``, ``topics rm``, ``groups reset``, ``promote``, ``dlq redrive``, ``txn reset``, ``half rollback``, and
+``repair`` with ``--accept-lost-log`` or ``--drop-kept`` first show what they will do. On a terminal they ask; elsewhere
+they change nothing without ``--yes``, and the exit code is 1. What was shown is what is done: where the store has
+changed in between, they show and ask again.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.progress import progress_bar
-from commitlog_store.cli.render import counted, ends_wrong, json_text, printable_text
+from commitlog_store.cli.render import camel_members, counted, ends_wrong, json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
-from commitlog_store.cli.summary import camel_members
 from commitlog_store.cli.topic_table import offset_range
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.paths import REMOTE_SCHEMES

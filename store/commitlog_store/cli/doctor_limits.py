@@ -17,7 +17,6 @@ from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files.limits import fullest_disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
-from commitlog_store.reader import StoreReader
 
 # The greatest value that is not too much, by name.
 Limits = dict[str, float]
@@ -61,6 +60,8 @@ class Measured:
 
 def _lag(paths: StorePaths) -> Measured:
     """The lag of the group that is furthest behind, in messages, as far as the lags of groups are known."""
+    from commitlog_store.reader import StoreReader
+
     with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
         rows = reader.groups()
     unknown = sorted({one.group for one in rows if one.lag is None})
@@ -84,6 +85,8 @@ def _disk(paths: StorePaths) -> Measured:
 
 def _overdue(paths: StorePaths) -> Measured:
     """For how many seconds the oldest overdue delayed message has been due."""
+    from commitlog_store.reader import StoreReader
+
     now_ms = int(time.time() * 1000)
     with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
         late_ms, level = max(((one.overdue_ms(now_ms), one.level) for one in reader.delay_levels()), default=(0, 0))

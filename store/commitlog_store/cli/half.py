@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from commitlog_store.cli.completion import complete_half_message
+from commitlog_store.cli.confirm import Yes, do_as_shown
 from commitlog_store.cli.open_reader import FromLogOption, OnDamage, open_reader
 from commitlog_store.cli.options import (
     TRANSACTIONS,
@@ -22,10 +23,11 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import owner_config
-from commitlog_store.cli.render import say
+from commitlog_store.cli.render import printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
+from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
 
 Handle = Annotated[
@@ -77,13 +79,43 @@ def half_commit(
 
 
 def half_rollback(
-    path: StorePath, handle: Handle, commit_log: CommitLogDir = None, lock_timeout: LockTimeout = 0.0
+    path: StorePath,
+    handle: Handle,
+    commit_log: CommitLogDir = None,
+    yes: Yes = False,
+    lock_timeout: LockTimeout = 0.0,
 ) -> None:
-    """Drop a half message: consumers never see it. Takes the store's lock.
+    """Drop a half message: consumers never see it. It shows the message, and asks. Takes the store's lock.
 
-    Exit code 1 if the handle leads to no half message, or if that has ended before.
+    Exit code 1 if the handle leads to no half message, or if that has ended before, and without a terminal and --yes.
     """
-    _end(path, handle, lock_timeout, commit_log, commit=False)
+
+    def do(_: object) -> None:
+        _end(path, handle, lock_timeout, commit_log, commit=False)
+
+    named = HalfMessageHandle.parse(handle)
+    with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
+        pending = next((one for one in reader.pending_half_messages() if one.handle == named), None)
+        is_known = pending is not None or bool(reader.skipped)
+    # What is not pending cannot be rolled back: the store says why.
+    do_as_shown(lambda: show_half_message(named, pending), "Roll it back?", do, yes=yes or not is_known)
+
+
+def show_half_message(handle: HalfMessageHandle, pending: PendingHalfMessage | None) -> str:
+    """Print the half message that would be rolled back; None for one that cannot be read. Returns what it prints."""
+    shown = f"It would roll back the half message {handle}"
+    if pending is None:
+        shown += ", which cannot be read: the store is damaged."
+    else:
+        message = pending.message
+        keys = f", keys {' '.join(message.keys)}" if message.keys else ""
+        shown += (
+            f" of {_time(pending)} UTC for topic {message.topic}, queue {message.queue_id}{keys}: "
+            f"{len(message.body)} bytes."
+        )
+    print(printable_text(shown))
+    print("Consumers never see its message then, and it cannot be committed any more.")
+    return shown
 
 
 def half_resume(

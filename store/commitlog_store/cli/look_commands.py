@@ -24,7 +24,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.render import say
+from commitlog_store.cli.render import camel_members, say
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog_store.cli.values import chosen_topics
@@ -211,7 +211,7 @@ def verify(
         elif topics:
             print_rows(TOPIC_COLUMNS, topic_rows(found), form)
         else:
-            print_rows(FINDING_COLUMNS, map(summary.camel_members, found.findings), form)
+            print_rows(FINDING_COLUMNS, map(camel_members, found.findings), form)
 
 
 def _readable_topics(reader: StoreReader, wanted: list[str] | None) -> tuple[list[str], list[UnsupportedStore]]:

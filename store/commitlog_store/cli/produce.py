@@ -312,7 +312,7 @@ def _doubtful(config: MessageStoreConfig, topics: TopicConfig, room: int, batch:
             born_timestamp_ms=0,
             limits=settings.limits,
             first_row=first,
-            topic_fault=topics.put_fault,
+            topic_fault=topics.producers_fault,
         )
         encoded = encode_messages(columns, np.full(columns.count, MAX_QUEUE_ID, np.int32), settings)
         doubtful += [refusal.row for refusal in encoded.refusals if refusal.row is not None]

@@ -9,6 +9,7 @@ import re
 import select
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import orjson
@@ -106,3 +107,14 @@ def terminal_width() -> int | None:
     from rich.console import Console
 
     return Console().width
+
+
+def camel_members(record: object, *, without: str = "") -> dict[str, Any]:
+    """The fields of a dataclass under their JSON names."""
+    return {_camel(name): value for name, value in vars(record).items() if name != without}
+
+
+@cache
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)

@@ -32,10 +32,11 @@ from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.topic_table import topic_table
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CorruptStoreError, DamagedLog, LogLost, LogNotFound, LogShort
-from commitlog_store.repair import LostMessages, RepairReport, drop_kept, repair_store
+from commitlog_store.repair import KeptPiece, LostMessages, RepairReport, drop_kept, kept_pieces, repair_store
 from commitlog_store.verify.assessment import Assessment, Verdict
 
 _GO_ON = "Continue without the lost part of the log? Its files cannot be put back after that."
+_DROP = "Remove them? They cannot be put back after that."
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +72,8 @@ def repair(
     """Report what opening a store would lose, and how to save it.
 
     --cut-at, --accept-lost-log, --rebuild and --drop-kept change the store; without them, not one byte of it changes.
-    --accept-lost-log shows what is lost, and asks. Exit code 1 without a terminal and --yes: nothing is changed then.
+    --accept-lost-log shows what is lost, --drop-kept what it removes, and both ask. Exit code 1 without a terminal and
+    --yes: nothing is changed then.
 
     -o csv has a line for each queue that loses messages; with --drop-kept, one for each removed piece.
     It reads what opening reads, and says which messages are known to be lost; 'doctor --deep' reads all. Exit code 1
@@ -81,7 +83,7 @@ def repair(
     if drop_kept:
         if cut_at is not None or accept_lost_log or rebuild:
             raise typer.BadParameter("It excludes all other changes.", param_hint="--drop-kept")
-        print_dropped(path, form)
+        drop_as_shown(path, form, yes=yes)
         return
     config = owner_config(path, config_file, commit_log)
 
@@ -251,19 +253,35 @@ def _print_commands(report: RepairReport, *, asks: bool = False) -> None:
     _say(f"  commitlog repair {store} --cut-at {report.cut_at}")
 
 
-def print_dropped(path: str, form: OutputFormat) -> None:
-    """Remove the kept pieces of a store, and print them."""
-    dropped = drop_kept(path)
+def drop_as_shown(path: str, form: OutputFormat, *, yes: bool) -> None:
+    """Show the kept pieces of a store, ask, and remove them."""
+
+    def show() -> list[KeptPiece]:
+        found = kept_pieces(path)
+        print_dropped(path, found, form, removed=not found)
+        return found
+
+    def do(shown: list[KeptPiece] | None) -> None:
+        if shown is not None and kept_pieces(path) != shown:
+            raise Changed
+        print_dropped(path, drop_kept(path), form, removed=True)
+
+    do_as_shown(show, _DROP, do, yes=yes, for_program=form is not OutputFormat.TABLE)
+
+
+def print_dropped(path: str, pieces: list[KeptPiece], form: OutputFormat, *, removed: bool) -> None:
+    """Print the kept pieces of a store that were removed, or would be."""
     if form is OutputFormat.JSON:
-        print(json_text({"path": path, "dropped": [kept_to_json(piece) for piece in dropped]}))
+        print(json_text({"path": path, "dryRun": not removed, "dropped": [kept_to_json(piece) for piece in pieces]}))
         return
     if form is OutputFormat.CSV:
-        print_rows(_PIECE_COLUMNS, map(kept_to_json, dropped), form)
+        print_rows(_PIECE_COLUMNS, map(kept_to_json, pieces), form)
         return
-    if not dropped:
+    if not pieces:
         _say(f"{printable_text(path)} has no kept pieces.")
-    for piece in dropped:
-        _say(f"{printable_text(piece.path)} removed: {piece.messages} messages, {decimal(piece.size)}")
+    for piece in pieces:
+        does = "removed" if removed else "would be removed"
+        _say(f"{printable_text(piece.path)} {does}: {piece.messages} messages, {decimal(piece.size)}")
 
 
 def _say(text: str, style: str = "") -> None:

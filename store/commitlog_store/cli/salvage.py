@@ -73,8 +73,7 @@ def salvage(
 
 
 def _print_json(report: SalvageReport) -> None:
-    from commitlog_store.cli.render import json_text
-    from commitlog_store.cli.summary import camel_members
+    from commitlog_store.cli.render import camel_members, json_text
 
     plain: dict[str, Any] = camel_members(report)
     plain |= {"found": report.found, "lost": report.lost, "unreadableBytes": report.unreadable_bytes}
@@ -90,7 +89,7 @@ def _members(row: Any) -> dict[str, Any]:
     """The fields of a named tuple under their JSON names."""
     from types import SimpleNamespace
 
-    from commitlog_store.cli.summary import camel_members
+    from commitlog_store.cli.render import camel_members
 
     return camel_members(SimpleNamespace(**row._asdict()))
 

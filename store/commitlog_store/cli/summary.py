@@ -6,11 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, TypeVar
 
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.render import camel_members
 from commitlog_store.cli.values import READ_THE_LOG
 from commitlog_store.delayed.broker_marks import broker_mark, has_timer_wheel
 from commitlog_store.errors import CommitLogError, CorruptConfig, LogNotFound, OffsetOutOfRange
@@ -111,17 +111,6 @@ class StoreSummary:
             for topic, queues in self.by_topic().items()
         ]
         return plain
-
-
-def camel_members(record: object, *, without: str = "") -> dict[str, Any]:
-    """The fields of a dataclass under their JSON names."""
-    return {_camel(name): value for name, value in vars(record).items() if name != without}
-
-
-@cache
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
 
 
 def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) -> StoreSummary:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.cli.completion import complete_application
+from commitlog_store.cli.confirm import Changed, Yes, do_as_shown
 from commitlog_store.cli.console import print_table
 from commitlog_store.cli.options import (
     TRANSACTIONS,
@@ -26,8 +27,9 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import owner_config
-from commitlog_store.cli.render import printable_text, say
+from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.cli.row_output import print_rows
+from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
@@ -54,15 +56,23 @@ def txn_reset(
         typer.Argument(metavar="QUERY", help="A query's id, or an application's.", autocompletion=complete_application),
     ],
     commit_log: CommitLogDir = None,
+    yes: Yes = False,
     lock_timeout: LockTimeout = 0.0,
     config_file: BrokerConf = None,
 ) -> None:
     """Forget what a query or application has committed: its next batch is written, whatever its number.
+    It shows the last batch, and asks.
 
-    Messages stay as they are. Takes the store's lock. Exit code 1 if the store does not know it.
+    Messages stay as they are. Takes the store's lock. Exit code 1 if the store does not know it, and without a terminal
+    and --yes.
     """
+    config = owner_config(path, config_file, commit_log)
+
+    def do(shown: Forgotten | None) -> None:
+        print(forget(path, application, lock_timeout, config, shown))
+
     try:
-        print(forget(path, application, lock_timeout, config_file, commit_log))
+        do_as_shown(lambda: show_forgotten(path, application, config), "Forget it?", do, yes=yes)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
@@ -90,16 +100,56 @@ def print_batches(batches: Sequence[CommittedBatch], form: OutputFormat) -> None
     print_table(table)
 
 
+class Forgotten(NamedTuple):
+    """The last batch of an application that is to be forgotten; None for one of the store's own."""
+
+    batch: CommittedBatch | None
+
+
+def show_forgotten(path: str, application: str, config: MessageStoreConfig) -> Forgotten:
+    """Print what would be forgotten. Takes no lock. ``InvalidValue`` if the application has no batches."""
+    with StoreReader.open(path, store_path_commit_log=config.store_path_commit_log) as reader:
+        batches = reader.batches()
+    if is_store_application(application):
+        print(printable_text(f"It would forget the position {application!r} of the store itself."))
+        return Forgotten(None)
+    last = _last_of(batches, application)
+    if last is None:
+        raise _unknown(path, application, batches)
+    print(
+        printable_text(
+            f"It would forget {application!r}, whose last batch was {last.batch.version}, of "
+            f"{counted(last.rows, 'message')}, committed at {_time(last)} UTC."
+        )
+    )
+    print("Its next batch is written whatever its number; messages that are in the store already are then there twice.")
+    return Forgotten(last)
+
+
 def forget(
-    path: str, application: str, lock_timeout_s: float, config_file: str | None = None, commit_log: str | None = None
+    path: str, application: str, lock_timeout_s: float, config: MessageStoreConfig, shown: Forgotten | None
 ) -> str:
-    """Make the store forget an application. Returns a sentence about it. ``InvalidValue`` if it has no batches."""
-    with MessageStore.open(path, owner_config(path, config_file, commit_log), lock_timeout_s=lock_timeout_s) as store:
+    """Make the store forget an application. Returns a sentence about it.
+
+    ``InvalidValue`` if it has no batches; ``Changed`` if its last batch is not the one ``shown``.
+    """
+    with MessageStore.open(path, config, lock_timeout_s=lock_timeout_s) as store:
+        batches = store.batches()
+        if shown is not None and _last_of(batches, application) != shown.batch:
+            raise Changed
         forgotten = store.forget_batches(application)
-        known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"
     if forgotten is None:
-        raise InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
+        raise _unknown(path, application, batches)
     return f"Forgot {application!r}, whose last batch was {forgotten.batch.version}."
+
+
+def _last_of(batches: Sequence[CommittedBatch], application: str) -> CommittedBatch | None:
+    return next((one for one in batches if one.batch.app_id == application), None)
+
+
+def _unknown(path: str, application: str, batches: Sequence[CommittedBatch]) -> InvalidValue:
+    known = ", ".join(repr(one.batch.app_id) for one in batches) or "none"
+    return InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
 
 
 def _row(batch: CommittedBatch) -> dict[str, object]:

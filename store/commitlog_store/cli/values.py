@@ -6,16 +6,19 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import typer
 
 from commitlog_store.columnar.columns import column_type, nearest_name
 from commitlog_store.errors import FilterError, InvalidValue, TopicNotFound
-from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.paths import checked_commit_log
-from commitlog_store.reader import StoreReader
 from commitlog_store.sizes import parse_size
 from commitlog_store.timestamps import length_of_time_ms
+
+if TYPE_CHECKING:  # slow to import, and not for every command
+    from commitlog_store.filter.message_filter import MessageFilter
+    from commitlog_store.reader import StoreReader
 
 # What to do about queues that are missing, in the middle of a sentence.
 READ_THE_LOG = "read them from the log alone with --from-log"
@@ -59,6 +62,8 @@ def parse_columns(text: str) -> list[str]:
 
 def parse_filter(*, tag: Sequence[str] | None, where: str | None, key: Sequence[str] | None = None) -> MessageFilter:
     """The filter of ``--tag``, ``--key`` and ``--filter``: any of the tags, any of the keys. ``BadParameter``."""
+    from commitlog_store.filter.message_filter import MessageFilter
+
     try:
         return MessageFilter.parse(tags=" || ".join(tag) if tag else None, filter=where, keys=key or None)
     except FilterError as error:

@@ -17,7 +17,7 @@ from commitlog_store.files.mapped_file import MappedFile
 
 PAGE_SIZE = 4096
 # A disk may take seconds for each page that it fails: with so many, all of the file counts as unreadable.
-_MOST_FAILED = 64
+MOST_FAILED = 64
 
 
 class CopiedFile(MappedFile):
@@ -38,7 +38,7 @@ class CopiedFile(MappedFile):
             data = bytearray(max(min(length, self.size - position), 0))
             return bytes(data[: self._fill(memoryview(data), position)])
 
-    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:  # noqa: ARG002
+    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         if self.size < stop:
             raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
         data = np.zeros(stop - start, np.uint8)
@@ -66,7 +66,7 @@ class CopiedFile(MappedFile):
             try:
                 return disk.read_into(self._opened(), piece, start) == len(piece)
             except OSError as error:
-                if error.errno != errno.EIO or len(self.failed) >= _MOST_FAILED:
+                if error.errno != errno.EIO or len(self.failed) >= MOST_FAILED:
                     raise ReadFailed("read", path=self.path, cause=error) from error
                 self.failed.add(page)
         piece[:] = bytes(len(piece))

@@ -202,8 +202,23 @@ def list_names(path: str) -> list[str]:
     except PermissionError as error:
         raise _denied(path) from error
     try:
-        with taking_descriptor(path):
-            return os.listdir(descriptor)
+        return os.listdir(descriptor)
+    except OSError:
+        with taking_descriptor(path):  # only here, as in _open
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def list_directories(path: str) -> list[str]:
+    """The names in a directory that are directories; what the listing itself says, so that none is looked at."""
+    try:
+        descriptor = _open_unseen(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    except PermissionError as error:
+        raise _denied(path) from error
+    try:
+        with taking_descriptor(path), os.scandir(descriptor) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
     finally:
         os.close(descriptor)
 

@@ -1,10 +1,10 @@
-"""One file of the log or of a queue, read by position or through a mapping.
+"""One file of the log, of a queue or of the index, read by position or through a mapping.
 
-A mapped page beyond the end of its file kills the process that touches it (SIGBUS). So the file's size is checked
-before every access to the mapping, and a file that has become shorter is a named error. A live store's files are never
-truncated (RocketMQ deletes whole files, and a deleted file stays readable while it is open), so only a truncation by
-another program within microseconds of the check stays dangerous; single reads and ``read_into`` use ``pread``,
-which is safe.
+A process that touches a mapped page which the kernel cannot bring in is killed (SIGBUS): its sector is bad, or another
+program has truncated the file. So no page is touched before one call of the kernel has brought it in, which gives an
+error instead (``MADV_POPULATE_READ``). Where that call fails or does not exist, the bytes are read with ``pread``:
+it gives them, or says what is wrong with them. Dangerous remain the microseconds in which the array is used, for a page
+that is truncated, or that the kernel drops for lack of memory and cannot read a second time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ import numpy.typing as npt
 
 from commitlog_store.errors import FileChanged, ReadFailed
 from commitlog_store.files import disk
-from commitlog_store.files.memory import drop_pages, populate_pages
+from commitlog_store.files.memory import drop_pages, populate_pages, zeroed_bytes
 
 # Pages this far before the last one that was read stay with the process, since the queues of a log are interleaved: a
 # task that reads several of them side by side comes by again. Pages further back are given back, so that memory stays
 # flat for files of any length.
 _RESIDENT_SIZE = 64 << 20
+# The kernel brings in a page together with those of the same 64 KiB: single pages of it are not asked for.
+_NEAR = 64 << 10
+# So many small pieces are read one by one in the time that it takes to find the pages of all.
+_FEW_PIECES = 256
 
 
 class MappedFile:
@@ -89,19 +93,55 @@ class MappedFile:
             raise self._truncated(f"holds {size} bytes, {stop} were expected")
         return min(size, stop)
 
-    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
-        """The mapped bytes ``[start, stop)`` of the file. ``FileChanged`` when the file does not reach that far.
+    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """The bytes ``[start, stop)`` of the file, mapped. ``FileChanged`` when it does not reach that far,
+        ``ReadFailed``.
 
-        ``populate`` faults the pages in at once, for a caller that will touch most of them. The array keeps the
-        mapping alive, so nothing is unmapped under it (invariant 8).
+        The array keeps the mapping alive, so nothing is unmapped under it (invariant 8).
         """
+        mapping = self._mapped_to(stop)
+        self._reside(mapping, start, stop)
+        if self._populated(mapping, start, stop):
+            return disk.mapped_bytes(mapping, start, stop)
+        data = np.empty(stop - start, np.uint8)
+        self.read_into(data, start)
+        return data
+
+    def pieces(self, starts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.void]:
+        """Pieces of ``size`` bytes each, copied, from many places of the file. The errors of ``span``.
+
+        Their pages stay in memory until ``release``.
+        """
+        if len(starts) > _FEW_PIECES:
+            end = int(starts.max()) + size
+            mapping = self._mapped_to(end)
+            if all(self._populated(mapping, first, last) for first, last in _stretches(starts, size)):
+                self._resident = (0, max(end, self._resident[1]))
+                return np.ndarray((end - size + 1,), f"V{size}", mapping, strides=(1,))[starts]
+        parts = [self.read(start, size) for start in starts.tolist()]
+        for start, part in zip(starts.tolist(), parts, strict=True):
+            if len(part) < size:
+                raise self._truncated(f"holds {start + len(part)} bytes, {start + size} were expected")
+        return np.frombuffer(b"".join(parts), f"V{size}")
+
+    def _mapped_to(self, stop: int) -> mmap.mmap:
+        """The mapping of at least the first ``stop`` bytes. ``FileChanged``."""
         size = self.size
         if size < stop:
             raise self._truncated(f"holds {size} bytes, {stop} were expected")
         if self._mapping is None or len(self._mapping) < stop:
             self._mapping = disk.map_file(self._opened(), size)
-        self._reside(self._mapping, start, stop, populate=populate)
-        return disk.mapped_bytes(self._mapping, start, stop)
+        return self._mapping
+
+    def _populated(self, mapping: mmap.mmap, start: int, stop: int) -> bool:
+        """Bring in the pages of ``[start, stop)``; False when ``pread`` has to read these bytes."""
+        if not self._populates:
+            return False
+        try:
+            self._populates = populate_pages(mapping, start, stop)
+        except OSError:
+            return False
+        return self._populates
 
     def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         """The bytes ``[start, stop)`` for a scan, which may go beyond the written ones.
@@ -111,25 +151,20 @@ class MappedFile:
         """
         extents = self.data_extents(start, stop)
         if extents == [(start, stop)]:
-            return self.span(start, stop, populate=True)
+            return self.span(start, stop)
         if self.size < stop:
             raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
-        memory = mmap.mmap(-1, max(stop - start, 1))  # of its zeros, no page takes memory
+        data = zeroed_bytes(stop - start)
         for first, last in extents:
-            self._fill(memoryview(memory)[first - start : last - start], first)
-        return np.frombuffer(memory, np.uint8, stop - start)
+            self._fill(data[first - start : last - start].data, first)
+        return data
 
-    def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:
+    def _reside(self, mapping: mmap.mmap, start: int, stop: int) -> None:
         """Move the stretch of resident pages on to ``[start, stop)``, giving back pages too far before it."""
         low, high = self._resident
         if not low <= start <= high:
             self.release()
             low = high = start
-        if populate and self._populates and stop > high:
-            try:
-                self._populates = populate_pages(mapping, max(start, high), stop)
-            except OSError as error:
-                raise self._truncated(f"cannot be read from {start} to {stop} ({error.strerror})") from error
         high = max(high, stop)
         keep_from = min(start, high - _RESIDENT_SIZE)
         if low < keep_from:
@@ -155,3 +190,17 @@ class MappedFile:
         # A mapping with arrays on it cannot be closed by force; it is closed with the last array.
         self._mapping = None
         disk.close(self._descriptor)
+
+
+def _stretches(starts: npt.NDArray[np.int64], size: int) -> list[tuple[int, int]]:
+    """Stretches of the file that hold all pieces. Pieces near each other share one: their pages come in together."""
+    first = np.unique(starts // _NEAR)
+    last = np.unique((starts + size - 1) // _NEAR)
+    near = np.union1d(first, last)
+    cuts = np.flatnonzero(np.diff(near) > 1) + 1
+    begins, ends = near[np.concatenate([[0], cuts])], near[np.concatenate([cuts - 1, [-1]])]
+    limit = int(starts.max()) + size
+    return [
+        (begin * _NEAR, min((end + 1) * _NEAR, limit))
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]

@@ -184,9 +184,9 @@ class MappedFileWriter(MappedFile):
         with self._opening:
             return super().data_extents(start, stop)
 
-    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         with self._opening:
-            return super().span(start, stop, populate=populate)
+            return super().span(start, stop)
 
     def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         with self._opening:

@@ -7,6 +7,9 @@ import ctypes
 import errno
 import mmap
 
+import numpy as np
+import numpy.typing as npt
+
 # Linux's number; Python's mmap module has no name for it.
 _MADV_POPULATE_READ = 22
 # Its errors where touching a page would kill the process: beyond the end, or a page that the memory has lost.
@@ -39,6 +42,11 @@ def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
         # Not every kernel has it, and not every sandbox allows it; page by page works everywhere.
         return False
     return True
+
+
+def zeroed_bytes(size: int) -> npt.NDArray[np.uint8]:
+    """So many zero bytes, of which no page takes memory until it is written."""
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8, size)
 
 
 def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:

@@ -545,11 +545,17 @@ class _Following:
         return self._diverged(offset, how)
 
     def _diverged(self, offset: int, how: str) -> LogDiverged:
-        return LogDiverged(
-            f"The log of the master at {self._master} does not continue the mirror {self._owned.path}, which ends at "
-            f"physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another master, has "
-            "it lost its log's end, or was it restored from an older copy? To mirror it, begin in a new directory "
-            "(commitlog follow --reset).",
-            path=self._owned.path,
-            offset=offset,
-        )
+        if self._on_compared is _nothing:
+            message = (
+                f"The log of the master at {self._master} does not continue the mirror {self._owned.path}, which ends "
+                f"at physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another "
+                "master, has it lost its log's end, or was it restored from an older copy? To mirror it, begin in a "
+                "new directory (commitlog follow --reset)."
+            )
+        else:
+            message = (
+                f"{self._owned.path} is a store with messages of its own, and not a mirror of the master at "
+                f"{self._master}: at physical offset {offset}, {how}. Nothing was taken over. To mirror that master, "
+                "give a new directory."
+            )
+        return LogDiverged(message, path=self._owned.path, offset=offset)

@@ -21,24 +21,24 @@ class KeyChains:
     """The chains of many key hashes in one file, from new to old. Keys are numbered in the order of ``key_hashes``."""
 
     def __init__(self, file: IndexFile, key_hashes: Int32Array) -> None:
-        """The file has entries. ``CorruptIndex``, ``UnsupportedStore``, ``FileChanged``."""
-        arrays = file.arrays()
-        assert arrays is not None
-        slots, self._entries = arrays
+        """The file has entries. ``CorruptIndex``, ``UnsupportedStore``, ``FileChanged``, ``ReadFailed``."""
+        sizes = file.sizes()
+        assert sizes is not None
+        self._slot_count, capacity = sizes
+        self._file = file
         self._hashes = key_hashes
-        self._slot_count = len(slots)
         self._slots = key_hashes % self._slot_count
         # The entry that comes next in each key's chain; 0 at its end.
-        self._numbers: Int64Array = slots[self._slots].astype(np.int64)
+        self._numbers = file.slots_at(self._slots.astype(np.int64)).astype(np.int64)
         # After the slots: a live owner writes entry and slot before it counts them.
-        highest = min(file.header().index_count, len(self._entries) - 1)
+        highest = min(file.header().index_count, capacity - 1)
         self.given_up: BoolArray = (self._numbers < 0) | (self._numbers > highest)
         self._steps = 0
 
     def next_hits(self, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Of each of these keys, the next entry with its hash: the keys that have one, and its physical offset.
 
-        Keys at their chain's end are left out, and so are those in ``given_up``.
+        Keys at their chain's end are left out, and so are those in ``given_up``. ``FileChanged``, ``ReadFailed``.
         """
         found_keys: list[Int64Array] = []
         found_offsets: list[Int64Array] = []
@@ -48,7 +48,7 @@ class KeyChains:
             if self._steps > _LONG_CHAIN and len(keys) <= _FEW_CHAINS:
                 self.given_up[keys] = True
                 break
-            entries = self._entries[self._numbers[keys]]
+            entries = self._file.entries_at(self._numbers[keys], self._slot_count)
             hashes = entries["key_hash"].astype(np.int32)
             previous = entries["previous"].astype(np.int64)
             # Chains strictly descend, so following them ends.

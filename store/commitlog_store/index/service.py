@@ -335,23 +335,27 @@ class IndexFile:
                 yield IndexHit(entry.physical_offset, self.path, at)
             number = entry.previous
 
-    def arrays(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]] | None:
-        """Slots, and entries from number 0 on, as arrays over the mapped file; None while it has no entries.
+    def sizes(self) -> tuple[int, int] | None:
+        """The number of slots, and that of entries with room for number 0; None while it has no entries.
 
-        For many look-ups at once; ``release`` gives their pages back. ``FileChanged``, and the errors of
-        ``slot_count``.
+        The errors of ``slot_count``.
         """
         slots = self.slot_count()
-        if slots is None:
-            return None
-        data = self._file.span(0, self._size, populate=False)
-        return (
-            np.ndarray((slots,), ">i4", data.data, slot_offset(0)),
-            np.ndarray((self._capacity(slots),), INDEX_ENTRY_DTYPE, data.data, entry_offset(0, slots)),
-        )
+        return None if slots is None else (slots, self._capacity(slots))
+
+    def slots_at(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The newest entries of many slots. ``FileChanged``, ``ReadFailed``.
+
+        For many look-ups at once, as ``entries_at``; ``release`` gives back the pages that both bring into memory.
+        """
+        return self._file.pieces(slot_offset(0) + slots * SLOT_SIZE, SLOT_SIZE).view(">i4")
+
+    def entries_at(self, numbers: npt.NDArray[np.int64], slots: int) -> npt.NDArray[np.void]:
+        """Many entries of the file, which has that many slots. The errors of ``slots_at``."""
+        return self._file.pieces(entry_offset(0, slots) + numbers * ENTRY_SIZE, ENTRY_SIZE).view(INDEX_ENTRY_DTYPE)
 
     def release(self) -> None:
-        """Give back the pages that ``arrays`` brought into memory."""
+        """Give back the pages of many look-ups."""
         self._file.release()
 
     def _newest_counted(self, number: int, slot: int, slots: int, highest: int) -> int:

@@ -231,14 +231,14 @@ class CommitLog:
                 found=str(error),
             ) from error
 
-    def span(self, found: MappedFile, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+    def span(self, found: MappedFile, start: int, stop: int) -> npt.NDArray[np.uint8]:
         """Mapped bytes of a file (``MappedFile.span``). Of all files, the last two keep their pages in memory."""
         if found in self._mapped:
             self._mapped.remove(found)
         elif len(self._mapped) == _MAPPED_FILES:
             self._mapped.pop(0).release()
         self._mapped.append(found)
-        return found.span(start, stop, populate=populate)
+        return found.span(start, stop)
 
     def gather(
         self, found: MappedFile, physical_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]

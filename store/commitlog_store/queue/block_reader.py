@@ -20,7 +20,7 @@ import pyarrow as pa
 from commitlog_store.columnar.bodies import BODY_ADVICE, BODY_FIELDS, BodiesTooLarge, verify_crc
 from commitlog_store.columnar.decode import record_batch
 from commitlog_store.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
-from commitlog_store.errors import CommitLogError, CorruptRecord, FileMissing, OffsetOutOfRange
+from commitlog_store.errors import CommitLogError, CorruptRecord, FileMissing, OffsetOutOfRange, ReadFailed
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
@@ -198,7 +198,7 @@ class BlockReader:
     def _lose(self, lost: Lost) -> None:
         """Report messages as skipped, or raise what is wrong with them."""
         error = lost.error
-        missing = isinstance(error, FileMissing)
+        missing = isinstance(error, FileMissing | ReadFailed)
         expired = isinstance(error, OffsetOutOfRange) and error.start < error.min_offset
         if isinstance(error, CommitLogError) and (
             self._skips is None or expired or (missing and not self._skips.missing_files)

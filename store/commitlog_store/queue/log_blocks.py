@@ -25,9 +25,11 @@ from commitlog_store.errors import (
     CorruptRecord,
     FileMissing,
     OffsetOutOfRange,
+    ReadFailed,
 )
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
@@ -40,12 +42,12 @@ _UNITS = 65_536
 _UNITS_BY_TAGS = 262_144
 # A mapped span of this many bytes a message or more is not worth its page faults.
 _SPARSE_GAP = 64 << 10
-# Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
-_DENSE_GAP = 16 << 10
 # A span of so many times the bytes that are wanted of it is read into memory; in a longer one, fewer pages are mapped.
 _COPIED_GAP = 2
 # More than any block of good units spans then, unless one record is larger. A damaged size is not read into memory.
 _MOST_COPIED = 16 << 20
+# Bytes of a record that show that its unit has a damaged size.
+_HEAD = 4096
 # Bytes of a record that are read before its size is known; most records fit.
 _FIRST_READ = 1024
 _MAGICS = frozenset(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
@@ -341,7 +343,7 @@ class LogBlocks:
             complete = at == len(messages) and isinstance(found, MappedFile)
             last = int(taken.queue_offsets[-1])
             if isinstance(found, MappedFile):
-                yield self._block(found, taken, np.array([after if complete else last + 1]))
+                yield from self._readable_blocks(found, taken, after if complete else last + 1)
             else:
                 physical = taken.log_bytes(self._commit_log.bounds()[1])
                 yield Lost(int(taken.queue_offsets[0]), last + 1, found, physical)
@@ -377,11 +379,26 @@ class LogBlocks:
             data = new_bytes(stop - start)
             file.read_into(data, start)
             return Block(data, physical - file.base - start, messages, positions)
-        dense = stop - start < len(physical) * _DENSE_GAP
         if len(physical) > 1 and _is_sparse(stop - start, len(physical)):
             return Block(*self._commit_log.gather(file, physical, sizes), messages, positions)
-        data = self._commit_log.span(file, start, stop, populate=dense)
+        head = _head_alone(file, start, stop, int(sizes[0])) if len(physical) == 1 else None
+        data = self._commit_log.span(file, start, stop) if head is None else head
         return Block(data, physical - file.base - start, messages, positions)
+
+    def _readable_blocks(self, file: MappedFile, messages: Messages, after: int) -> Iterator[Block | Lost]:
+        """Messages of one file up to the queue offset ``after``; those that the disk fails to read are lost."""
+        try:
+            block = self._block(file, messages, np.array([after]))
+        except ReadFailed as failed:
+            if len(messages) > 1:
+                half = len(messages) // 2
+                yield from self._readable_blocks(file, messages.take(slice(half)), int(messages.queue_offsets[half]))
+                yield from self._readable_blocks(file, messages.take(slice(half, None)), after)
+                return
+            offset = int(messages.queue_offsets[0])
+            yield Lost(offset, offset + 1, failed, messages.log_bytes(self._commit_log.bounds()[1]))
+            block = _without_messages(np.array([after]))
+        yield block
 
     def _refuse_order(self, queue: QueueView, starts: Int64Array, offsets: Int64Array) -> NoReturn:
         index = int(np.argmax(starts[1:] <= starts[:-1])) + 1
@@ -434,7 +451,7 @@ class LogBlocks:
                 queue_id=queue.queue_id,
                 start=offset,
                 stop=beyond,
-                is_cut=disk.exists(path),
+                is_cut=disk.exists(path) and not disk.is_directory(path),
             )
         if low <= offset < high and self._is_lost_end(queue, physical, offset, high):
             raise FileMissing(
@@ -454,6 +471,16 @@ class LogBlocks:
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _head_alone(file: MappedFile, start: int, stop: int, size: int) -> ByteArray | None:
+    """For a unit whose size is not that of its record: the record's head and zeros, which say so. Else None."""
+    head = np.frombuffer(file.read(start, min(_HEAD, stop - start)), np.uint8)
+    if int.from_bytes(head[:4].tobytes(), "big", signed=True) == size:
+        return None
+    data = zeroed_bytes(stop - start)
+    data[: len(head)] = head
+    return data
 
 
 def _units_at_a_time(wanted: UnitFilter | None) -> int:

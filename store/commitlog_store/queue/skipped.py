@@ -57,7 +57,7 @@ class SkippedRange:
 class Skips:
     """What one reading of a queue skips: neighbouring ranges become one, which is logged and added to ``reported``.
 
-    ``missing_files``: whether the messages of a missing file are skipped too.
+    ``missing_files``: whether the messages of a missing file, and those that the disk fails to read, are skipped too.
     """
 
     def __init__(self, reported: list[SkippedRange], *, missing_files: bool = True) -> None:

@@ -49,7 +49,7 @@ class _FileOnDisk(MappedFile):
         stop = min(stop, super().size)
         return super().data_extents(start, stop) if start < stop else []
 
-    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:  # noqa: ARG002
+    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
         # Not mapped: a bad sector would kill the process.
         return np.frombuffer(self.read(start, stop - start), np.uint8)
 

@@ -221,7 +221,7 @@ class HAConnection:
         most = min(max(_MOST_BYTES, self._batch_size), _MOST_FRAMES * self._batch_size)
         stop = min(end, file.base + file.capacity, start + most)
         if self._identity.security.as_master is None:
-            body = file.span(start - file.base, stop - file.base, populate=False).data
+            body = file.span(start - file.base, stop - file.base).data
         else:  # TLS reads the bytes in this process, where those of a truncated file would be SIGBUS
             body = memoryview(file.read(start - file.base, stop - start))
         frames: list[bytes | memoryview] = []

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from commitlog_store.errors import CommitLogError, ReadFailed
 from commitlog_store.files import disk
-from commitlog_store.files.copied_file import PAGE_SIZE
+from commitlog_store.files.copied_file import MOST_FAILED, PAGE_SIZE
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 from commitlog_store.verify.findings import Finding, Findings
@@ -46,6 +46,30 @@ def read_part(path: str, size: int, position: int, findings: Findings | None = N
         if findings is not None:
             report_failed_read(path, error, findings)
         return b""
+    finally:
+        disk.close(descriptor)
+
+
+def failed_head(path: str, size: int) -> int:
+    """Bytes at the beginning of a file, whose first page the disk fails to read, that it fails to read; all of them
+    when it is more pages than it is worth to try."""
+    descriptor = disk.open_file(path)
+    try:
+
+        def fails(page: int) -> bool:
+            try:
+                disk.read_at(descriptor, PAGE_SIZE, page * PAGE_SIZE)
+            except OSError:
+                return True
+            return False
+
+        bad, good = 0, min(MOST_FAILED, (size - 1) // PAGE_SIZE)
+        if good <= bad or fails(good):
+            return size
+        while good - bad > 1:
+            middle = (bad + good) // 2
+            bad, good = (middle, good) if fails(middle) else (bad, middle)
+        return good * PAGE_SIZE
     finally:
         disk.close(descriptor)
 

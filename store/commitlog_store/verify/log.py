@@ -123,7 +123,7 @@ class LogCheck:
         check_log_files(self.path, self._listed, self._findings, aborted=self._aborted)
         # After a crash the records themselves show what is missing.
         unfinished_from = 0 if self._aborted or kept else None
-        self._misnamed = check_log_heads(self.files, self._findings, unfinished_from=unfinished_from)
+        self._misnamed, _ = check_log_heads(self.files, self._findings, unfinished_from=unfinished_from)
         self._use([file for file in self.files if not self._findings.has_error("access.read", file.path)])
 
     def _written_end(self) -> int:

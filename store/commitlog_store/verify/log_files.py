@@ -13,7 +13,7 @@ from commitlog_store.files.numbered_files import NumberedFiles
 from commitlog_store.files.whole_file import TEMPORARY_SUFFIX
 from commitlog_store.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, field_offset, own_position
 from commitlog_store.paths import file_name_for_offset, parse_file_name
-from commitlog_store.verify.access import read_part
+from commitlog_store.verify.access import failed_head, read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
@@ -79,18 +79,32 @@ def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, 
             note("files.gap", following, f"{message}{following.base}.", "error")
 
 
-def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_from: int | None) -> list[str]:
-    """Report files that do not begin with their own record: swapped, misnamed or damaged ones.
+class LogHeads(NamedTuple):
+    """What the beginnings of log files show: the paths of files that hold the records of another one, and by path how
+    many bytes from the beginning on the disk fails to read, where others of the file can be read."""
 
-    Returns the paths of those that hold the records of another file. Zeros at the beginning are no fault in files after
+    misnamed: list[str]
+    failed: dict[str, int]
+
+
+def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_from: int | None) -> LogHeads:
+    """Report files that do not begin with their own record: swapped, misnamed or damaged ones; and those that cannot be
+    read at all. Zeros at the beginning are no fault in files after
     the log's end, and in files that begin at ``unfinished_from`` or after it: the rest of a batch may be there whose
     commit a crash has interrupted.
     """
     misnamed: list[str] = []
     headless: list[LogFile] = []
+    failed: dict[str, int] = {}
+    reads = Findings()
     for file in files:
-        head = _record_head(file.path, findings=findings)
-        if findings.has_error("access.read", file.path):
+        head = _record_head(file.path, findings=reads)
+        if reads.has_error("access.read", file.path):
+            size = failed_head(file.path, file.size)
+            if size < file.size:
+                failed[file.path] = size
+            else:
+                findings.add(next(one for one in reads.all() if one.path == file.path))
             continue
         if head is None:
             headless.append(file)
@@ -111,7 +125,7 @@ def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_
             )
             at = field_offset("physical_offset")
             findings.add(Finding(check="files.misnamed", severity="error", path=file.path, offset=at, message=message))
-    return misnamed
+    return LogHeads(misnamed, failed)
 
 
 def claimed_base(path: str, base: int) -> int:

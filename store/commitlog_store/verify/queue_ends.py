@@ -6,8 +6,8 @@ The units around each gap of the log are found by bisection, so that no record a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -147,7 +147,8 @@ def _queue_end(queue: QueueEnd, denied: list[str]) -> QueueEnd:
             disk.close(descriptor)
         if found is not None:
             count, at, size = found
-            last = replace(queue, end=file.base // UNIT_SIZE + count, physical_offset=at, size=size)
+            end = file.base // UNIT_SIZE + count
+            last = QueueEnd(queue.topic, queue.queue_id, queue.path, queue.files, queue.findings, end, at, size)
     return last or queue
 
 
@@ -159,11 +160,13 @@ def _last_unit(descriptor: int, count: int) -> tuple[int, int, int] | None:
     return count, int.from_bytes(unit[:8], "big", signed=True), int.from_bytes(unit[8:12], "big", signed=True)
 
 
-def absent_stretches(files: Sequence[LogFile], *, denied: Sequence[str], misnamed: Sequence[str]) -> list[Absent]:
+def absent_stretches(
+    files: Sequence[LogFile], *, denied: Sequence[str], misnamed: Sequence[str], failed: Mapping[str, int]
+) -> list[Absent]:
     """The stretches of the log from its first byte on, to all that may follow it, that no file holds.
 
     ``denied`` are files that may not be read, ``misnamed`` those that hold another stretch: a salvage takes their
-    records, and no reader finds them.
+    records, and no reader finds them. ``failed``: bytes from the beginning of a file on that the disk fails to read.
     """
     usual = usual_size(files)
     found: list[Absent] = []
@@ -175,6 +178,8 @@ def absent_stretches(files: Sequence[LogFile], *, denied: Sequence[str], misname
         following = files[place + 1].base if place + 1 < len(files) else NOWHERE
         if file.path in denied or file.path in misnamed:
             found.append(Absent(file.base, min(file.base + usual, following), denied=True))
+        elif file.path in failed:
+            found.append(Absent(file.base, file.base + failed[file.path], denied=True))
         at = max(at, stop)
     found.append(Absent(at, NOWHERE, denied=False))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +32,8 @@ class UnitFile(NamedTuple):
 def queue_directories(path: str, denied: list[str]) -> Iterator[tuple[str, int]]:
     """Topic and queue id of every queue directory below ``consumequeue``; ``denied`` gets those not to be listed."""
     for topic in _names(path, denied):
-        for name in _names(os.path.join(path, topic), denied):
-            if is_queue_id(name) and disk.is_directory(os.path.join(path, topic, name)):
+        for name in _names(os.path.join(path, topic), denied, listed=disk.list_directories):
+            if is_queue_id(name):
                 yield topic, int(name)
 
 
@@ -44,10 +44,10 @@ def list_unit_files(path: str, denied: list[str]) -> list[UnitFile]:
     return [UnitFile(base, disk.file_size(file), file) for base, file in paths]
 
 
-def _names(path: str, denied: list[str]) -> list[str]:
+def _names(path: str, denied: list[str], listed: Callable[[str], list[str]] = disk.list_names) -> list[str]:
     """The names in a directory, sorted; none for anything else. One that may not be listed is noted as ``denied``."""
     try:
-        return sorted(disk.list_names(path))
+        return sorted(listed(path))
     except (FileNotFoundError, NotADirectoryError):
         pass
     except StoreAccessDenied:

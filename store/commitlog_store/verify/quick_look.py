@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.files import disk
+from commitlog_store.files.copied_file import PAGE_SIZE
 from commitlog_store.files.numbered_files import NumberedFiles
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
@@ -15,7 +16,7 @@ from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.paths import ABORT, INDEX
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.recovery.log_end import Progress
-from commitlog_store.verify.access import check_readable, read_part
+from commitlog_store.verify.access import check_readable, read_part, report_failed_pages
 from commitlog_store.verify.config_files import check_config_files
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings
 from commitlog_store.verify.index_file import check_index_headers
@@ -105,11 +106,13 @@ def _look_at_files(
     unreadable = [*check_readable(names, findings), *check_readable(denied, findings)]
     newest = max((queue.physical_offset for queue in queues), default=-1)
     unfinished_from = 0 if kept else newest if aborted else None
-    misnamed = check_log_heads(files, findings, unfinished_from=unfinished_from)
+    misnamed, failed = check_log_heads(files, findings, unfinished_from=unfinished_from)
     unreadable += [name for name in names if findings.has_error("access.read", name)]
+    for name, size in failed.items():
+        report_failed_pages(name, range(size // PAGE_SIZE), findings)
     for queue in queues:
         check_unit_files(queue.topic, queue.queue_id, queue.files, findings, aborted=aborted)
-    return absent_stretches(files, denied=unreadable, misnamed=misnamed)
+    return absent_stretches(files, denied=unreadable, misnamed=misnamed, failed=failed)
 
 
 def _lost_topics(

@@ -166,7 +166,8 @@ def test_an_older_checkpoint_that_plans_again_is_refused_until_the_ledger_is_res
         query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
         assert f"commitlog txn reset {query.store} {query_id}" in error
         check_output(query.store, source)
-        command = [str(Path(sys.executable).with_name("commitlog")), "txn", "reset", str(query.store), query_id]
+        script = str(Path(sys.executable).with_name("commitlog"))
+        command = [script, "txn", "reset", str(query.store), query_id, "--yes"]
         assert "whose last batch was 1" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
         query.run_well()
         source.order = [0, 1, 1]  # the batch is wanted again after a reset of the ledger

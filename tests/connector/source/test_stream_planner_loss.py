@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.errors import DataLossError, TailLostError
+from commitlog_store import MessageStore
+from pyspark_commitlog.errors import ConnectorError, DataLossError, TailLostError
+from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.planned_query import FROM_START, Query, filled
 from tests.connector.source.sized_store import NewStore
 
@@ -172,3 +176,29 @@ def test_warnings_reach_the_packages_logger(new_store: NewStore, caplog: pytest.
     with caplog.at_level(logging.WARNING, logger="pyspark_commitlog"):
         test_a_stream_warns_and_continues_at_the_earliest_message_left(new_store, caplog)
     assert all(record.name.startswith("pyspark_commitlog.") for record in caplog.records)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_an_end_that_is_lost_between_two_triggers_is_noticed_before_the_query_gets_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fail: str
+) -> None:
+    """The position stands before the new end, so that only the store itself says that messages are missing."""
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        for _ in range(20):
+            store.put("orders", b"x", queue_id=0)
+    start = {"path": str(path), "subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+    planner = StreamPlanner(parse_stream_options(start | {"failOnDataLoss": fail}))
+    offset = planner.latest_offset(planner.initial_offset(), limited=True)
+    assert not caplog.records
+    units = next((path / "consumequeue" / "orders" / "0").iterdir())
+    with units.open("r+b") as file:
+        file.seek(15 * 20)
+        file.write(bytes(5 * 20))
+    if fail == "true":
+        with pytest.raises(ConnectorError, match="lacks messages at its end"):
+            planner.latest_offset(offset, limited=True)
+    else:
+        planner.latest_offset(offset, limited=True)
+        assert "lacks messages at its end" in caplog.text
+    planner.close()

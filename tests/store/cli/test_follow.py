@@ -106,7 +106,10 @@ def test_the_exit_codes_of_follow_are_those_of_the_page(master_log: bytes, tmp_p
         for ending in (signal.SIGINT, signal.SIGTERM):
             follow_to(len(master_log), master.address, mirror, *SIZE, ending=ending)  # it ends with 0
         assert "another log at the address" in said[1]
-        assert ended("follow", master.address, other).returncode == 1
+        refused = ended("follow", master.address, other)
+        assert refused.returncode == 1
+        assert f"{other} is a store with messages of its own, and not a mirror of the master at" in refused.stderr
+        assert "--reset" not in refused.stderr
         assert "the mirror is open already" in said[1]
         with open_store(other):
             assert ended("follow", master.address, other).returncode == 1

@@ -45,7 +45,7 @@ def test_pending_half_messages_are_listed_with_their_handles(path: Path) -> None
 def test_a_half_message_is_committed_and_another_one_rolled_back(path: Path) -> None:
     first, second = handles(path)
     assert f"Committed the half message {first}." in run("half", "commit", path, str(first))
-    assert f"Rolled back the half message {second}." in run("half", "rollback", path, str(second))
+    assert f"Rolled back the half message {second}." in run("half", "rollback", path, str(second), "--yes")
     assert handles(path) == []
     assert [one.body for one in stored(path, "orders")] == [b"first"]
 

@@ -65,7 +65,7 @@ LOOKING = {
 WRITING = {
     "groups reset STORE billing --to earliest --yes": "orders",
     "topics rm STORE batched --with-messages --yes": "Deleted batched",
-    "txn reset STORE loader": "Forgot 'loader'",
+    "txn reset STORE loader --yes": "Forgot 'loader'",
     "clean STORE --max-bytes 1G --yes": "Deleted 0 files",
 }
 

@@ -43,7 +43,7 @@ def test_csv_has_a_line_for_each_queue_that_loses_messages(tmp_path: Path) -> No
     )
     assert ended("repair", store, "--cut-at", bad.physical_offset).returncode == 0
     assert ended("repair", store, "-o", "csv").stdout == "topic,queueId,start,stop,messages\n"
-    (piece,) = csv.DictReader(io.StringIO(ended("repair", store, "--drop-kept", "-o", "csv").stdout))
+    (piece,) = csv.DictReader(io.StringIO(ended("repair", store, "--drop-kept", "--yes", "-o", "csv").stdout))
     assert (piece["cutAt"], piece["messages"]) == (str(bad.physical_offset), str(sum(one["messages"] for one in lost)))
 
 

@@ -135,7 +135,7 @@ def test_listing_beside_an_owner_shows_what_readers_see(tmp_path: Path) -> None:
         store.dispatch()
         assert applications(tmp_path) == ["loader", "slow"]
         assert script("txn", "ls", tmp_path, "--json").stdout == run("txn", "ls", tmp_path, "--json")
-        done = script("txn", "reset", tmp_path, "slow")
+        done = script("txn", "reset", tmp_path, "slow", "--yes")
         assert (done.returncode, done.stdout) == (1, "")
         assert f"process {os.getpid()} (" in done.stderr, "the owner has its lock still"
 
@@ -154,11 +154,12 @@ def test_names_cannot_drive_the_terminal_nor_the_tables_style(tmp_path: Path) ->
     (_, row) = cells(tmp_path)
     assert row[:3] == ["\\x1b[2J[red]größer\\n:warning:", "1", "\\x1b[31m"]
     assert applications(tmp_path) == [name], "programs get it as it is"
-    assert run("txn", "reset", tmp_path, name) == "Forgot '\\x1b[2J[red]größer\\n:warning:', whose last batch was 1.\n"
+    said = run("txn", "reset", tmp_path, name, "--yes")
+    assert said == "Forgot '\\x1b[2J[red]größer\\n:warning:', whose last batch was 1.\n"
 
 
 def test_a_query_that_was_reset_writes_from_any_number_on(path: Path) -> None:
-    assert run("txn", "reset", path, "night loader") == "Forgot 'night loader', whose last batch was 9.\n"
+    assert run("txn", "reset", path, "night loader", "--yes") == "Forgot 'night loader', whose last batch was 9.\n"
     assert applications(path) == [QUERY], "the others are remembered"
     assert_clean(path)
     with open_store(path) as store:
@@ -174,9 +175,9 @@ def test_a_query_that_was_reset_writes_from_any_number_on(path: Path) -> None:
 
 
 def test_the_id_of_a_streaming_query_is_reset_as_any_application(path: Path) -> None:
-    assert run("txn", "reset", path, QUERY) == f"Forgot '{QUERY}', whose last batch was 0.\n"
+    assert run("txn", "reset", path, QUERY, "--yes") == f"Forgot '{QUERY}', whose last batch was 0.\n"
     assert applications(path) == ["night loader"]
-    run("txn", "reset", path, "night loader")
+    run("txn", "reset", path, "night loader", "--yes")
     assert cells(path) == [HEADINGS]
 
 
@@ -202,7 +203,7 @@ def test_a_store_with_an_owner_is_not_reset_and_the_owner_is_named(
     path: Path, refused: Callable[..., str], options: tuple[str, ...]
 ) -> None:
     with open_store(path) as store:
-        said = refused("reset", path, QUERY, *options)
+        said = refused("reset", path, QUERY, "--yes", *options)
         assert f"this process ({os.getpid()}) has it open already" in said
         assert str(path) in said
         assert not commit(store, 0, app=QUERY, fingerprint=FINGERPRINT), "nothing was forgotten"
@@ -214,14 +215,14 @@ def test_a_reset_waits_for_the_owner(path: Path, monkeypatch: pytest.MonkeyPatch
     # The owner goes as soon as the command waits for it.
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: store.close())
     monkeypatch.setattr(store_lock, "time", clock)
-    assert run("txn", "reset", path, QUERY, "--lock-timeout", "30").startswith(f"Forgot '{QUERY}'")
+    assert run("txn", "reset", path, QUERY, "--lock-timeout", "30", "--yes").startswith(f"Forgot '{QUERY}'")
     assert applications(path) == ["night loader"]
 
 
 def test_a_store_without_an_index_is_reset_without_making_one(tmp_path: Path) -> None:
     with open_store(tmp_path, message_index_enable=False) as store:
         commit(store, 1)
-    run("txn", "reset", tmp_path, "loader")
+    run("txn", "reset", tmp_path, "loader", "--yes")
     assert not list((tmp_path / "index").iterdir())
     assert {file.stat().st_size for file in (tmp_path / "commitlog").iterdir()} == {16 << 10}, "the files' own size"
     assert_clean(tmp_path)
@@ -231,7 +232,7 @@ def test_a_store_whose_messages_have_no_keys_opens_without_a_scan_after_a_reset(
     """It has no index files either, but was not written without an index: nothing is to be made up for."""
     with open_store(tmp_path) as store:
         commit(store, 1)
-    run("txn", "reset", tmp_path, "loader")
+    run("txn", "reset", tmp_path, "loader", "--yes")
     with open_store(tmp_path) as store:
         assert store.recovered is None, "the log was read from its beginning, for an index of no keys"
 

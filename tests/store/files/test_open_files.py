@@ -63,7 +63,7 @@ def test_of_many_flushed_files_a_few_are_open(files: MappedFileQueueWriter) -> N
     assert _open_count(files) <= _MAX_OPEN
     for file in files.files:
         assert file.read(0, 1) == _letter(file.base)
-        assert file.span(1, 2, populate=True).tobytes() == _letter(file.base)
+        assert file.span(1, 2).tobytes() == _letter(file.base)
         assert _open_count(files) <= _MAX_OPEN
     files.close()
 
@@ -107,7 +107,7 @@ def test_bytes_that_a_reader_holds_stay_mapped_when_their_file_is_closed(files: 
     """Invariant 8."""
     _fill(files, 1)
     files.flush()
-    kept = files.files[0].span(0, 100, populate=True)
+    kept = files.files[0].span(0, 100)
     assert files.files[0].rest()
     assert kept.tobytes() == b"a" * 100
     files.close()
@@ -142,7 +142,7 @@ def test_files_are_read_while_others_are_opened_and_closed(files: MappedFileQueu
         for turn in range(300):
             file = files.files[turn * 7 % 20]
             try:
-                found = file.read(0, 1) + file.span(5, 6, populate=False).tobytes()
+                found = file.read(0, 1) + file.span(5, 6).tobytes()
             except Exception as error:  # noqa: BLE001 - every error is reported
                 found = repr(error).encode()
             if found != _letter(file.base) * 2:

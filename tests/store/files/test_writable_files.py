@@ -85,7 +85,7 @@ def test_a_file_without_space_for_it_leaves_nothing(tmp_path: Path, monkeypatch:
 def test_mapped_bytes_stay_readable_after_the_file_is_deleted(file: MappedFileWriter) -> None:
     """Invariant 8."""
     file.append(b"abc")
-    kept = file.span(0, 3, populate=False)
+    kept = file.span(0, 3)
     file.delete()
     assert not os.path.exists(file.path)
     assert kept.tobytes() == b"abc"

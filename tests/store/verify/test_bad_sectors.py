@@ -68,6 +68,17 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     return fail
 
 
+def place_on_device(file: Path, at: int) -> int:
+    """The byte of the device where the page with byte ``at`` of a file is."""
+    listed = subprocess.run(["filefrag", "-sv", "-b1", file], check=True, capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        if (parts := line.split(":"))[0].strip().isdigit():
+            first, last = map(int, parts[1].split(".."))
+            if first <= at <= last:
+                return int(parts[2].split("..")[0]) + (at - first) // PAGE * PAGE
+    raise AssertionError(listed.stdout)
+
+
 @pytest.mark.parametrize("deep", [False, True])
 def test_the_messages_of_a_log_file_that_cannot_be_read_are_unreadable(
     path: Path, failing: Callable[[Path], None], deep: bool
@@ -130,10 +141,8 @@ def test_a_deep_look_reads_around_a_bad_sector_of_a_mapped_file(made: Path, tmp_
         with device.power_on() as mount:
             path = Path(shutil.copytree(made, mount / "store"))
             file, at, _ = message_place(path, "orders", 1, 100)
-            listed = subprocess.run(["filefrag", "-sv", "-b1", file], check=True, capture_output=True, text=True)
-            (extent,) = (line.split(":") for line in listed.stdout.splitlines() if line.startswith("   0:"))
-            start = int(extent[2].split("..")[0])
-        device.fail_reads(start + at // PAGE * PAGE, PAGE)
+            bad = place_on_device(file, at)
+        device.fail_reads(bad, PAGE)
         with device.power_on() as mount:
             done = run_program("-m", "commitlog_store", "doctor", "--deep", "--json", mount / "store", timeout=120)
             found = json.loads(done.stdout)
@@ -146,6 +155,40 @@ def test_a_deep_look_reads_around_a_bad_sector_of_a_mapped_file(made: Path, tmp_
     assert 0 < found["lost"] == found["unreadable"] < 100
     assert (found["found"], found["verdict"]) == (900 - found["lost"], "DAMAGED")
     assert kept.returncode == 1
+    assert len(kept.stdout.splitlines()) == found["found"]
+    assert "Input/output error" in kept.stderr
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.parametrize("pages", [1, 3])
+def test_only_the_messages_on_the_bad_first_pages_of_a_log_file_count_as_unreadable(
+    made: Path, tmp_path: Path, pages: int
+) -> None:
+    with power_cuts(tmp_path) as device:
+        with device.power_on() as mount:
+            path = Path(shutil.copytree(made, mount / "store"))
+            file = files(path, "commitlog")[1]
+            bad = place_on_device(file, 0)
+            assert place_on_device(file, (pages - 1) * PAGE) == bad + (pages - 1) * PAGE
+        device.fail_reads(bad, pages * PAGE)
+        looks = {}
+        for deep in ((), ("--deep",)):
+            with device.power_on() as mount:  # no page is in memory
+                done = run_program("-m", "commitlog_store", "doctor", *deep, "--json", mount / "store", timeout=120)
+            looks[deep] = json.loads(done.stdout)
+            assert done.returncode == 1, done.stderr
+            (finding,) = (one for one in looks[deep]["findings"] if one["check"] == "access.read")
+            assert (finding["path"], finding["offset"]) == (str(file), 0)
+        with device.power_on() as mount:
+            kept = run_program("-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120)
+    counts = [
+        (look["lost"], look["unreadable"], {one["topic"]: one["lostOffsets"] for one in look["topics"] if one["lost"]})
+        for look in looks.values()
+    ]
+    assert counts[0] == counts[1]
+    lost, unreadable, _ = counts[0]
+    assert 0 < lost == unreadable < 40
+    assert len(kept.stdout.splitlines()) == 900 - lost
 
 
 def test_a_file_that_is_truncated_while_it_is_walked_does_not_kill_the_process(path: Path) -> None:
