@@ -43,7 +43,7 @@ def blocks_of(reader: StoreReader, wanted: BlocksWanted) -> Iterator[pa.RecordBa
         raise InvalidValue(f"A block has at most {_MOST_ROWS} rows and {_LARGEST} bytes, and at least one of both.")
     if not wanted.ranges or (len(wanted.ranges) > 1 and not wanted.in_log_order):
         raise InvalidValue("Blocks are of one range of a queue, or of several in the order of the log.")
-    blocks, ranges = reader.blocks_of([(wanted.topic, *one) for one in wanted.ranges])
+    blocks, ranges = reader.blocks_of(wanted.ranges)
     tags = _TagsOfUnits(wanted.tags) if wanted.tags else None
     pieces: Iterator[Block | Lost]
     if wanted.in_log_order:
