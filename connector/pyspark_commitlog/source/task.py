@@ -99,8 +99,8 @@ class ReadTask:
             ) as reader,
         ):
             try:
-                for topic, batch in self._batches(reader, partition, tally):
-                    tally.rows[topic] += batch.num_rows
+                for rows, batch in self._batches(reader, partition, tally):
+                    tally.rows.update(rows)
                     yield self.projection.to_spark(batch, declared, store=store)
             except CorruptRecord as error:
                 error.advised(_PAST_DAMAGE)
@@ -110,15 +110,15 @@ class ReadTask:
 
     def _batches(
         self, reader: StoreReader, partition: RangePartition, tally: Tally
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The batches of the partition, each with its topic; what is lost goes to ``tally``."""
-        of_topic: dict[str, list[QueueRange]] = {}
-        for wanted in partition.ranges:
-            of_topic.setdefault(wanted.topic, []).append(wanted)
-        at_once = self._read_at_once(reader, of_topic) if partition.short else None
+    ) -> Iterator[tuple[Mapping[str, int], pa.RecordBatch]]:
+        """The batches of the partition, with the number of rows of each topic; what is lost goes to ``tally``."""
+        at_once = self._read_at_once(reader, partition.ranges) if partition.short else None
         if at_once is not None:
             yield from at_once
             return
+        of_topic: dict[str, list[QueueRange]] = {}
+        for wanted in partition.ranges:
+            of_topic.setdefault(wanted.topic, []).append(wanted)
         # Read one after the other, the ranges of a short partition have the same order as when they are read at once.
         if partition.side_by_side and not partition.short:
             sizes = [sum(map(_size, ranges)) for ranges in of_topic.values()]
@@ -127,24 +127,27 @@ class ReadTask:
         else:
             in_turn = chain.from_iterable(self._read_range(reader, wanted, tally) for wanted in partition.ranges)
         for topic, batch, _ in in_turn:
-            yield topic, batch
+            yield {topic: batch.num_rows}, batch
 
     def _read_at_once(
-        self, reader: StoreReader, of_topic: Mapping[str, Sequence[QueueRange]]
-    ) -> list[tuple[str, pa.RecordBatch]] | None:
-        """None where it takes more than one look: the ranges are then read one by one, which handles losses."""
-        read: list[tuple[str, pa.RecordBatch]] = []
-        for topic, ranges in of_topic.items():
-            try:
-                batches = reader.read_together(
-                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
-                )
-            except _LOSSES:
-                return None
-            if batches is None:
-                return None
-            read += [(topic, batch) for batch in batches]
-        return read
+        self, reader: StoreReader, ranges: Sequence[QueueRange]
+    ) -> list[tuple[Mapping[str, int], pa.RecordBatch]] | None:
+        """The batches, each with the number of rows of each topic.
+
+        None where it takes more than one look: the ranges are then read one by one, which handles losses.
+        """
+        topics, columns = {wanted.topic for wanted in ranges}, self.projection.columns
+        if len(topics) > 1 and "topic" not in columns:
+            columns = (*columns, "topic")
+        try:
+            batches = reader.read_together(ranges, columns=columns, verify_crc=self.verify_crc, filter=self.chosen)
+        except _LOSSES:
+            return None
+        if batches is None:
+            return None
+        if len(topics) == 1:
+            return [({topic: batch.num_rows}, batch) for topic in topics for batch in batches]
+        return [(_rows_by_topic(batch), batch) for batch in batches]
 
     def _read_side_by_side(self, reader: StoreReader, ranges: Sequence[QueueRange], tally: Tally) -> Iterator[_Read]:
         """The messages of ranges of one topic; from a damaged message or a missing file on, range by range."""
@@ -205,6 +208,11 @@ class ReadTask:
             raise error  # the queue still has all of them: not retention, but a file that was cut or damaged
         loss.report_losses(topic, queue_id, losses, fail=self.fail_on_data_loss, cause=error)
         return losses.left
+
+
+def _rows_by_topic(batch: pa.RecordBatch) -> dict[str, int]:
+    counts = batch.column("topic").value_counts()
+    return dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
 
 
 def _size(wanted: QueueRange) -> int:
