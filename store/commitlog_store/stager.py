@@ -131,7 +131,7 @@ class BatchStager:
             chunk,
             self._settings,
             self._queue_count,
-            self._topics.producers_fault,
+            self._topics.producers_faults(),
             first_row=self._rows,
             # By the row's number, so that the chunks of the rows do not matter.
             first_turn=self._partition + self._rows,
