@@ -634,40 +634,19 @@ class StoreReader:
         for error in unreadable:
             _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
 
-        return pa.RecordBatchReader.from_batches(
-            schema, self._read_in_turn(ranges, schema, wanted, verify_crc=verify_crc)
-        )
+        def batches() -> Iterator[pa.RecordBatch]:
+            filled = [
+                (self._catalog.queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
+                for one in ranges
+                if one.min_offset < one.max_offset
+            ]
+            for some, together in self._in_turn(filled, schema, wanted, verify_crc=verify_crc):
+                if together is None:
+                    yield from self.read(*some[0], columns=schema.names, filter=wanted, verify_crc=verify_crc)
+                else:
+                    yield from self._while_open(iter(together))
 
-    def _read_in_turn(
-        self, infos: Sequence[QueueInfo], schema: pa.Schema, wanted: MessageFilter, *, verify_crc: bool
-    ) -> Iterator[pa.RecordBatch]:
-        """The messages of queues within bounds, one queue after the other."""
-        self._refuse_closed()
-        ranges: list[QueueRange] = [
-            (self._catalog.queue(info.topic, info.queue_id), info.min_offset, info.max_offset)
-            for info in infos
-            if info.min_offset < info.max_offset
-        ]
-        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
-        check = verify_crc and BODY_COLUMN in names
-        for some, together in read_in_turn(self._blocks, ranges, names, verify_crc=check, wanted=wanted):
-            if together is None:
-                ((queue, start, stop),) = some
-                yield from self.read(
-                    queue.topic,
-                    queue.queue_id,
-                    start,
-                    stop,
-                    columns=schema.names,
-                    filter=wanted,
-                    verify_crc=verify_crc,
-                )
-                continue
-            self._count_together(some, together)
-            for batch in together.batches:
-                for at in range(0, batch.num_rows, DEFAULT_ROWS):
-                    yield batch.slice(at, DEFAULT_ROWS).select(schema.names)
-                    self._refuse_closed()
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
         """The queue with the bounds of the messages stored from one time on and before another."""
@@ -719,6 +698,49 @@ class StoreReader:
             return None
         self._count_together(parts, read)
         return [batch.select(schema.names) for batch in read.batches]
+
+    def read_in_turn(
+        self,
+        ranges: Iterable[tuple[str, int, int, int]],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = True,
+        filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+    ) -> Iterator[tuple[list[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]:
+        """The messages of ranges ``(topic, queue_id, start, stop)``, range after range: a quick way to read very many.
+
+        Gives some neighbouring ranges at a time, with their batches: as many as keep the records within 16 MiB. Or one
+        range with None, which is to be ``read`` by itself: it is long, or damaged, or its messages have gone.
+        ``filter`` and ``verify_crc`` are those of ``read``. ``OffsetOutOfRange``, ``QueueNotFound`` and
+        ``InvalidValue`` are raised as by ``read``, before the first batch::
+
+            with StoreReader.open("/data/store") as reader:
+                ranges = [("orders", one.queue_id, one.min_offset, one.max_offset) for one in reader.queues("orders")]
+                for some, batches in reader.read_in_turn(ranges):
+                    for batch in batches if batches is not None else reader.read(*some[0]):
+                        print(batch.num_rows)
+        """
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        checked = self._checked_ranges(list(ranges))
+        return self._in_turn(checked, schema, MessageFilter() if filter is None else filter, verify_crc=verify_crc)
+
+    def _in_turn(
+        self, ranges: Sequence[QueueRange], schema: pa.Schema, wanted: MessageFilter, *, verify_crc: bool
+    ) -> Iterator[tuple[list[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]:
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        check = verify_crc and BODY_COLUMN in names
+        for some, together in read_in_turn(self._blocks, ranges, names, verify_crc=check, wanted=wanted):
+            self._refuse_closed()
+            batches = None
+            if together is not None:
+                self._count_together(some, together)
+                batches = [
+                    batch.slice(at, DEFAULT_ROWS).select(schema.names)
+                    for batch in together.batches
+                    for at in range(0, batch.num_rows, DEFAULT_ROWS)
+                ]
+            yield [(queue.topic, queue.queue_id, start, stop) for queue, start, stop in some], batches
 
     def read_side_by_side(
         self,
