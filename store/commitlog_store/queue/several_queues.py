@@ -174,12 +174,12 @@ def read_in_turn(
             except (NotFoundError, OffsetOutOfRange):
                 pass  # a range that is read by itself says why
             if together is None:
-                most = units // 2
+                most = min(units // 2, _MOST_BYTES // unit_size)
                 continue
-            unit_size = together.size // max(units, 1)
+            unit_size = max(together.size // max(units, 1), 1)
         yield some, together
         at += len(some)
-        most = min(2 * most, _MOST_UNITS, _MOST_BYTES // max(unit_size, 1))
+        most = min(max(2 * most, 1), _MOST_UNITS, _MOST_BYTES // unit_size)
 
 
 def _neighbours(ranges: Sequence[QueueRange], at: int, most: int) -> Sequence[QueueRange]:
