@@ -69,7 +69,7 @@ from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, REMOTE_SCHEMES, validate_topic
-from commitlog_store.queue.block_reader import BlockReader, SideBySide, read_together
+from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
@@ -94,6 +94,7 @@ from commitlog_store.queue.log_blocks import (
 )
 from commitlog_store.queue.lost_ends import lost_ends
 from commitlog_store.queue.lost_log import refuse_lost_log
+from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
@@ -332,6 +333,11 @@ class StoreReader:
     def _count(self, topic: str, batch: pa.RecordBatch) -> None:
         if self._on_read is not None:
             self._on_read(topic, batch.num_rows, batch.nbytes)
+
+    def _count_together(self, ranges: Sequence[QueueRange], together: Together) -> None:
+        if self._on_read is not None:
+            for topic, rows, size in together.by_topic(ranges):
+                self._on_read(topic, rows, size)
 
     def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
         """The items; ``ReaderClosed`` for the next one once the reader is closed."""
@@ -634,8 +640,9 @@ class StoreReader:
         read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times:
         datetimes with a time zone, milliseconds, or times before now as ``"2h"`` or a timedelta; texts in ISO 8601 are
         taken too, in UTC without a zone. ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
-        ``keys`` and ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they
-        are now; within a queue the order is that of its messages.
+        ``keys`` and ``verify_crc`` are those of ``read``. The rows come queue after queue, up to their ends as they are
+        now; within a queue the order is that of its messages. Queues with few messages are read together, as many as
+        keep the records within 16 MiB, and share batches.
 
         The stream reads through this reader, and only while that is open (``ReaderClosed``). It opens nothing of its
         own: a stream that is dropped before its end leaves nothing behind::
@@ -670,12 +677,16 @@ class StoreReader:
             _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for one in ranges:
-                if one.min_offset < one.max_offset:
-                    start, stop = one.min_offset, one.max_offset
-                    yield from self.read(
-                        one.topic, one.queue_id, start, stop, columns=columns, filter=wanted, verify_crc=verify_crc
-                    )
+            filled = [
+                (self._catalog.queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
+                for one in ranges
+                if one.min_offset < one.max_offset
+            ]
+            for some, together in self._in_turn(filled, schema, wanted, verify_crc=verify_crc):
+                if together is None:
+                    yield from self.read(*some[0], columns=schema.names, filter=wanted, verify_crc=verify_crc)
+                else:
+                    yield from self._while_open(iter(together))
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -698,7 +709,7 @@ class StoreReader:
     ) -> list[pa.RecordBatch] | None:
         """All messages of ranges ``(topic, queue_id, start, stop)``: a quick way to read many short ones.
 
-        The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All messages are
+        They are decoded together, in a fraction of the time of a ``read`` for each. All messages are
         in memory at once: topic by topic, and range by range in the order given. ``filter`` and ``verify_crc`` are
         those of ``read``.
 
@@ -716,20 +727,62 @@ class StoreReader:
         """
         self._refuse_closed()
         schema = arrow_schema(columns)
-        by_topic: dict[str, list[tuple[QueueView, int, int]]] = {}
-        for queue, start, stop in self._checked_ranges(list(ranges)):
-            by_topic.setdefault(queue.topic, []).append((queue, start, stop))
-        batches: list[pa.RecordBatch] = []
-        for topic, parts in by_topic.items():
-            names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
-            check = verify_crc and BODY_COLUMN in names
-            read = read_together(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
-            if read is None:
-                return None
-            batches += [batch.select(schema.names) for batch in read]
-            for batch in read:
-                self._count(topic, batch)
-        return batches
+        by_topic: dict[str, list[QueueRange]] = {}
+        for one in self._checked_ranges(list(ranges)):
+            by_topic.setdefault(one[0].topic, []).append(one)
+        parts = [one for of_topic in by_topic.values() for one in of_topic]
+        if not parts:
+            return []
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        check = verify_crc and BODY_COLUMN in names
+        read = read_together(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
+        if read is None:
+            return None
+        self._count_together(parts, read)
+        return [batch.select(schema.names) for batch in read.batches]
+
+    def read_in_turn(
+        self,
+        ranges: Iterable[tuple[str, int, int, int]],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = True,
+        filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+    ) -> Iterator[tuple[list[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]:
+        """The messages of ranges ``(topic, queue_id, start, stop)``, range after range: a quick way to read very many.
+
+        Gives some neighbouring ranges at a time, with their batches: as many as keep the records within 16 MiB. Or one
+        range with None, which is to be ``read`` by itself: it is long, or damaged, or its messages have gone.
+        ``filter`` and ``verify_crc`` are those of ``read``. ``OffsetOutOfRange``, ``QueueNotFound`` and
+        ``InvalidValue`` are raised as by ``read``, before the first batch::
+
+            with StoreReader.open("/data/store") as reader:
+                ranges = [("orders", one.queue_id, one.min_offset, one.max_offset) for one in reader.queues("orders")]
+                for some, batches in reader.read_in_turn(ranges):
+                    for batch in batches if batches is not None else reader.read(*some[0]):
+                        print(batch.num_rows)
+        """
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        checked = self._checked_ranges(list(ranges))
+        return self._in_turn(checked, schema, MessageFilter() if filter is None else filter, verify_crc=verify_crc)
+
+    def _in_turn(
+        self, ranges: Sequence[QueueRange], schema: pa.Schema, wanted: MessageFilter, *, verify_crc: bool
+    ) -> Iterator[tuple[list[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]:
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        check = verify_crc and BODY_COLUMN in names
+        for some, together in read_in_turn(self._blocks, ranges, names, verify_crc=check, wanted=wanted):
+            self._refuse_closed()
+            batches = None
+            if together is not None:
+                self._count_together(some, together)
+                batches = [
+                    batch.slice(at, DEFAULT_ROWS).select(schema.names)
+                    for batch in together.batches
+                    for at in range(0, batch.num_rows, DEFAULT_ROWS)
+                ]
+            yield [(queue.topic, queue.queue_id, start, stop) for queue, start, stop in some], batches
 
     def read_side_by_side(
         self,

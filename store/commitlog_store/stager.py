@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -73,8 +73,8 @@ class StagingPlace(Protocol):
     def writer(self, batch: BatchId, name: str) -> StagingOutput:
         """A new staged file, whose name begins with ``name``."""
 
-    def producers_fault(self, topic: str) -> str | None:
-        """Why a producer may put nothing into a topic, as the end of a sentence; None if it may."""
+    def producers_faults(self) -> Callable[[str], str | None]:
+        """Says of a topic why a producer may put nothing into it, as the end of a sentence; None if it may."""
 
 
 class _StoreDirectory:
@@ -83,7 +83,7 @@ class _StoreDirectory:
     def __init__(self, store_path: str, config: MessageStoreConfig) -> None:
         self._store_path = store_path
         topics = TopicConfig(store_path, config.default_topic_queue_nums, lambda _: -1)
-        self.producers_fault = topics.producers_fault
+        self.producers_faults = topics.producers_faults
 
     def writer(self, batch: BatchId, name: str) -> StagedWriter:
         return StagedWriter(self._store_path, batch, name)
@@ -181,7 +181,7 @@ class BatchStager:
             chunk,
             self._settings,
             self._queue_count,
-            self._place.producers_fault,
+            self._place.producers_faults(),
             first_row=self._rows,
             # By the row's number, so that the chunks of the rows do not matter.
             first_turn=self._partition + self._rows,

@@ -23,7 +23,9 @@ from typing import Any
 import pyarrow as pa
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
-from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.batch_source import CommitLogBatchReader
+from pyspark_commitlog.source.schema import check_schema, default_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.benchmarks.measure import machine, scratch, show
 
@@ -50,6 +52,8 @@ _GOALS = {
     "scan of all": "≤ 1.5 s",
     "first trigger": "≤ 0.5 s",
     "idle trigger": "≤ 0.05 s",
+    "batch: partitions": "≤ 4 s with the tasks, on all cores",
+    "batch: all tasks, one after the other": "",
 }
 Figures = dict[str, dict[str, float]]
 
@@ -157,12 +161,24 @@ def _trigger(path: Path, queues: int, figures: Figures) -> None:
     planner.close()
 
 
+def _batch(path: Path, queues: int, figures: Figures) -> None:
+    """A batch read's partitions, and what its tasks read, without Spark."""
+    options = parse_batch_options({"path": str(path), "subscribePattern": "topic-.*"})
+    reader = CommitLogBatchReader(options, check_schema(default_schema(options)))
+    with _clocked(figures, "batch: partitions"):
+        partitions = reader.partitions()
+    with _clocked(figures, "batch: all tasks, one after the other"):
+        rows = sum(batch.num_rows for partition in partitions for batch in reader.read(partition))
+    assert rows == 2 * _ROUNDS * queues, rows
+
+
 _STEPS: dict[str, Callable[[Path, int, Figures], None]] = {
     "write": _write,
     "open": _open,
     "read": _read,
     "scan": _scan,
     "trigger": _trigger,
+    "batch": _batch,
 }
 
 

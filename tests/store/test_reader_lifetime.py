@@ -89,6 +89,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "queue_infos": lambda: reader.queue_infos([]),
         "queues": lambda: reader.queues("orders"),
         "read": lambda: reader.read("orders", 0, 0),
+        "read_in_turn": lambda: reader.read_in_turn([("orders", 0, 0, 1)]),
         "read_side_by_side": lambda: reader.read_side_by_side([("orders", 0, 0, 1)]),
         "read_together": lambda: reader.read_together([("orders", 0, 0, 1)]),
         "scan": lambda: reader.scan("orders"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 # A topic, a batch of it, and how many queue offsets of its range, or ranges, have been read then.
 _Read = tuple[str, pa.RecordBatch, int]
+# A batch, and how many rows of each topic it has.
+_Counted = tuple[Mapping[str, int], pa.RecordBatch]
 # What a reader raises for messages that retention has removed, or that went with a file; beside ``FileMissing``.
 _LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
 _PAST_DAMAGE = "To read the others, set the option corruptRecordMode to skip. commitlog verify lists all damage."
@@ -100,8 +101,8 @@ class ReadTask:
             ) as reader,
         ):
             try:
-                for topic, batch in self._batches(reader, partition, tally):
-                    tally.rows[topic] += batch.num_rows
+                for rows, batch in self._batches(reader, partition, tally):
+                    tally.rows.update(rows)
                     yield self.projection.to_spark(batch, declared, store=store)
             except CorruptRecord as error:
                 error.advised(_PAST_DAMAGE)
@@ -109,43 +110,57 @@ class ReadTask:
             for skipped in reader.skipped:
                 tally.damaged[skipped.topic] += skipped.messages
 
-    def _batches(
-        self, reader: StoreReader, partition: RangePartition, tally: Tally
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The batches of the partition, each with its topic; what is lost goes to ``tally``."""
-        of_topic: dict[str, list[QueueRange]] = {}
-        for wanted in partition.ranges:
-            of_topic.setdefault(wanted.topic, []).append(wanted)
-        at_once = self._read_at_once(reader, of_topic) if partition.short else None
+    def _batches(self, reader: StoreReader, partition: RangePartition, tally: Tally) -> Iterator[_Counted]:
+        """The batches of the partition; what is lost goes to ``tally``."""
+        at_once = self._read_at_once(reader, partition.ranges) if partition.short else None
         if at_once is not None:
             yield from at_once
             return
         # Read one after the other, the ranges of a short partition have the same order as when they are read at once.
-        if partition.side_by_side and not partition.short:
-            sizes = [sum(map(_size, ranges)) for ranges in of_topic.values()]
-            reads = [self._read_side_by_side(reader, ranges, tally) for ranges in of_topic.values()]
-            in_turn = _in_step(sizes, reads)
-        else:
-            in_turn = chain.from_iterable(self._read_range(reader, wanted, tally) for wanted in partition.ranges)
-        for topic, batch, _ in in_turn:
-            yield topic, batch
+        if not partition.side_by_side or partition.short:
+            yield from self._read_in_turn(reader, partition.ranges, tally)
+            return
+        of_topic: dict[str, list[QueueRange]] = {}
+        for wanted in partition.ranges:
+            of_topic.setdefault(wanted.topic, []).append(wanted)
+        sizes = [sum(map(_size, ranges)) for ranges in of_topic.values()]
+        reads = [self._read_side_by_side(reader, ranges, tally) for ranges in of_topic.values()]
+        for topic, batch, _ in _in_step(sizes, reads):
+            yield {topic: batch.num_rows}, batch
 
-    def _read_at_once(
-        self, reader: StoreReader, of_topic: Mapping[str, Sequence[QueueRange]]
-    ) -> list[tuple[str, pa.RecordBatch]] | None:
-        """None where it takes more than one look: the ranges are then read one by one, which handles losses."""
-        read: list[tuple[str, pa.RecordBatch]] = []
-        for topic, ranges in of_topic.items():
-            try:
-                batches = reader.read_together(
-                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
-                )
-            except _LOSSES:
-                return None
+    def _read_in_turn(self, reader: StoreReader, ranges: Sequence[QueueRange], tally: Tally) -> Iterator[_Counted]:
+        """The messages of one range after the other; short neighbours are read at once."""
+        groups: Iterator[tuple[Sequence[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]
+        groups = (((one,), None) for one in ranges)
+        columns = self._counted_columns(ranges)
+        if len(ranges) > 1:
+            with contextlib.suppress(*_LOSSES):
+                groups = reader.read_in_turn(ranges, columns=columns, verify_crc=self.verify_crc, filter=self.chosen)
+        for some, batches in groups:
             if batches is None:
-                return None
-            read += [(topic, batch) for batch in batches]
-        return read
+                for topic, batch, _ in self._read_range(reader, QueueRange(*some[0]), tally):
+                    yield {topic: batch.num_rows}, batch
+            else:
+                yield from self._counted(ranges, batches)
+
+    def _counted_columns(self, ranges: Sequence[QueueRange]) -> tuple[str, ...]:
+        """The columns to read of ranges that share batches: with the topic, where rows are counted by it."""
+        columns = self.projection.columns
+        return columns if "topic" in columns or _of_one_topic(ranges) else (*columns, "topic")
+
+    def _counted(self, ranges: Sequence[QueueRange], batches: list[pa.RecordBatch]) -> Iterator[_Counted]:
+        """The batches of ranges, each with the number of rows of each topic."""
+        for batch in batches:
+            yield ({ranges[0].topic: batch.num_rows} if _of_one_topic(ranges) else _rows_by_topic(batch)), batch
+
+    def _read_at_once(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> list[_Counted] | None:
+        """None where it takes more than one look: the ranges are then read in turn, which handles losses."""
+        columns = self._counted_columns(ranges)
+        try:
+            batches = reader.read_together(ranges, columns=columns, verify_crc=self.verify_crc, filter=self.chosen)
+        except _LOSSES:
+            return None
+        return None if batches is None else list(self._counted(ranges, batches))
 
     def _read_side_by_side(self, reader: StoreReader, ranges: Sequence[QueueRange], tally: Tally) -> Iterator[_Read]:
         """The messages of ranges of one topic; from a damaged message or a missing file on, range by range."""
@@ -206,6 +221,15 @@ class ReadTask:
             raise error  # the queue still has all of them: not retention, but a file that was cut or damaged
         loss.report_losses(topic, queue_id, losses, fail=self.fail_on_data_loss, cause=error)
         return losses.left
+
+
+def _of_one_topic(ranges: Sequence[QueueRange]) -> bool:
+    return all(one.topic == ranges[0].topic for one in ranges)
+
+
+def _rows_by_topic(batch: pa.RecordBatch) -> dict[str, int]:
+    counts = batch.column("topic").value_counts()
+    return dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
 
 
 def _size(wanted: QueueRange) -> int:

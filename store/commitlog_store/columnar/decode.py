@@ -87,6 +87,11 @@ def _numbers(field: str) -> Callable[[RecordBlock], pa.Array]:
     return lambda block: pa.array(block.field(field))
 
 
+def _topics(block: RecordBlock) -> pa.Array:
+    topic = block.place.topic
+    return _constant(topic, pa.string(), len(block.headers)) if isinstance(topic, str) else topic
+
+
 def _queue_ids(block: RecordBlock) -> pa.Array:
     queue_id = block.place.queue_id
     return _constant(queue_id, pa.int32(), len(block.headers)) if isinstance(queue_id, int) else pa.array(queue_id)
@@ -98,7 +103,7 @@ def _property_text(name: str) -> Callable[[RecordBlock], pa.Array]:
 
 # One line per column.
 _BUILDERS: dict[str, Callable[[RecordBlock], pa.Array]] = {
-    "topic": lambda block: _constant(block.place.topic, pa.string(), len(block.headers)),
+    "topic": _topics,
     "tags": _property_text(TAGS),
     "keys": _property_text(KEYS),
     "queueId": _queue_ids,

@@ -9,7 +9,7 @@ consume queue names, and checks them against its units. The result, a ``RecordBl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -59,16 +59,32 @@ class RecordProblem(Exception):
 @dataclass(frozen=True, kw_only=True)
 class QueuePlace:
     """The queue that led to records, and the offsets of its units: the records must agree with them. Records of several
-    queues of a topic have a ``queue_id`` each.
+    queues have a ``queue_id`` each, those of several topics a ``topic`` each.
 
     ``shared`` queues (light queues, fed by multi-dispatch) point to records that belong to another queue and name
     that one; then only the positions and sizes are checked, and the columns show the queue that was read.
     """
 
-    topic: str
+    topic: str | pa.StringArray
     queue_id: int | Int32Array
     queue_offsets: Int64Array
     shared: bool = False
+
+    def take(self, rows: Int64Array) -> QueuePlace:
+        """The place of some of the records, in the order given."""
+        return QueuePlace(
+            topic=self.topic if isinstance(self.topic, str) else self.topic.take(pa.array(rows)),
+            queue_id=self.queue_id if isinstance(self.queue_id, int) else self.queue_id[rows],
+            queue_offsets=self.queue_offsets[rows],
+            shared=self.shared,
+        )
+
+    @property
+    def encoded_topic(self) -> bytes | pa.BinaryArray | None:
+        """What the records name as their topic; None where they may name another."""
+        if self.shared:
+            return None
+        return self.topic.encode("utf-8") if isinstance(self.topic, str) else self.topic.cast(pa.binary())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +103,6 @@ class RecordBlock:
 
     def take(self, rows: Int64Array) -> RecordBlock:
         """Some of the records, in the order given."""
-        queue_id = self.place.queue_id if isinstance(self.place.queue_id, int) else self.place.queue_id[rows]
         return RecordBlock(
             data=self.data,
             headers=self.headers[rows],
@@ -96,7 +111,7 @@ class RecordBlock:
             body_lengths=self.body_lengths[rows],
             properties_starts=self.properties_starts[rows],
             properties_lengths=self.properties_lengths[rows],
-            place=replace(self.place, queue_id=queue_id, queue_offsets=self.place.queue_offsets[rows]),
+            place=self.place.take(rows),
             body_limit=self.body_limit,
         )
 
@@ -208,9 +223,7 @@ def locate(
     )
     headers, head_sizes = gather_headers(data, positions, sizes)
     _check_headers(headers, sizes, physical_offsets, place)
-    parts = follow_lengths(
-        data, positions, sizes, headers, head_sizes, topic=None if place.shared else place.topic.encode("utf-8")
-    )
+    parts = follow_lengths(data, positions, sizes, headers, head_sizes, topic=place.encoded_topic)
     return RecordBlock(
         data=data,
         headers=headers,
@@ -231,12 +244,12 @@ def follow_lengths(
     headers: npt.NDArray[np.void],
     head_sizes: Int64Array,
     *,
-    topic: bytes | None,
+    topic: bytes | pa.BinaryArray | None,
 ) -> RecordParts:
     """Follow the lengths from the headers to the ends of the records, of v1 or v2, whose sizes have been checked.
 
-    The records must name ``topic`` unless it is None. Raises ``RecordProblem``. Fields are checked one after another:
-    an earlier record may be wrong in a later field.
+    The records must name ``topic``, that of all or one each, unless it is None. Raises ``RecordProblem``. Fields are
+    checked one after another: an earlier record may be wrong in a later field.
     """
     body_lengths = headers["body_length"].astype(np.int64)
     # The bytes left in each record for its body, its topic and its properties, after their lengths.
@@ -295,9 +308,9 @@ class _Tails:
     starts: Int64Array
     left: Int64Array
 
-    def follow(self, topic: bytes | None) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    def follow(self, topic: bytes | pa.BinaryArray | None) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """Starts and lengths of topics and properties; the records must name ``topic`` unless it is None."""
-        likely = self._first_topic() if topic is None else topic
+        likely = topic if isinstance(topic, bytes) else self._first_topic() if topic is None else None
         if likely is not None and self._all_name(likely):
             topic_starts = self.starts + TOPIC_LENGTH_SIZE[MAGIC_V1]
             topic_lengths = np.full(len(self.starts), len(likely), np.int64)
@@ -331,7 +344,7 @@ class _Tails:
             and all_equal(self.data, self.starts, bytes([len(topic)]) + topic)
         )
 
-    def _pass_topics(self, topic: bytes | None) -> tuple[Int64Array, Int64Array]:
+    def _pass_topics(self, topic: bytes | pa.BinaryArray | None) -> tuple[Int64Array, Int64Array]:
         """Starts and lengths of the topics, read one length each."""
         wide = self.magic == MAGIC_V2
         lengths = self.data[self.starts].astype(np.int64)
@@ -343,15 +356,16 @@ class _Tails:
             self._compare_topics(topic_starts, lengths, topic)
         return topic_starts, lengths
 
-    def _compare_topics(self, starts: Int64Array, lengths: Int64Array, topic: bytes) -> None:
+    def _compare_topics(self, starts: Int64Array, lengths: Int64Array, topic: bytes | pa.BinaryArray) -> None:
         found = gather_binary(self.data, starts, lengths)
-        other = pc.not_equal(found, pa.scalar(topic, pa.binary())).to_numpy(zero_copy_only=False)
+        wanted = pa.scalar(topic, pa.binary()) if isinstance(topic, bytes) else topic
+        other = pc.not_equal(found, wanted).to_numpy(zero_copy_only=False)
         if other.any():
             index = _first(other)
             raise RecordProblem(
                 "TOPIC",
                 index=index,
                 within=int(starts[index] - self.positions[index]),
-                expected=repr(decode_utf8(topic)),
+                expected=repr(decode_utf8(topic if isinstance(topic, bytes) else topic[index].as_py())),
                 found=repr(decode_utf8(found[index].as_py())),
             )

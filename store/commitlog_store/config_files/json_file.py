@@ -28,6 +28,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -225,14 +226,17 @@ def _laid_out(root: Mapping[str, Any]) -> str:
     return f"{{\n\t{inside}\n}}" if members else "{}"
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 def _table(value: dict[str, Any]) -> str | None:
     """A member of the root that is an object of flat objects, as the tables of topics and groups; None for others."""
     rows = list(value.values())
-    flat = all(
-        isinstance(row, dict) and row and not any(one and isinstance(one, dict | list | tuple) for one in row.values())
-        for row in rows
-    )
-    if not rows or not flat or not all(isinstance(name, str) for name in value):
+    if not rows or not all(rows) or set(map(type, rows)) != {dict} or set(map(type, value)) != {str}:
+        return None
+    members = list(chain.from_iterable(map(dict.values, rows)))
+    kinds = {kind for kind in set(map(type, members)) if issubclass(kind, _CONTAINERS)}
+    if kinds and any(one for one in members if type(one) in kinds):
         return None
     # No string of JSON has a line break in it, so these are the places between two rows.
     between = ",\n\t\t\t"

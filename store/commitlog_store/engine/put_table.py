@@ -215,7 +215,7 @@ class PutTableService:
             chunk,
             self._settings,
             self._topics.queue_count,
-            self._topics.put_fault if from_store else self._topics.producers_fault,
+            self._topics.put_faults() if from_store else self._topics.producers_faults(),
             first_row=first,
             first_turn=self._turn,
             born_timestamp_ms=int(time.time() * 1000),

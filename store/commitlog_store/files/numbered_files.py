@@ -6,6 +6,7 @@ Other names in the directory are ignored. The directory is listed again only aft
 from __future__ import annotations
 
 import os
+import sys
 import time
 from bisect import bisect_right
 
@@ -61,13 +62,12 @@ class DirectoryListing:
 class NumberedFiles:
     """The first offsets of a directory's files, in order: ``bases``."""
 
-    __slots__ = ("_listing", "_paths", "bases", "path")
+    __slots__ = ("_listing", "bases", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.bases: list[int] = []
         self._listing = DirectoryListing(path)
-        self._paths: dict[int, str] = {}
 
     @property
     def exists(self) -> bool:
@@ -82,9 +82,9 @@ class NumberedFiles:
         """Update the list of files; True when it changed. ``NotADirectoryError``."""
         if not self._listing.refresh():
             return False
-        parsed = (parse_file_name(name) for name in self._listing.names)
-        self.bases = sorted(base for base in parsed if base is not None)
-        self._paths = {}
+        # Thousands of queues have files of the same few names.
+        names = self._listing.names = list(map(sys.intern, self._listing.names))
+        self.bases = sorted(base for name in names if (base := parse_file_name(name)) is not None)
         return True
 
     def add(self, base: int) -> None:
@@ -92,10 +92,7 @@ class NumberedFiles:
         self.bases = sorted({*self.bases, base})
 
     def path_of(self, base: int) -> str:
-        path = self._paths.get(base)
-        if path is None:
-            path = self._paths[base] = os.path.join(self.path, file_name_for_offset(base))
-        return path
+        return os.path.join(self.path, file_name_for_offset(base))
 
     def base_at(self, offset: int) -> int | None:
         """The base of the last file that starts at or before ``offset``; the file may end before it."""

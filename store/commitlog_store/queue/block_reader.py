@@ -1,12 +1,6 @@
-"""Reads queues as record batches: checks, filters and decodes blocks, whatever source they come from (``log_blocks``).
+"""Reads a queue as record batches: checks, filters and decodes blocks, whatever source they come from (``log_blocks``).
 
-``BlockReader`` reads a range of one queue, and says what cannot be read. ``read_together`` and ``SideBySide`` read
-ranges of several queues of a topic: many short ranges at once, and long ones side by side.
-
-To decode a block costs as much as some thousand messages, so 64 queues with ten messages each are read in a fraction
-of the time when their units are put together first. Long ranges of queues that are interleaved in the log are read
-block by block in its order: a block is then one stretch of the log, still in the processor's caches when the next step
-of decoding asks for it. Queue by queue, each of them passes over all pages.
+``BlockReader`` reads a range of one queue, and says what cannot be read. ``several_queues`` reads several.
 """
 
 from __future__ import annotations
@@ -24,13 +18,13 @@ from commitlog_store.errors import CommitLogError, CorruptRecord, FileMissing, O
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
-from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lost, QueueRange
+from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lost
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
 
 
 class BlockDecoder:
-    """Makes batches of blocks of one topic.
+    """Makes batches of blocks of one topic or several.
 
     With ``wanted``, of the messages that match: properties decide, and bodies of other messages are not touched.
     ``verify_crc`` compares the bodies of the messages that are given with their CRC, whatever columns are asked for.
@@ -38,7 +32,7 @@ class BlockDecoder:
 
     def __init__(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         queue_ids: Sequence[int] | None,
         columns: Sequence[str],
         limits: BlockLimits,
@@ -46,13 +40,14 @@ class BlockDecoder:
         verify_crc: bool,
         wanted: MessageFilter | None = None,
     ) -> None:
-        """``queue_ids`` are by range; None for records that no queue leads to, which are of those that they name."""
-        self._topic = topic
+        """``queue_ids`` are by range, and so are several topics; None for records that no queue leads to, which are of
+        the queues that they name."""
+        self._topic = topic if isinstance(topic, str) else pa.array(topic, pa.string())
         self._queue_id: int | Int32Array = 0
         if queue_ids is not None:
             self._queue_id = queue_ids[0] if len(queue_ids) == 1 else np.array(queue_ids, np.int32)
         self._unplaced = queue_ids is None
-        self._shared = topic.startswith(LIGHT_QUEUE_PREFIX)
+        self._shared = isinstance(topic, str) and topic.startswith(LIGHT_QUEUE_PREFIX)
         self._columns = columns
         self._limits = limits
         self._verify_crc = verify_crc
@@ -114,8 +109,9 @@ class BlockDecoder:
         """The records of a block, found and checked but for their bodies. ``RecordProblem``."""
         messages = block.messages
         queue_id = self._queue_id if isinstance(self._queue_id, int) else self._queue_id[messages.ranges]
+        topic = self._topic if isinstance(self._topic, str) else self._topic.take(pa.array(messages.ranges))
         place = QueuePlace(
-            topic=self._topic,
+            topic=topic,
             queue_id=queue_id,
             queue_offsets=messages.queue_offsets,
             shared=self._shared or self._unplaced,
@@ -234,96 +230,3 @@ class BlockReader:
         size = int(block.messages.sizes[0])
         whole = int(block.starts[0]) + size <= len(block.data)
         return Lost(offset, offset + 1, error, (physical, physical + size) if whole else (-1, -1))
-
-
-def read_together(
-    blocks: BlockSource,
-    ranges: Sequence[QueueRange],
-    columns: Sequence[str],
-    limits: BlockLimits,
-    *,
-    verify_crc: bool,
-    wanted: MessageFilter | None,
-) -> list[pa.RecordBatch] | None:
-    """The messages of ranges ``(queue, start, stop)``, all of one topic, range by range, with the named columns.
-
-    None where a file is missing, a unit or record is damaged, or bodies unpack to more than a batch holds.
-    ``BlockReader``, one range after the other, then reads what can be read, and says what cannot.
-    """
-    topic, queue_ids = ranges[0][0].topic, [queue.queue_id for queue, _, _ in ranges]
-    decoder = BlockDecoder(topic, queue_ids, columns, limits, verify_crc=verify_crc, wanted=wanted)
-    batches: list[pa.RecordBatch] = []
-    of_range: list[Int32Array] = []
-    positions = [start for _, start, _ in ranges]
-    try:
-        for block in blocks.of_ranges(ranges, limits, wanted=wanted):
-            positions = block.positions.tolist()
-            if len(block):
-                by_range = block.take(np.argsort(block.messages.ranges, kind="stable"))
-                batch, kept = decoder.batch(by_range)
-                if batch is not None:
-                    batches.append(batch)
-                    of_range.append(by_range.messages.ranges[kept])
-    except (RecordProblem, BodiesTooLarge):
-        return None
-    if positions != [stop for _, _, stop in ranges]:
-        return None
-    return batches if len(batches) < 2 else _range_by_range(batches, of_range, len(ranges))
-
-
-def _range_by_range(
-    batches: Sequence[pa.RecordBatch], of_range: Sequence[Int32Array], count: int
-) -> list[pa.RecordBatch]:
-    """The rows of several stretches, each of which has them range by range, so that they are so in all."""
-    bounds = [np.searchsorted(ranges, np.arange(count + 1)).tolist() for ranges in of_range]
-    parts = [
-        batch.slice(cuts[index], cuts[index + 1] - cuts[index])
-        for index in range(count)
-        for batch, cuts in zip(batches, bounds, strict=True)
-        if cuts[index] < cuts[index + 1]
-    ]
-    combined: list[pa.RecordBatch] = pa.Table.from_batches(parts).combine_chunks().to_batches()
-    return combined
-
-
-class SideBySide(Iterator[pa.RecordBatch]):
-    """The batches of ranges ``(queue, start, stop)``, all of one topic, with the named columns.
-
-    Within a queue the order is that of its messages. The batches end early where a file is missing, or a unit or record
-    is damaged. From ``positions`` on, ``BlockReader`` then reads what can be read, and says what cannot.
-    """
-
-    def __init__(
-        self,
-        blocks: BlockSource,
-        ranges: Sequence[QueueRange],
-        columns: Sequence[str],
-        limits: BlockLimits,
-        *,
-        verify_crc: bool,
-        wanted: MessageFilter | None,
-    ) -> None:
-        self._positions = np.array([start for _, start, _ in ranges], np.int64)
-        queue_ids = [queue.queue_id for queue, _, _ in ranges]
-        decoder = BlockDecoder(ranges[0][0].topic, queue_ids, columns, limits, verify_crc=verify_crc, wanted=wanted)
-        self._batches = self._read(blocks.of_ranges(ranges, limits, wanted=wanted), decoder)
-
-    def __next__(self) -> pa.RecordBatch:
-        return next(self._batches)
-
-    @property
-    def positions(self) -> list[int]:
-        """By range, the queue offset after the last message that was given or left out."""
-        positions: list[int] = self._positions.tolist()
-        return positions
-
-    def _read(self, blocks: Iterator[Block], decoder: BlockDecoder) -> Iterator[pa.RecordBatch]:
-        for block in blocks:
-            for part, batch in decoder.batches(block):
-                if isinstance(batch, RecordProblem):
-                    return
-                # Of equal ranges the last one counts, and the offsets of a range ascend.
-                self._positions[part.messages.ranges] = part.messages.queue_offsets + 1
-                if batch is not None:
-                    yield batch
-            self._positions = block.positions

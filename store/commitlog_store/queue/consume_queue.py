@@ -55,6 +55,23 @@ class ConsumeQueue:
     ``tolerant``.
     """
 
+    __slots__ = (  # a reader has one for each queue
+        "_commit_log",
+        "_end",
+        "_files",
+        "_last_unit",
+        "_listed_again",
+        "_searched",
+        "_start",
+        "_start_seen_at",
+        "_tolerant",
+        "_unflushed_from",
+        "_written",
+        "path",
+        "queue_id",
+        "topic",
+    )
+
     fillers_are_lost = False
 
     def __init__(

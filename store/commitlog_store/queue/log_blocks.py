@@ -85,16 +85,9 @@ class Messages:
         """Some of the messages, in the order given."""
         return Messages(self.physical_offsets[rows], self.sizes[rows], self.ranges[rows], self.queue_offsets[rows])
 
-    @classmethod
-    def joined(cls, parts: Sequence[Messages]) -> Messages:
-        """The messages of all parts, in the order of the log."""
-        joined = cls(
-            np.concatenate([part.physical_offsets for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-            np.concatenate([part.ranges for part in parts]),
-            np.concatenate([part.queue_offsets for part in parts]),
-        )
-        return joined.take(np.argsort(joined.physical_offsets, kind="stable"))
+    def in_log_order(self) -> Messages:
+        """The messages by their physical offsets."""
+        return self.take(np.argsort(self.physical_offsets, kind="stable"))
 
     def log_bytes(self, log_end: int) -> tuple[int, int]:
         """Where in the log the first message begins and the last one ends; -1 both where that cannot be."""
@@ -234,7 +227,7 @@ class LogBlocks:
     def of_ranges(
         self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: UnitFilter | None = None
     ) -> Iterator[Block]:
-        """The messages of ranges ``(queue, start, stop)``, all of one topic, in the order of the log.
+        """The messages of ranges ``(queue, start, stop)``, of any topics, in the order of the log.
 
         Messages whose tags are not ``wanted`` are left out. The blocks end early at a missing file, at damaged units,
         and at once for queues whose units share records with another queue, or were derived from the log: ``positions``
@@ -504,22 +497,27 @@ def _messages(units: Units, offsets: Int64Array, index: int, wanted: UnitFilter 
 
 
 def _in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> Messages | None:
-    """The messages of several ranges that may be wanted; None where units of one queue are not in this order: messages
-    of the queue would pass each other. Raises the errors of ``QueueView.units``."""
-    parts: list[Messages] = []
-    for index, (queue, start, stop) in enumerate(ranges):
-        at, before = start, -1
-        for units in queue.units(start, stop):
-            rows = np.flatnonzero(units["size"] != FILLER_SIZE)
-            part = _messages(units if len(rows) == len(units) else units[rows], at + rows, index, wanted)
-            at += len(units)
-            places = part.physical_offsets
-            if len(places):
-                if places[0] <= before or not (places[1:] > places[:-1]).all():
-                    return None
-                before = places[-1]
-                parts.append(part)
-    return Messages.joined(parts) if parts else _NO_MESSAGES
+    """The messages of several ranges that may be wanted. None for damaged units, and where those of one queue are not
+    in the log's order: messages of the queue would pass each other. Raises the errors of ``QueueView.units``."""
+    parts = [list(queue.units(start, stop, check=False)) for queue, start, stop in ranges]
+    counts = np.array([sum(map(len, part)) for part in parts], np.int64)
+    if not counts.any():
+        return _NO_MESSAGES
+    units = np.concatenate([one for part in parts for one in part])
+    if ((units["size"] <= 0) | (units["physical_offset"] < 0)).any():
+        return None
+    places = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)
+    before = np.array([start for _, start, _ in ranges], np.int64) - (np.cumsum(counts) - counts)
+    chosen = units["size"] != FILLER_SIZE
+    if wanted is not None and wanted.looks_at_units:
+        chosen &= wanted.may_match(units["tags_code"])
+    rows = np.flatnonzero(chosen)
+    units, of_range = units[rows], places[rows]
+    messages = Messages(units["physical_offset"], units["size"].astype(np.int64), of_range, before[of_range] + rows)
+    physical = messages.physical_offsets
+    if ((physical[1:] <= physical[:-1]) & (of_range[1:] == of_range[:-1])).any():
+        return None
+    return messages.in_log_order()
 
 
 def _count(messages: Messages, file: MappedFile, limits: BlockLimits) -> int:

@@ -37,7 +37,7 @@ from commitlog_store.errors import CommitLogError, CorruptConfig, DiskFull, Inva
 from commitlog_store.files import disk
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.java_numbers import MAX_INT
-from commitlog_store.log.store_directory import other_topic_kind
+from commitlog_store.log.store_directory import has_other_kinds, other_topic_kind
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import (
     BACKUP_SUFFIX,
@@ -180,8 +180,9 @@ class TopicConfig:
             self._refresh_if_readable()
             return self._kind_fault(topic)
 
-    def _kind_fault(self, topic: str) -> str | None:
-        kind = self._other_kinds.get(topic) or other_topic_kind(self._store_path, topic)
+    def _kind_fault(self, topic: str, *, others: bool = True) -> str | None:
+        """``others``: whether the store may have directories of other kinds."""
+        kind = self._other_kinds.get(topic) or (other_topic_kind(self._store_path, topic) if others else None)
         if kind is None:
             self._plain.add(topic)
             return None
@@ -193,14 +194,23 @@ class TopicConfig:
         It is of another kind (``kind_fault``), or its ``perm`` has no bit for writing. A broker's clients obey that;
         the broker itself delivers delayed and committed messages all the same, and so does this package.
         """
+        return self.put_faults()(topic)
+
+    def put_faults(self) -> Callable[[str], str | None]:
+        """``put_fault`` for many topics, after one look at the list."""
         with self._lock:
             self._refresh_if_readable()
-            fault = None if topic in self._plain else self._kind_fault(topic)
-            perm = self._perms.get(topic, _READ_AND_WRITE)
-        if fault is not None:
-            return fault
-        if perm & _PERM_WRITE:
-            return None
+        others = has_other_kinds(self._store_path)
+
+        def fault(topic: str) -> str | None:
+            with self._lock:
+                found = None if topic in self._plain else self._kind_fault(topic, others=others)
+                perm = self._perms.get(topic, _READ_AND_WRITE)
+            return found if found is not None or perm & _PERM_WRITE else self._closed(topic, perm)
+
+        return fault
+
+    def _closed(self, topic: str, perm: int) -> str:
         return (
             f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {_PERM_WRITE} "
             "for writing"
@@ -208,7 +218,12 @@ class TopicConfig:
 
     def producers_fault(self, topic: str) -> str | None:
         """``put_fault``, and whether the topic is one of those that only a broker or the store itself puts into."""
-        return no_producers_fault(topic) or self.put_fault(topic)
+        return self.producers_faults()(topic)
+
+    def producers_faults(self) -> Callable[[str], str | None]:
+        """``producers_fault`` for many topics, after one look at the list."""
+        fault = self.put_faults()
+        return lambda topic: no_producers_fault(topic) or fault(topic)
 
     def refuse_consumers(self, topic: str) -> None:
         """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""

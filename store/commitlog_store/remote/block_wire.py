@@ -33,15 +33,14 @@ BLOCK_SCHEMA = pa.schema(
 
 
 class BlocksWanted(msgspec.Struct, frozen=True, array_like=True):
-    """A question for blocks: of one queue's range, or of ranges ``(queue id, start, stop)`` in the order of the log.
+    """A question for blocks: of one queue's range, or of ranges ``(topic, queue id, start, stop)`` in the log's order.
 
     ``tags`` has the tags of each subscription that decides about units. The answer ends after ``budget`` bytes, and is
     asked for again from there. ``texts`` is the filter whose properties the server compares, if it does.
     """
 
     store: str
-    topic: str
-    ranges: list[tuple[int, int, int]]
+    ranges: list[tuple[str, int, int, int]]
     in_log_order: bool
     tags: list[list[str]]
     tolerant: bool

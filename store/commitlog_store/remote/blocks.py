@@ -42,8 +42,8 @@ class RemoteBlocks:
         position = start
 
         def question() -> BlocksWanted | None:
-            ranges = [(queue.queue_id, position, stop)]
-            return self._wanted(queue.topic, ranges, limits, wanted, tolerant=tolerant) if position < stop else None
+            ranges = [(queue.topic, queue.queue_id, position, stop)]
+            return self._wanted(ranges, limits, wanted, tolerant=tolerant) if position < stop else None
 
         for value in self._pieces(question):
             position = value.stop if isinstance(value, Lost) else int(value.positions[0])
@@ -57,10 +57,12 @@ class RemoteBlocks:
         stops = [stop for _, _, stop in ranges]
 
         def question() -> BlocksWanted | None:
-            left = [(queue.queue_id, at, stop) for (queue, _, stop), at in zip(ranges, positions, strict=True)]
             if positions == stops:
                 return None
-            return self._wanted(ranges[0][0].topic, left, limits, wanted, in_log_order=True)
+            left = [
+                (queue.topic, queue.queue_id, at, stop) for (queue, _, stop), at in zip(ranges, positions, strict=True)
+            ]
+            return self._wanted(left, limits, wanted, in_log_order=True)
 
         for value in self._pieces(question):
             assert isinstance(value, Block)
@@ -73,8 +75,7 @@ class RemoteBlocks:
 
     def _wanted(
         self,
-        topic: str,
-        ranges: list[tuple[int, int, int]],
+        ranges: list[tuple[str, int, int, int]],
         limits: BlockLimits,
         wanted: UnitFilter | None,
         *,
@@ -87,7 +88,6 @@ class RemoteBlocks:
             texts = FilterTexts.of(wanted)
         return BlocksWanted(
             store=self._connection.address.store,
-            topic=topic,
             ranges=ranges,
             in_log_order=in_log_order,
             tags=tags,

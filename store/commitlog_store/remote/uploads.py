@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -79,9 +79,9 @@ class RemoteBatches:
         """Where the records of a part of the batch go, as to ``StagedWriter``."""
         return Upload(self, batch, name)
 
-    def producers_fault(self, topic: str) -> str | None:
-        """See ``TopicConfig.producers_fault``. The commit asks for it again."""
-        return no_producers_fault(topic) or self._topic_faults.get(topic)
+    def producers_faults(self) -> Callable[[str], str | None]:
+        """See ``TopicConfig.producers_faults``. The commit asks for them again."""
+        return lambda topic: no_producers_fault(topic) or self._topic_faults.get(topic)
 
     def commit(
         self, batch: BatchId, staged: Sequence[StagedFile], *, new_topic_queues: int, on_device: bool

@@ -44,8 +44,10 @@ class _Matching:
     """Leaves out of blocks the messages that a filter does not match, by the code that the reader has for it."""
 
     def __init__(self, wanted: BlocksWanted, chosen: MessageFilter) -> None:
-        queue_ids = [queue_id for queue_id, _, _ in wanted.ranges]
-        self._decoder = BlockDecoder(wanted.topic, queue_ids, (), wanted.limits, verify_crc=False)
+        topics = [topic for topic, *_ in wanted.ranges]
+        queue_ids = [queue_id for _, queue_id, *_ in wanted.ranges]
+        topic = topics[0] if len(set(topics)) == 1 else topics
+        self._decoder = BlockDecoder(topic, queue_ids, (), wanted.limits, verify_crc=False)
         self._chosen = chosen
 
     def __call__(self, piece: Block | Lost) -> Block | Lost:
@@ -71,7 +73,7 @@ def blocks_of(
         raise InvalidValue(f"A block has at most {_MOST_ROWS} rows and {_LARGEST} bytes, and at least one of both.")
     if not wanted.ranges or (len(wanted.ranges) > 1 and not wanted.in_log_order):
         raise InvalidValue("Blocks are of one range of a queue, or of several in the order of the log.")
-    blocks, ranges = reader.blocks_of([(wanted.topic, *one) for one in wanted.ranges])
+    blocks, ranges = reader.blocks_of(wanted.ranges)
     tags = _TagsOfUnits(wanted.tags) if wanted.tags else None
     pieces: Iterator[Block | Lost]
     if wanted.in_log_order:

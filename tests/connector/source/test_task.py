@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import DataLossError, TailLostError
 from pyspark_commitlog.source.partitions import RangePartition, plan_partitions
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
+from pyspark_commitlog.source.task_reports import Tally
 from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.sized_store import NewStore, SizedStore
 from tests.support.programs import run_program
@@ -99,7 +100,9 @@ def test_retention_before_the_task_began_is_lost_data(
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_retention_overtaking_the_task_is_lost_data(store: StoreBuilder, fail: bool) -> None:
-    batches = task(store, fail=fail).read(partition())
+    # More than what is read at once.
+    store.append("orders", 0, [b"%04d" % number + b"x" * 1000 for number in range(100, 1200)])
+    batches = task(store, fail=fail).read(partition(stop=1200))
     read = [next(batches)]
     store.delete_log_files(5)
     if fail:
@@ -112,8 +115,35 @@ def test_retention_overtaking_the_task_is_lost_data(store: StoreBuilder, fail: b
     found = offsets(read)
     assert found[-3:] == [0, 1, 2]
     assert sorted(set(found[:-3])) == found[:-3]
-    assert found[-4] == 99
-    assert set(range(70, 100)) <= set(found)
+    assert found[-4] == 1199
+    assert set(range(70, 1200)) <= set(found)
+
+
+@pytest.mark.parametrize("damage", ["none", "missing file", "lost messages", "damaged records"])
+def test_many_ranges_give_what_each_gives_by_itself(tmp_path: Path, damage: str) -> None:
+    """In the order of the ranges, with the same losses, counted for the same topics."""
+    store = StoreBuilder(tmp_path / "store", log_file_size=16 << 10, queue_file_units=20)
+    for turn in range(25):
+        for number in range(20):
+            store.append(f"topic-{number:02d}", [0, 1, 2], [b"%d" % turn * (1 + number)] * 3)
+    ranges = [QueueRange(f"topic-{number:02d}", queue_id, 0, 25) for number in range(20) for queue_id in range(3)]
+    logs = sorted((store.path / "commitlog").iterdir())
+    if damage == "missing file":
+        logs[3].unlink()
+    elif damage == "lost messages":
+        store.delete_log_files(2)
+    elif damage == "damaged records":
+        for path in logs[1:4]:
+            with path.open("r+b") as file:
+                file.seek(40)
+                file.write(b"\xff\xff")
+    reader = replace(task(store, fail=False), on_damage="skip-records", verify_crc=True)
+    together, apart = Tally(), Tally()
+    found = list(reader._read(RangePartition(tuple(ranges)), together))
+    alone = [batch for one in ranges for batch in reader._read(RangePartition((one,)), apart)]
+    assert pa.Table.from_batches(found) == pa.Table.from_batches(alone)
+    assert (together.rows, together.lost, together.damaged) == (apart.rows, apart.lost, apart.damaged)
+    assert damage != "none" or (len(found) < 5 and together.rows == {f"topic-{number:02d}": 75 for number in range(20)})
 
 
 @one_by_one_or_at_once

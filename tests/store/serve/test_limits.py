@@ -48,8 +48,7 @@ def ticket(*, tags: str = "", size: int = 4 << 20) -> flight.Ticket:
     """A question for all messages, as readers ask it."""
     wanted = BlocksWanted(
         store="",
-        topic="orders",
-        ranges=[(0, 0, ROWS)],
+        ranges=[("orders", 0, 0, ROWS)],
         in_log_order=False,
         tags=[[tags]] if tags else [],
         tolerant=False,

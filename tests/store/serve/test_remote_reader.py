@@ -114,6 +114,7 @@ def test_reads_of_several_queues(both: tuple[StoreReader, ...]) -> None:
         side_by_side = [reader.read_side_by_side(ranges, columns=ALL_COLUMNS) for reader in both]
         assert list(side_by_side[0]) == list(side_by_side[1])
         assert side_by_side[0].positions == side_by_side[1].positions
+    assert remote.read_together(_queues(local)) == local.read_together(_queues(local))
     assert remote.scan("*", columns=ALL_COLUMNS).read_all() == local.scan("*", columns=ALL_COLUMNS).read_all()
 
 
