@@ -46,6 +46,8 @@ _LARGEST_PEM = 1 << 20
 # A client asks again.
 _LONGEST_WAIT_SECONDS = 30.0
 
+# Calls that may wait for messages, for a second at most.
+_POLLS = frozenset({"poll", "poll_batch"})
 # More than any question needs; what is larger is refused before it is parsed here.
 _LARGEST_QUESTION = 16 << 20
 # A client takes no larger message by default; bodies of messages are at most 4 MiB each.
@@ -180,6 +182,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             question = decode_question(call, memoryview(body))
             if call == "wait_for_any":
                 question = self._waited(question, caller.slot, is_wanted)
+            elif call in _POLLS:
+                caller.slot.begin_wait()
             answer = self._write(call, question, caller) if CALLS[call].writes else self._answer(call, question)
             caller.slot.hold(len(answer))
             return iter([flight.Result(answer)])
