@@ -25,6 +25,7 @@ from msgspec import Meta
 from commitlog_store.errors import InvalidValue, ReadFailed
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.paths import MOST_QUEUES, checked_commit_log
+from commitlog_store.sizes import parse_size
 
 if TYPE_CHECKING:
     import os
@@ -375,9 +376,6 @@ def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
     return InvalidValue(f"{setting} is {expected}, not {found}.", settings=(setting,), expected=expected)
 
 
-_SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)")
-_SUFFIXES = ("", "k", "m", "g", "t")
-
 _EMBEDDED: dict[str, object] = {
     "flush_disk_type": FlushDiskType.SYNC_FLUSH,
     "mapped_file_size_commit_log": 64 * _MIB,
@@ -417,10 +415,10 @@ def _checked(setting: str, value: object, annotated: Any) -> object:
 
 
 def _parse_size(setting: str, text: str) -> int:
-    match = _SIZE.fullmatch(text.strip().lower())
-    if match is None:
+    size = parse_size(text)
+    if size is None:
         raise _bad_setting(setting, "a number of bytes, or a size such as 64m or 1g", repr(text[:40]))
-    return int(match[1]) * int(_KIB ** _SUFFIXES.index(match[2]))
+    return size
 
 
 def _parse_enum(setting: str, text: str, kind: enum.EnumMeta) -> enum.Enum:

@@ -536,7 +536,7 @@ class StoreForked(StoreClosed):
 class NestedCall(Refused):
     """A signal handler or a finalizer used the store within a call of the thread that it interrupted.
 
-    This call might wait for ever for a lock that the interrupted one holds. ``close`` is allowed there.
+    This call might block indefinitely for a lock that the interrupted one holds. ``close`` is allowed there.
     """
 
 

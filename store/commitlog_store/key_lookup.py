@@ -32,6 +32,7 @@ from commitlog_store.format.properties import KEY_SEPARATOR, decode_utf8
 from commitlog_store.format.single_record import message_of
 from commitlog_store.index.many_keys import KeyChains
 from commitlog_store.index.service import IndexService
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.message import MessageExt
@@ -42,8 +43,6 @@ from commitlog_store.queue.skipped import SkippedRange
 _logger = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**62
-# After every store time.
-AFTER_ALL = 2**63 - 1
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.null())
 
 
@@ -189,7 +188,7 @@ class KeyLookup:
         return [found[offset] for offset in sorted(found)]
 
     def newest(
-        self, topic: str, keys: pa.StringArray, below: int = AFTER_ALL, *, check_crc: bool = True
+        self, topic: str, keys: pa.StringArray, below: int = MAX_LONG, *, check_crc: bool = True
     ) -> NewestPlaces:
         """The newest message of each key that begins before the physical offset ``below``.
 
@@ -271,10 +270,10 @@ class KeyLookup:
 
     def _newest_alone(self, topic: str, key: str, below: int, check_crc: bool) -> tuple[int, int] | None:
         """Physical offset and size of the newest message with a key; None without one."""
-        return _place_of(self.query(topic, key, 0, AFTER_ALL, 1, below=below, verify_crc=check_crc))
+        return _place_of(self.query(topic, key, 0, MAX_LONG, 1, below=below, verify_crc=check_crc))
 
     def _places_in_log(
-        self, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = AFTER_ALL
+        self, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = MAX_LONG
     ) -> dict[int, list[int]]:
         """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
         assert self._log_end is not None

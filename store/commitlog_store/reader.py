@@ -60,7 +60,8 @@ from commitlog_store.groups.positions import (
 from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
-from commitlog_store.key_lookup import AFTER_ALL, KeyLookup, NewestPlaces, WantedKeys, could_be_key
+from commitlog_store.java_numbers import MAX_LONG
+from commitlog_store.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
@@ -241,8 +242,8 @@ class StoreReader:
         With ``from_log``, queue and index files are not used: the whole log is walked once, past damage, and the
         queues are derived from it in memory, at about 20 bytes a message. For stores with only ``commitlog/``, and with
         damaged or missing queues; what recovery and repair have kept is read so in any case. The reader then shows the
-        log as it was when it was opened, and ``log_gaps`` says what of it cannot be read. Meant for stores without a
-        living owner: beside one, messages may show that are not flushed yet.
+        log as it was when it was opened, and ``log_gaps`` has the parts of it that cannot be read. Meant for stores
+        without a living owner: beside one, messages may show that are not flushed yet.
 
         With ``on_damage="skip"``, a damaged record or queue unit does not end a read: the next whole message follows,
         and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
@@ -944,7 +945,7 @@ class StoreReader:
         key: str,
         *,
         begin: GivenTime = 0,
-        end: GivenTime = AFTER_ALL,
+        end: GivenTime = MAX_LONG,
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:

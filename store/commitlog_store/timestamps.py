@@ -23,11 +23,11 @@ LONGEST_WAIT_S = 4_000_000.0
 # The years 2000 to 2200 in seconds: as milliseconds, the 11th of January to the 26th of March 1970.
 _SECONDS = range(946_684_800, 7_258_118_400)
 
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_LENGTH = re.compile(r"(?:[0-9]{1,12}[smhdw])+")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"([0-9]{1,12})\s*(ms|min|[smhdw])")
+_LENGTH = re.compile(rf"(?:{_PART.pattern}\s*)+")
 # More than any time has, and fewer than Python refuses to read.
 _MOST_DIGITS = 100
-_PART = re.compile(r"([0-9]+)([smhdw])")
 
 
 def checked_timestamp_ms(value: int, name: str = "timestamp_ms") -> int:
@@ -93,19 +93,19 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
 
 def is_relative_time(text: str) -> bool:
     """Whether it is a length of time before now, such as ``2h`` or ``-1d12h``."""
-    return length_of_time_s(text.removeprefix("-")) is not None
+    return length_of_time_ms(text.removeprefix("-")) is not None
 
 
-def length_of_time_s(text: str) -> int | None:
-    """Seconds of numbers with s, m, h, d or w, such as ``90s`` or ``1d12h``; None for another text.
+def length_of_time_ms(text: str) -> int | None:
+    """Milliseconds of numbers with ms, s, m (min), h, d or w, such as ``90s`` or ``1d12h``; None for another text.
 
-    >>> length_of_time_s("1h30m")
-    5400
+    >>> length_of_time_ms("1h30m")
+    5400000
     """
     lower = text.strip().lower()
     if _LENGTH.fullmatch(lower) is None:
         return None
-    return sum(int(count) * _UNIT_SECONDS[unit] for count, unit in _PART.findall(lower))
+    return sum(int(count) * _UNIT_MS[unit] for count, unit in _PART.findall(lower))
 
 
 def _relative(text: str, now: datetime) -> datetime | None:
@@ -114,8 +114,8 @@ def _relative(text: str, now: datetime) -> datetime | None:
     if text in ("today", "yesterday"):
         day = now.date() - timedelta(days=text == "yesterday")
         return datetime(day.year, day.month, day.day, tzinfo=now.tzinfo)
-    seconds = length_of_time_s(text.removeprefix("-"))
-    return None if seconds is None else now - timedelta(seconds=seconds)
+    length = length_of_time_ms(text.removeprefix("-"))
+    return None if length is None else now - timedelta(milliseconds=length)
 
 
 def checked_seconds(name: str, value: object) -> float:

@@ -10,7 +10,7 @@ A FUSE file system with four files, the first and the third for one loop device 
   in whichever order. It takes writes, which are forgotten with the next cut. Read ``images`` to see how it was made.
 - ``bad``: after ``[start, stop]`` was written to it, reads of these bytes of the disk fail, as those of bad sectors.
 
-It runs in a process of its own: a process that waits for its own file system waits for ever.
+It runs in a process of its own: a process that waits for its own file system blocks indefinitely.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tests.support.source_tree import Module, imported_names, modules
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
 LEAVES = frozenset(
     {"batch_id", "config", "errors", "half_message", "java_numbers", "message", "paths", "put_status"}
-    | {"slow_steps", "timestamps"}
+    | {"sizes", "slow_steps", "timestamps"}
 )
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
@@ -78,8 +78,8 @@ LATE_IMPORTS = {
 
 # The modules of commitlog_store that the connector may import from.
 PUBLIC_MODULES = (
-    "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.stager",
-    "commitlog_store.timestamps", "commitlog_store.columnar.columns",
+    "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.sizes",
+    "commitlog_store.stager", "commitlog_store.timestamps", "commitlog_store.columnar.columns",
 )  # fmt: skip
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.

@@ -15,7 +15,8 @@ from commitlog_store import MessageFilter
 from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import FilterError, InvalidValue
 from commitlog_store.paths import path_fault, validate_group, validate_topic
-from commitlog_store.timestamps import checked_timestamp_ms
+from commitlog_store.sizes import parse_size
+from commitlog_store.timestamps import checked_timestamp_ms, length_of_time_ms
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.kafka_options import hint_for
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
@@ -36,11 +37,6 @@ CATALOG_TABLES = (
     "..., or use CREATE TEMPORARY VIEW name USING commitlog OPTIONS (path '...', ...) instead."
 )
 
-_BYTE_UNITS = {"": 1, "b": 1} | {
-    suffix: 1 << (10 * power) for power, letter in enumerate("kmgtp", 1) for suffix in (letter, f"{letter}b")
-}
-
-_SECONDS_OF_UNIT = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 # A day and a time, with a zone: the process that parses options does not know Spark's.
 _ISO_TIME = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
@@ -239,19 +235,19 @@ def parse_times(option: str, value: str, default: int) -> OffsetRule:
 
 def parse_bytes(option: str, value: str) -> int:
     """Bytes, with Spark's suffixes: ``134217728``, ``128m``, ``128MB``, ``1g``."""
-    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]{0,2})", value.strip().lower())
-    size = int(found[1]) * _BYTE_UNITS.get(found[2], 0) if found else 0
-    if not 1 <= size < 2**63:
+    size = parse_size(value)
+    if size is None or not 1 <= size < 2**63:
         refuse(option, value, "a size of at least 1 byte, such as 67108864, 64m or 1g")
     return size
 
 
 def parse_duration(option: str, value: str) -> float:
-    """Seconds, from a number with one of Spark's suffixes; without one it is milliseconds, as in Spark."""
-    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]{0,3})", value.strip().lower())
-    if found is None or found[2] not in _SECONDS_OF_UNIT:
+    """Seconds, from a time such as ``500ms``, ``10s`` or ``1h30m``; a number alone is milliseconds, as in Spark."""
+    number = _integer(value)
+    length = length_of_time_ms(value) if number is None else number
+    if length is None or length < 0:
         refuse(option, value, "a time such as 500ms, 10s, 2m, 1h or 1d")
-    return int(found[1]) * _SECONDS_OF_UNIT[found[2]]
+    return length / 1000
 
 
 def parse_subscribe(option: str, value: str) -> Subscription:

@@ -51,8 +51,8 @@ class GroupCommits:
             self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             self._not_before_s = self._clock() + self._pause_s
             _logger.warning(
-                "The positions of this query were not committed as those of group %r; the query goes on, and tries it "
-                "again after %g s or more: %s",
+                "The positions of this query were not committed as those of group %r; the query continues, and "
+                "tries it again after %g s or more: %s",
                 self._group,
                 self._pause_s,
                 error,

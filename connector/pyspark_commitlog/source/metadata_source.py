@@ -82,7 +82,7 @@ class MetadataReader(DataSourceReader):
                 except UnsupportedStore:
                     raise
                 except StoreOpenError as error:
-                    _logger.warning("Store %r is away and is skipped. %s", store, error)
+                    _logger.warning("Store %r is unavailable and is skipped. %s", store, error)
                     continue
             found.append(_StorePartition(store, path, log))
         return found

@@ -13,7 +13,7 @@ from pyspark_commitlog.source.partitions import QueueRange
 _logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 3600.0
-_WAYS_OUT = "To continue without it until it is back, set the option onMissingStore to skip."
+_WAYS_OUT = "To continue without it until it is available again, set the option onMissingStore to skip."
 
 
 class OpenStores:
@@ -69,7 +69,7 @@ class OpenStores:
             self._warn(name, error)
             return None
         if self._away.pop(name, None) is not None:
-            _logger.warning("Store %r is back at %s.", name, reader.path)
+            _logger.warning("Store %r is available again at %s.", name, reader.path)
         return reader
 
     def _open(self, name: str) -> StoreReader:
@@ -91,7 +91,7 @@ class OpenStores:
         now = self._clock()
         due, pause = self._away.get(name, (now, _FIRST_PAUSE_S))
         if now >= due:
-            _logger.warning("Store %r is away and is skipped; its position is kept. %s", name, error)
+            _logger.warning("Store %r is unavailable and is skipped; its position is kept. %s", name, error)
             due, pause = now + pause, min(2 * pause, _LONGEST_PAUSE_S)
         self._away[name] = due, pause
 

@@ -293,8 +293,8 @@ class StreamPlanner:
         text = f"Option path does not name the store {name!r} any more, which this query has read before."
         if self._options.fail_on_data_loss:
             raise OptionError(
-                f"{text} Name it again, with onMissingStore=skip if it is away. To continue without its remaining "
-                "messages, set the option failOnDataLoss to false.",
+                f"{text} Name it again, with onMissingStore=skip if it is unavailable. To continue without its "
+                "remaining messages, set the option failOnDataLoss to false.",
                 option="path",
                 value=self._options.path,
             )

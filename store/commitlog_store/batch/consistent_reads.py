@@ -112,7 +112,7 @@ class ConsistentReads:
                 return None  # a broker has put messages, or the owner has not dispatched them
             return SettledState(turn, gate.turn, self._commit_log.min_offset, *map(_signature_of, self._looked_at))
         except (CommitLogError, OSError):
-            return None  # whoever asks the queues gets the error
+            return None  # the caller that asks the queues gets the error
 
     def repeat(self, ask: Callable[[], _Shown], *, one_moment: bool = True) -> _Shown:
         """The answer to ``ask``, which is asked again while the store changes. ``StoreBusy``, and its own errors.

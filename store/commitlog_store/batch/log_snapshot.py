@@ -1,4 +1,4 @@
-"""Snapshot of a log: its consume queues, derived from all whole records, and what of the log cannot be read.
+"""Snapshot of a log: its consume queues, derived from all whole records, and the parts of the log that cannot be read.
 
 A batch with which the log ends, and whose records are not all there, is left out, as recovery cuts it off. Which
 batches are known to be committed is what the checkpoint says, as for recovery.

@@ -37,7 +37,7 @@ from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.render import json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
-from commitlog_store.cli.values import parse_hours, parse_size
+from commitlog_store.cli.values import parse_hours, size_option
 from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, DoomedFile
@@ -87,7 +87,7 @@ def clean(
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            parser=parse_size, metavar="SIZE", help="Delete until the log has no more: 500G, 1T.", show_default=False
+            parser=size_option, metavar="SIZE", help="Delete until the log has no more: 500G, 1T.", show_default=False
         ),
     ] = None,
     keep_for: _KeepFor = None,

@@ -31,7 +31,7 @@ _SHORTEST_NAME = 8
 
 @dataclass(frozen=True)
 class _Layout:
-    """What of the times is shown: down to seconds or minutes, and of the first message or not."""
+    """Which times are shown: down to seconds or minutes, and of the first message or not."""
 
     seconds: bool
     firsts: bool

@@ -51,6 +51,7 @@ from commitlog_store.cli.times import Clock, parse_time, parse_zone
 from commitlog_store.cli.values import chosen_topics, parse_columns, parse_filter
 from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import StoreReader
 
@@ -280,7 +281,7 @@ def query(
         raise typer.Exit(2)
     clock = Clock(parse_zone(tz))
     begin = parse_time(since, clock.zone) if since is not None else 0
-    end = parse_time(until, clock.zone) if until is not None else 2**63 - 1
+    end = parse_time(until, clock.zone) if until is not None else MAX_LONG
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with open_reader(path, from_log, on_damage, commit_log) as reader:

@@ -28,6 +28,7 @@ from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.format.message_rules import STORE_PROPERTIES, no_producers_fault
 from commitlog_store.format.properties import KEY_SEPARATOR, ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, MOST_QUEUES, RETRY_TOPIC_PREFIX
 
 _READ_SIZE = 1 << 20
@@ -59,7 +60,7 @@ _TYPES = {name: column.row_type for name, column in PUT_COLUMNS.items()}
 _SCHEMA = pa.schema({**_TYPES, "delayLevel": pa.string()})
 
 
-_Long = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
+_Long = Annotated[int, msgspec.Meta(ge=-MAX_LONG, le=MAX_LONG)]
 
 
 class MessageLine(msgspec.Struct, forbid_unknown_fields=True):

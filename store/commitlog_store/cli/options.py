@@ -15,7 +15,7 @@ from commitlog_store.cli.completion import (
     complete_zone,
 )
 from commitlog_store.cli.times import TIME_HELP
-from commitlog_store.cli.values import parse_commit_log, parse_size
+from commitlog_store.cli.values import parse_commit_log, size_option
 
 # The groups of commands in the help.
 LOOK = "Look (read only)"
@@ -146,7 +146,7 @@ FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to th
 SizeOption = Annotated[
     int | None,
     typer.Option(
-        parser=parse_size,
+        parser=size_option,
         metavar="SIZE",
         help="Size of a file, such as 4M or 1GiB; for a new store only.",
         show_default=False,

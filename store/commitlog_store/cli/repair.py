@@ -135,7 +135,7 @@ def _look_or_change(
 
 
 def loses_log(report: RepairReport) -> bool:
-    """Whether the end of the log, or all of it, is gone: opening goes on without it only when that is accepted."""
+    """Whether the end of the log, or all of it, is gone: opening continues without it only when that is accepted."""
     return isinstance(report.damage, LogShort | LogLost)
 
 

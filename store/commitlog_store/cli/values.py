@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from fnmatch import fnmatchcase
 
 import typer
@@ -15,30 +14,21 @@ from commitlog_store.errors import FilterError, InvalidValue, TopicNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.paths import checked_commit_log
 from commitlog_store.reader import StoreReader
-from commitlog_store.timestamps import length_of_time_s
+from commitlog_store.sizes import parse_size
+from commitlog_store.timestamps import length_of_time_ms
 
 # What to do about queues that are missing, in the middle of a sentence.
 READ_THE_LOG = "read them from the log alone with --from-log"
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
-_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _PATTERN = re.compile(r"[*?\[]")
 
 
-def parse_size(text: str | int) -> int:
-    """Bytes: a number, or one with a suffix as in coreutils, K, M, G, T and KiB... for 1024, KB... for 1000.
-
-    ``BadParameter`` for another text, and for a size that is not a whole number of bytes of at least 1.
-    """
-    found = _SIZE.fullmatch(str(text).strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is not a size: give bytes, or a number with K, M, G, KiB, MB, ...")
-    unit = 1000 if (found[3] or "").upper() == "B" else 1024
-    factor = unit ** _POWERS[found[2].upper()] if found[2] else 1
-    size = Decimal(found[1]) * factor
-    if size != int(size) or size < 1:
-        raise typer.BadParameter(f"{text!r} is not a whole number of bytes of at least 1.")
-    return int(size)
+def size_option(text: str | int) -> int:
+    """Bytes, of a text that ``parse_size`` takes. ``BadParameter`` for another one, and for none."""
+    size = parse_size(str(text))
+    if not size:
+        raise typer.BadParameter(f"{text!r} is not a size: give whole bytes, at least 1, or such as 64K, 500M, 1.5G.")
+    return size
 
 
 def parse_hours(text: str | float) -> float:
@@ -48,10 +38,10 @@ def parse_hours(text: str | float) -> float:
 
 def parse_seconds(text: str) -> int:
     """Seconds: of a number with s, m, h, d or w, such as 60s or 1h30m. ``BadParameter``."""
-    seconds = length_of_time_s(text)
-    if seconds is None:
-        raise typer.BadParameter(f"{text!r} is not a length of time: give 30m, 72h, 7d, ...")
-    return seconds
+    length = length_of_time_ms(text)
+    if length is None or length % 1000:
+        raise typer.BadParameter(f"{text!r} is not a length of time in whole seconds: give 90s, 30m, 72h, 7d, ...")
+    return length // 1000
 
 
 def parse_columns(text: str) -> list[str]:

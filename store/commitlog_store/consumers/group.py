@@ -31,7 +31,7 @@ class ConsumerGroup:
     def __init__(self, name: str) -> None:
         self.name = name
         self.generation = 0
-        # A consumer that nobody refers to leaves wherever the interpreter notices it, also within a call of its thread.
+        # A consumer without references leaves wherever the interpreter notices it, also within a call of its thread.
         self._lock = threading.RLock()
         self._last_member = 0
         self._members: dict[int, tuple[str, ...]] = {}

@@ -29,6 +29,7 @@ from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import CorruptRecord, MessageNotFound, TopicNotFound
 from commitlog_store.format.consume_queue_unit import LAST_HASH_CODE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import CONFIG, DELAY_OFFSET_CONFIG
 from commitlog_store.queue.views import CatalogView
@@ -135,7 +136,7 @@ def delay_hold(level: int, place: int) -> Hold:
 
 
 class _Content(msgspec.Struct):
-    offsetTable: dict[int, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]] = {}
+    offsetTable: dict[int, Annotated[int, msgspec.Meta(ge=0, le=MAX_LONG)]] = {}
 
 
 class DelayOffsetFile:

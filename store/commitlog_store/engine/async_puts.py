@@ -53,7 +53,7 @@ class AsyncPutService:
         try:
             results = self._putter.put_together([message for message, _ in taken])
             _deliver([(future, result) for (_, future), result in zip(taken, results, strict=True)])
-        except Exception as error:  # noqa: BLE001 - the tasks must not wait for ever, and the next ones be served
+        except Exception as error:  # noqa: BLE001 - the tasks must not block indefinitely, and the next ones be served
             _LOG.exception("A round of %d puts of asyncio tasks failed", len(taken))
             # Each task raises an error of its own from it: one for all would gather the tracebacks of all.
             status, reason = self._putter.status_of(error)

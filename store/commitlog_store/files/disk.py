@@ -123,7 +123,7 @@ def _open_unseen(path: str, flags: int) -> int:
 
 
 def open_file(path: str) -> int:
-    """Open a regular file for reading. Anything else at the path is refused: a pipe would block the reader for ever."""
+    """Open a regular file for reading. Anything else at the path is refused: a pipe would block the reader."""
     try:
         descriptor = _open_unseen(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError as error:

@@ -82,7 +82,7 @@ class FileWatch:
 def _open_inotify() -> INotify | None:
     """None where inotify does not exist, or this user has no descriptor of it left."""
     try:
-        # The watch closes it: a descriptor that is collected before the watch would warn that nobody has.
+        # The watch closes it: a descriptor that is collected before the watch would warn that it was not closed.
         return INotify and INotify(nonblocking=True, closefd=False)
     except OSError:
         return None

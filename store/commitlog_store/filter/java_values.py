@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array
+from commitlog_store.java_numbers import MAX_LONG
 
 
 class JavaType(enum.Enum):
@@ -40,7 +41,7 @@ _NAMED = re.compile(r"([+-]?)(NaN|Infinity)")
 # String.trim of Java: all characters up to the space.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
-_LOWER_63 = np.int64(2**63 - 1)
+_LOWER_63 = np.int64(MAX_LONG)
 
 
 def _of(characters: bytes) -> BoolArray:
@@ -65,7 +66,7 @@ def double_order_key(number: float) -> int:
         assert double_order_key(-0.0) < double_order_key(0.0) < double_order_key(float("inf"))
     """
     bits: int = struct.unpack("<q", struct.pack("<d", math.nan if math.isnan(number) else number))[0]
-    return bits ^ (bits >> 63 & (2**63 - 1))
+    return bits ^ (bits >> 63 & MAX_LONG)
 
 
 def parse_order_key(text: str, kind: JavaType) -> int | None:

@@ -41,6 +41,7 @@ from commitlog_store.filter.expression import (
     operands,
 )
 from commitlog_store.filter.java_values import JavaType, double_order_key
+from commitlog_store.java_numbers import MAX_LONG
 
 # A keyword ends where a name would. Terminals whose names begin with _ are not among the parts of a rule.
 _GRAMMAR = r"""
@@ -230,7 +231,7 @@ class _Builder(Transformer[Token, Any]):
         (token,) = parts
         value = int(token.rstrip("lL")) if len(token) <= 20 else 2**63
         if value >= 2**63:
-            raise _Refused(token.start_pos or 0, f"a number of at most {2**63 - 1}", str(token))
+            raise _Refused(token.start_pos or 0, f"a number of at most {MAX_LONG}", str(token))
         kind = JavaType.INT if value < 2**31 else JavaType.LONG
         return _Term(Number(value, kind), token.start_pos or 0)
 

@@ -1,6 +1,6 @@
 """MasterLink: one connection to a master, from the request to its end.
 
-One thread uses it. Nothing waits longer than it is told: a master that says nothing is noticed by its missing
+One thread uses it. Each wait has a limit: a master that says nothing is noticed by its missing
 heartbeats.
 """
 

@@ -211,7 +211,9 @@ class LogFollower:
         """
         mark, log = read_mark(self.path), self._owned.replica_log
         if mark is not None and mark.state != "mirror":
-            raise InvalidValue(f"{self.path} was {mark.state}, and follows nobody. Begin a mirror in a new directory.")
+            raise InvalidValue(
+                f"{self.path} was {mark.state}, and does not follow a master. Begin a mirror in a new directory."
+            )
         note = partial(write_mark, self.path, ReplicaMark("mirror", str(self.master), settings=self._taken))
         if mark is None and log.end > log.start:
             return note

@@ -34,7 +34,8 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
     """Make the mirror at ``path`` a store that takes messages. No follower and no owner may have it open.
 
     Recovery runs first, as after any crash: what is not whole is cut off, with its report. Then the next epoch begins,
-    by a record in the log. Opened as a master, the store tells the old one, when that is back, that it is superseded.
+    by a record in the log. Opened as a master, the store reports to the old one, when that is available again,
+    that it is superseded.
 
     ``InvalidValue`` for a store that is not a mirror; the errors of ``MessageStore.open``. After an error the store is
     still a mirror. ::

@@ -27,6 +27,7 @@ import msgspec
 
 from commitlog_store.errors import AccessRefused, RemotingFailed
 from commitlog_store.follower.access_keys import AccessKeys
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.replication.handshake import receive_exactly
 from commitlog_store.replication.peer import Hangup, MasterAddress
 
@@ -63,8 +64,8 @@ class _RuntimeInfo(msgspec.Struct):
 
 class _Bounds(msgspec.Struct):
     # -1: the log has no file yet.
-    commitLogMinOffset: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
-    commitLogMaxOffset: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    commitLogMinOffset: Annotated[int, msgspec.Meta(ge=-1, le=MAX_LONG)]
+    commitLogMaxOffset: Annotated[int, msgspec.Meta(ge=0, le=MAX_LONG)]
 
 
 class RemotingClient:

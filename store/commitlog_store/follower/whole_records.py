@@ -105,7 +105,7 @@ def _check_stop(stop: Decoded, at: int, room: int, file_size: int, largest_recor
             "max_message_size to the master's maxMessageSize."
         )
     if isinstance(stop, Torn) and FILLER_SIZE < stop.needed > room:
-        raise _other_file_size(at + stop.needed, "goes on", file_size)
+        raise _other_file_size(at + stop.needed, "continues", file_size)
 
 
 def _other_file_size(offset: int, what: str, file_size: int) -> PeerRefused:

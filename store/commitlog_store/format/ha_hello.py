@@ -15,9 +15,9 @@ Big-endian and signed. The slave begins; then the master answers, and the slave 
     | PROOF |                                                                                             slave
     +-------+
 
-MAGIC is negative as an offset, so a master tells a hello from the first offset of RocketMQ's slaves, and a RocketMQ
-master never sends it. PURPOSE is 0 to follow the master's log, 1 only to report a higher epoch. A master that has
-taken in a higher epoch, on its device too, answers with the epoch in 8 bytes, and closes the connection. NONCE is
+MAGIC is negative as an offset, so a master distinguishes a hello from the first offset of RocketMQ's slaves, and a
+RocketMQ master never sends it. PURPOSE is 0 to follow the master's log, 1 only to report a higher epoch. A master that
+has taken in a higher epoch, on its device too, answers with the epoch in 8 bytes, and closes the connection. NONCE is
 random. PROOF is the HMAC-SHA-256, with the shared token as key, of the side's name, the hello and the answer without
 its proof: who listens learns neither the token nor a proof that could be used again.
 

@@ -59,7 +59,7 @@ from commitlog_store.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 # Messages of these topics come from the broker, which acts on them: those of ``isNotAllowedSendTopic`` in RocketMQ's
-# ``common/topic/TopicValidator.java``, and the timer's, which for ever tries to read a message without TIMER_OUT_MS.
+# ``common/topic/TopicValidator.java``, and the timer's, which retries a message without TIMER_OUT_MS without end.
 # Producers may send to the other system topics, and so here. The last one is this store's own.
 NO_PRODUCERS_TOPICS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Pending half messages: derived from the half queue, and from the op queue, which says what of it has ended.
+"""Pending half messages: derived from the half queue, and from the op queue, which lists those that have ended.
 
 Both queues are read from the positions of the group ``CID_RMQ_SYS_TRANS`` on: every half message before its position
 has ended, and no op message before the other one names a half message after it. The positions only save reading; a
@@ -45,6 +45,7 @@ from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.index.service import IndexService
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
@@ -55,7 +56,6 @@ _LOG = logging.getLogger(__name__)
 
 _HALF_QUEUE = (HALF_TOPIC, HALF_QUEUE_ID)
 _OP_QUEUE = (OP_TOPIC, HALF_QUEUE_ID)
-_AFTER_ALL = 2**63 - 1
 
 
 class HalfPlace(NamedTuple):
@@ -360,7 +360,7 @@ def committed_messages(index: IndexService, log: CommitLog, half: Record) -> lis
     if not key:
         return None
     try:
-        hits = index.candidates(topic, key, half.store_timestamp, _AFTER_ALL, strict=False)
+        hits = index.candidates(topic, key, half.store_timestamp, MAX_LONG, strict=False)
         records = [log.read_record(hit.physical_offset) for hit in hits]
     except CommitLogError:
         return None

@@ -488,7 +488,7 @@ def _report_slow(held_s: float, appended: Appended | AppendedFrame | AppendedRow
 
 
 def _is_failed_write(error: BaseException) -> bool:
-    """Whether it is unknown what of the bytes is in the file."""
+    """Whether it is unknown how many of the bytes are in the file."""
     return isinstance(error, StoreIOError | OSError) and not isinstance(error, TimeoutError)
 
 

@@ -1,4 +1,4 @@
-"""StoreOpening: opens a store, step by step as docs/architecture.md tells it ("How a store is opened").
+"""StoreOpening: opens a store, step by step as docs/architecture.md describes it ("How a store is opened").
 
 A step that fails undoes those before it.
 """

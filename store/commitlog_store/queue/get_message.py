@@ -23,6 +23,7 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.single_record import message_of
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.message import MessageExt
 from commitlog_store.queue.block_reader import BlockReader
@@ -125,7 +126,7 @@ class PullLimits:
     messages: int = DEFAULT_PULL_MESSAGES
     size: int = DEFAULT_PULL_BYTES
     window: int = 0
-    most_units: int = 2**63 - 1
+    most_units: int = MAX_LONG
 
     def __post_init__(self) -> None:
         checked_count("max_messages", self.messages)

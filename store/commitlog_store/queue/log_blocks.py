@@ -170,7 +170,7 @@ class BlockSource(Protocol):
         wanted: UnitFilter | None = None,
         tolerant: bool = False,
     ) -> Iterator[Block | Lost]:
-        """Blocks of one queue's range, and what of it is lost."""
+        """Blocks of one queue's range, and the parts of it that are lost."""
         ...
 
     def of_ranges(
@@ -200,7 +200,7 @@ class LogBlocks:
         wanted: UnitFilter | None = None,
         tolerant: bool = False,
     ) -> Iterator[Block | Lost]:
-        """The messages at queue offsets ``[start, stop)`` of a queue, and what of them is lost, in this order.
+        """The messages at queue offsets ``[start, stop)`` of a queue, and the lost ones among them, in this order.
 
         Messages whose tags are not ``wanted`` are left out, as far as the units say. What follows a ``Lost`` is read on
         without it. Unless ``tolerant``, impossible units, and units that are not in the log's order, raise

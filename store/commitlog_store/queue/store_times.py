@@ -12,6 +12,7 @@ import numpy as np
 from commitlog_store.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound, OffsetOutOfRange
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.record_search import first_good_record
 from commitlog_store.queue.block_reader import BlockReader
@@ -19,9 +20,6 @@ from commitlog_store.queue.fence import refuse_damaged_unit
 from commitlog_store.queue.log_blocks import BlockLimits, LogBlocks
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.views import QueueView
-
-# After every store time.
-_AFTER_ALL = 2**63 - 1
 
 
 class StoreTimes:
@@ -113,7 +111,7 @@ class StoreTimes:
             if stored is not None:
                 return at, stored
             at = self._after(at, unit[0], stop)
-        return stop, _AFTER_ALL
+        return stop, MAX_LONG
 
     def _stored(self, at: int, place: int, size: int) -> int | None:
         """The store time of the message that a unit leads to; None if it cannot be read."""

@@ -36,6 +36,7 @@ from commitlog_store.config_files.json_file import JsonConfigFile, decode_config
 from commitlog_store.errors import CommitLogError, CorruptConfig, DiskFull, InvalidValue, PutRefused, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.format.message_rules import no_producers_fault
+from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.log.store_directory import other_topic_kind
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import (
@@ -50,7 +51,6 @@ from commitlog_store.paths import (
     validate_new_topic,
 )
 
-_MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
 # Topics of RocketMQ's own that a broker lists only with their first message, or if it is set to.
@@ -63,7 +63,7 @@ _OTHER_KINDS = (
     ("queue.type", "BatchCQ", "is kept in batch consume queues"),
     ("cleanup.policy", "COMPACTION", "is a compaction topic"),
 )
-_QueueNums = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_QueueNums = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
 _SUBJECT = "The list of topics"
 
 
@@ -441,7 +441,7 @@ def _other_kinds(root: dict[str, Any]) -> dict[str, str]:
 
 
 def _entry(topic: str, entry: object, file: JsonConfigFile) -> _TopicEntry:
-    return file.checked(entry, _TopicEntry, f"an object with 0 to {_MAX_INT} queues for topic {topic!r}")
+    return file.checked(entry, _TopicEntry, f"an object with 0 to {MAX_INT} queues for topic {topic!r}")
 
 
 def _check_new_topic(topic: str, queue_nums: int) -> None:

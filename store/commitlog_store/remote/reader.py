@@ -28,6 +28,7 @@ from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGr
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.key_lookup import WantedKeys
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.message import MessageExt
@@ -61,8 +62,6 @@ _CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
 _LARGEST_PEM = 1 << 20
 # Keys in one question.
 _KEYS_AT_ONCE = 4_096
-# After every store time.
-AFTER_ALL = 2**63 - 1
 
 
 class _RemoteQueue:
@@ -374,7 +373,7 @@ class RemoteReader(StoreReader):
         key: str,
         *,
         begin: GivenTime = 0,
-        end: GivenTime = AFTER_ALL,
+        end: GivenTime = MAX_LONG,
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:

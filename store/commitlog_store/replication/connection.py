@@ -282,7 +282,7 @@ class HAConnection:
         first = bytes(self._received)
         self._received.clear()
         if len(first) > HELLO_SIZE:
-            raise _Dropped("it goes on before its hello is answered")
+            raise _Dropped("it continues before its hello is answered")
         identity = self._identity
         try:
             hello = answer_hello(

@@ -1,7 +1,7 @@
 """EpochReporter: reports to the old master that its mirror was promoted, until the old master has confirmed it.
 
 The old master may come back at any time, and programs may put into it. It stops accepting messages when it learns of a
-higher epoch. A RocketMQ broker does not understand the report; then a warning says that it is back.
+higher epoch. A RocketMQ broker does not understand the report; then a warning says that it is available again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class EpochReporter:
         if decode_offset(answer) != self._epoch:
             raise PeerRefused(f"It answered with epoch {decode_offset(answer)}.")
         self._is_confirmed = True
-        _LOG.warning("The old master at %s is back; it was told of epoch %d", self._peer, self._epoch)
+        _LOG.warning("The old master at %s is available again; epoch %d was reported to it", self._peer, self._epoch)
         self._on_confirmed()
 
     def _warn(self, error: Exception) -> None:
@@ -77,8 +77,8 @@ class EpochReporter:
             return
         if not self._warned:
             _LOG.warning(
-                "The old master at %s answers, and cannot be told that epoch %d has superseded it (%s): stop it, or "
-                "its messages and those of this store part ways",
+                "The old master at %s answers, and does not understand that epoch %d has superseded it (%s): stop it, "
+                "or its messages and those of this store part ways",
                 self._peer, self._epoch, error,
             )  # fmt: skip
         self._warned = True

@@ -30,6 +30,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_lock import lock_holder
 from commitlog_store.files.whole_file import replace_file
 from commitlog_store.format.record import MIN_RECORD_SIZE, own_queue_place
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, LOCK
 from commitlog_store.queue.deleted_topics import DeletedTopics
@@ -52,9 +53,6 @@ _LARGEST_CONFIG = 256 << 20
 _FILE_KINDS = tuple(kind.value for kind in ExportFormat)
 # The directory in the target that becomes the store: an interrupted salvage must not look like a whole one.
 _UNFINISHED = "salvage-unfinished"
-
-
-_EVERYTHING = 2**63 - 1
 
 
 def salvage_store(
@@ -103,7 +101,7 @@ def salvage_store(
             files,
             begin_at=0 if piece is None else piece.start,
             # Of a piece of the log that was cut off, its report says whether it is a batch that was never committed.
-            flushed_to=flushed_to if piece is None or piece.uncommitted else _EVERYTHING,
+            flushed_to=flushed_to if piece is None or piece.uncommitted else MAX_LONG,
             uncommitted=uncommitted,
             progress=None if progress is None else lambda done, _: progress(done, both),
         )

@@ -20,6 +20,7 @@ from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.record import MIN_RECORD_SIZE
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, LIGHT_QUEUE_PREFIX, parse_file_name, validate_topic
 from commitlog_store.queue.consume_queue_ext import LAST_EXT_ADDRESS
@@ -34,7 +35,7 @@ from commitlog_store.verify.queue_files import MAX_SIZE, UnitFiles, check_unit_f
 Units = npt.NDArray[np.void]
 _CHUNK = 1 << 18
 # The last offset whose unit has a place in a file.
-_HIGHEST_OFFSET = (2**63 - 1) // UNIT_SIZE - 1
+_HIGHEST_OFFSET = MAX_LONG // UNIT_SIZE - 1
 
 
 @dataclass

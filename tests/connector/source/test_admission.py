@@ -1,4 +1,4 @@
-"""Limits: never exceeded, always progress, and no queue waits for ever."""
+"""Limits: never exceeded, always progress, and no queue blocks indefinitely."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_one_of_several_stores_without_its_log_is_away(tmp_path: Path, caplog: p
         batch(path).partitions()
     with caplog.at_level(logging.WARNING):
         assert batch(path, onMissingStore="skip").partitions()
-    assert "Store 'b' is away and is skipped" in caplog.text
+    assert "Store 'b' is unavailable and is skipped" in caplog.text
 
 
 def test_a_write_is_refused_before_its_tasks(tmp_path: Path) -> None:

@@ -261,12 +261,12 @@ def test_a_store_that_is_skipped_is_named_again_and_again_but_less_and_less_ofte
         for minute in range(10):
             query.now_s = 60.0 * minute
             query.plan()
-            said.append("Store 'b' is away" in caplog.text)
+            said.append("Store 'b' is unavailable" in caplog.text)
             caplog.clear()
         stores.bring_back("b")
         query.plan()
     assert [minute for minute, told in enumerate(said) if told] == [0, 1, 3, 7]
-    assert "Store 'b' is back" in caplog.text
+    assert "Store 'b' is available again" in caplog.text
 
 
 def test_a_store_that_goes_away_during_a_look_has_not_lost_its_messages(
@@ -471,7 +471,7 @@ def test_a_batch_read_skips_a_store_that_is_away_when_asked_to(
     with pytest.raises(StoreNotFound, match="Store 'a'"):
         batch_partitions(stores)
     assert {one.store for one in batch_partitions(stores, onMissingStore="skip")} == {"b"}
-    assert "Store 'a' is away" in caplog.text
+    assert "Store 'a' is unavailable" in caplog.text
     shutil.rmtree(stores["b"].path)
     with pytest.raises(StoreNotFound, match="None of the stores"):
         batch_partitions(stores, onMissingStore="skip")
