@@ -16,6 +16,7 @@ from tests.store.cli.commands import ended, lines, run, script, shell
 from tests.store.retention.small_stores import Clock, store_clock
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.store.verify.test_assessment import delete_newest, newest_file
+from tests.support.programs import run_program
 
 
 @pytest.fixture(scope="module")
@@ -244,3 +245,9 @@ def test_a_path_that_is_not_a_store_ends_with_code_2(tmp_path: Path) -> None:
     done = script("doctor", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("commitlog: ")
+
+
+def test_its_start_does_not_import_the_readers() -> None:
+    """They take as long to import as all that it needs."""
+    program = "import sys, commitlog_store.cli.doctor; print('commitlog_store.reader' in sys.modules)"
+    assert run_program("-c", program, timeout=60).stdout == "False\n"

@@ -143,3 +143,17 @@ def test_a_system_that_cannot_bring_in_pages_with_a_call_reads_the_same(
     monkeypatch.setattr(mapped_file, "populate_pages", lambda *_: False)
     with StoreReader.open(path) as reader:
         assert [batch.to_pylist() for batch in reader.read("t", 3, 0)] == expected
+
+
+def test_many_keys_are_found_without_that_call_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    places = [int(builder.append("t", 0, [b"x"], keys=[f"key-{number}"])[0]) for number in range(900)]
+    builder.write_index(
+        "20261121000000000", [(f"t#key-{number}", at, 0) for number, at in enumerate(places)], slots=300
+    )
+    keys = [f"key-{number}" for number in range(0, 1000, 3)]
+    with StoreReader.open(builder.path) as reader:
+        expected = [batch.to_pylist() for batch in reader.query_keys("t", keys)]
+    monkeypatch.setattr(mapped_file, "populate_pages", lambda *_: False)
+    with StoreReader.open(builder.path) as reader:
+        assert [batch.to_pylist() for batch in reader.query_keys("t", keys)] == expected
