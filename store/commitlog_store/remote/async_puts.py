@@ -66,7 +66,7 @@ class AsyncPuts:
         outcomes: list[PutMessageResult | Exception] = []
         first = size = 0
         for place, message in enumerate(messages):
-            length = _HEAD_SIZE + len(memoryview(message.body))
+            length = _HEAD_SIZE + _body_size(message)
             if size + length > _CALL_SIZE and place > first:
                 outcomes += self._put(messages[first:place])
                 first, size = place, 0
@@ -88,3 +88,10 @@ class AsyncPuts:
     @staticmethod
     def _report(error: BaseException) -> None:
         _LOG.error("Puts of tasks end: %r", error)
+
+
+def _body_size(message: Message) -> int:
+    try:
+        return memoryview(message.body).nbytes
+    except TypeError:
+        return 0  # it is refused by itself

@@ -27,6 +27,7 @@ from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.message import MessageExt, PutMessageStatus
 from commitlog_store.queue.get_message import DEFAULT_PULL_MESSAGES, checked_count, checked_int
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
+from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.session import Session
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.transaction import RemoteTransaction
@@ -92,8 +93,9 @@ class RemoteConsumer:
         if self._closed:
             return
         self._closed = True
-        if self._sessions.is_within_call():
-            return  # a signal handler has interrupted a call, which leaves the group when it ends
+        # A signal handler has interrupted a call, which leaves the group when it ends; or all is the parent's.
+        if self._sessions.is_within_call() or Connection.is_forked():
+            return
         with self._lock:
             session = self._session
             if session is None:
@@ -276,8 +278,10 @@ class RemoteConsumer:
             session = self._sessions.take()
             try:
                 session.once("open_consumer", self.group, list(self.topics), self._wanted, self._first, self._former)
-            except BaseException:
+            except BaseException as error:
                 session.close()
+                if isinstance(error, PutNotConfirmed):
+                    raise RemoteFailed(error.reason) from error
                 raise
             self._session, self._interrupted = session, False
         return self._session

@@ -165,9 +165,10 @@ class RemoteStore(Producing):
 
         Of a call that fails in the middle, the parts before are stored; the status of each row says so.
         """
-        MessageTable(table, topic=topic)  # the errors of wrong columns, before anything is sent
+        rows = message_rows(table)
+        MessageTable(rows, topic=topic)  # the errors of wrong columns, before anything is sent
         with self._sessions.session() as session:
-            return put_table(session, message_rows(table), topic, first_row)
+            return put_table(session, rows, topic, first_row)
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""

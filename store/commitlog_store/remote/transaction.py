@@ -10,8 +10,9 @@ from types import TracebackType
 from commitlog_store.batch_id import BatchId, CommittedBatch
 from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.message_table import MessageTable
-from commitlog_store.errors import CommitLogError, PutNotConfirmed, SessionLost, TransactionEnded
+from commitlog_store.errors import CommitLogError, PutNotConfirmed, RemoteFailed, SessionLost, TransactionEnded
 from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import encoded_parts, too_large
 
@@ -41,8 +42,10 @@ class RemoteTransaction:
             self.result: CommittedBatch | None = self.session.once(
                 "begin_transaction", batch.app_id, batch.version, batch.fingerprint
             )
-        except BaseException:
+        except BaseException as error:
             self.session.close()
+            if isinstance(error, PutNotConfirmed):
+                raise RemoteFailed(error.reason) from error  # a beginning writes nothing
             raise
 
     def __repr__(self) -> str:
@@ -60,10 +63,11 @@ class RemoteTransaction:
         if self.already_there:
             return
         try:
-            MessageTable(table, topic=topic)  # the errors of wrong columns, before anything is sent
+            rows = message_rows(table)
+            MessageTable(rows, topic=topic)  # the errors of wrong columns, before anything is sent
             with self._sessions.call(), self._lock:
                 self._refuse_ended()  # another thread may have ended it, or failed
-                for first, _, data in encoded_parts(message_rows(table)):
+                for first, _, data in encoded_parts(rows):
                     if data is None:
                         raise too_large(first_row + first)
                     self._once("transaction_put", data, topic, first_row + first, size=len(data))
@@ -100,6 +104,10 @@ class RemoteTransaction:
     ) -> None:
         # Before the lock is waited for: a put of another thread that comes now is refused.
         self._ended = True
+        if Connection.is_forked():  # it belongs to the parent, and so does the lock
+            if kind is None:
+                Connection.refuse_forked(self._sessions.address)
+            return
         is_committed = False
         try:
             with self._lock:

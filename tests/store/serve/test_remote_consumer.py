@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from commitlog_store.errors import (
 from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.serve import consumer_calls, sessions
 from tests.store.serve.servers import ServeProcess, served
+from tests.support.programs import child_environment
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_for
 
@@ -130,6 +133,42 @@ def test_the_consumers_of_a_group_share_its_queues_wherever_they_are(
                 assert len(third.positions()) == 1
         assert len(first.positions()) == 4
         assert len(_poll_all(first)) == COUNT // 2
+
+
+_PROGRAM = """
+import sys
+from commitlog_store import connect
+
+with connect(sys.argv[1]) as store, store.consumer("billing", "orders") as consumer:
+    print("joined", len(consumer.positions()), flush=True)
+    sys.stdin.readline()
+    while messages := consumer.poll(20, 1):
+        for message in messages:
+            print(message.body.decode())
+            consumer.ack(message)
+"""
+
+
+def test_consumers_in_different_processes_get_each_message_once(url: str) -> None:
+    with ExitStack() as stack:
+        programs = []
+        for _ in range(2):
+            command = [sys.executable, "-c", _PROGRAM, url]
+            program = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment()
+            )
+            stack.enter_context(program)
+            stack.callback(program.kill)
+            assert program.stdout is not None
+            assert program.stdout.readline().startswith("joined")
+            programs.append(program)
+        for program in programs:
+            assert program.stdin is not None
+            program.stdin.write("go\n")
+            program.stdin.flush()
+        found = [program.communicate(timeout=100)[0].split() for program in programs]
+    assert all(len(bodies) > 0 for bodies in found)
+    assert Counter(found[0] + found[1]) == Counter(str(number) for number in range(COUNT))
 
 
 def test_a_consumer_that_calls_nothing_gives_its_queues_back(
