@@ -134,7 +134,6 @@ def kill_drivers(
     plans, chance = base / "plans", random.Random(20261125)
     with Watcher(base / "store", source), Drivers() as drivers:
         for number, turn in enumerate(stalls):
-            (plans / "go").unlink(missing_ok=True)
             log = base / f"driver-{number}.log"
             arguments = str(base), str(base / f"scratch-{number}"), server.url
             with drivers.run("tests.connector.sink_failures.served_driver", *arguments, log=log) as driver:
@@ -144,6 +143,8 @@ def kill_drivers(
                 assert driver.poll() is None, log.read_text()[-3000:]
                 kill_at(driver, plans, turn, source, chance)
             (plans / "go").touch()
+            wait_for(lambda: not (plans / "stalled").exists())
+            (plans / "go").unlink()
             progress.count("driver kills", number + 1)
         query = start_query(spark, base, source, server.url)
         try:
