@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow.flight as flight
+
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.reader import OnDamage
+from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION
 from commitlog_store.serve.call_limits import CallLimits
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
@@ -22,6 +25,10 @@ from tests.support.programs import child_environment
 
 def _open(path: str, on_damage: OnDamage) -> StoreReader:
     return StoreReader.open(path, on_damage=on_damage)
+
+
+# What a client that is not of this package says, so that the server answers it.
+SPOKEN = flight.FlightCallOptions(headers=[(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())])
 
 
 @contextlib.contextmanager

@@ -13,12 +13,11 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
-from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
 from tests.store.follower.certificates import make_certificate
-from tests.store.serve.servers import served
+from tests.store.serve.servers import SPOKEN, served
 
 
 @pytest.fixture
@@ -133,20 +132,19 @@ def test_wrong_places_to_listen(text: str) -> None:
 
 def test_what_is_no_question_is_refused_by_name(store: Path) -> None:
     with served(store) as url, flight.connect(url) as client:
-        spoken = flight.FlightCallOptions(headers=[(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())])
         for action in (
             flight.Action("no such question", b""),
             flight.Action("topics", b"\xff\x00"),
             flight.Action("topics", b""),
         ):
             with pytest.raises(flight.FlightServerError) as caught:
-                list(client.do_action(action, spoken))
+                list(client.do_action(action, SPOKEN))
             assert b"InvalidValue" in caught.value.extra_info
         for ticket in (b"", b"\x00", b"\x93\x01\x02\x03"):
             with pytest.raises(flight.FlightServerError):
-                client.do_get(flight.Ticket(ticket), spoken).read_all()
+                client.do_get(flight.Ticket(ticket), SPOKEN).read_all()
         with pytest.raises(flight.FlightServerError) as caught:
-            list(client.do_action(flight.Action("topics", bytes(17 << 20)), spoken))
+            list(client.do_action(flight.Action("topics", bytes(17 << 20)), SPOKEN))
         assert b"at most" in caught.value.extra_info
 
 

@@ -24,7 +24,7 @@ from commitlog_store.remote.wire import encode
 from commitlog_store.serve.call_limits import CallLimits, answering, each
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
 from tests.store.serve.memory import anonymous_mib, descriptors, threads
-from tests.store.serve.servers import ServeProcess, served
+from tests.store.serve.servers import SPOKEN, ServeProcess, served
 from tests.support.clean_store import assert_clean
 from tests.support.long_runs import Progress
 from tests.support.waiting import wait_for
@@ -68,7 +68,7 @@ def stalled(url: str, count: int, tags: str = "") -> Iterator[list[flight.Flight
         for number in range(count):
             client = flight.FlightClient(url, generic_options=[("test.connection", number)])
             stack.enter_context(client)
-            streams.append(client.do_get(ticket(tags=tags)))
+            streams.append(client.do_get(ticket(tags=tags), SPOKEN))
             streams[-1].read_chunk()
         yield streams
         for stream in streams:
@@ -183,7 +183,7 @@ def test_a_second_signal_ends_it_at_once_and_the_next_start_recovers(store: Path
 
 def answer_of(client: flight.FlightClient, body: bytes) -> str:
     try:
-        return str(next(client.do_action(flight.Action("wait_for_any", body))).body)
+        return str(next(client.do_action(flight.Action("wait_for_any", body), SPOKEN)).body)
     except flight.FlightError as error:
         return str(error)
 

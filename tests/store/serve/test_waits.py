@@ -13,7 +13,7 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import StoreNotFound
 from commitlog_store.remote.wire import decode_answer, encode
 from commitlog_store.serve.waits import WaitingRoom
-from tests.store.serve.servers import served
+from tests.store.serve.servers import SPOKEN, served
 from tests.support.waiting import wait_for
 
 
@@ -87,7 +87,7 @@ def test_many_clients_wait_and_others_are_answered(store: MessageStore, tmp_path
 
     def wait(url: str) -> None:
         with flight.connect(url) as client:
-            found = next(client.do_action(flight.Action("wait_for_any", body)))
+            found = next(client.do_action(flight.Action("wait_for_any", body), SPOKEN))
             answers.append(decode_answer("wait_for_any", found.body).value)
 
     with served(tmp_path / "store") as url, StoreReader.open(url) as reader:
