@@ -38,6 +38,8 @@ from commitlog_store.timestamps import checked_seconds
 _WAIT_SECONDS = 0.5
 # So many acknowledged messages are reported by a call of their own; fewer with the next call.
 _MOST_DONE = 256
+# The calls of which it matters whether they were done.
+_FINAL = frozenset({"commit_positions", "retry"})
 
 
 class RemoteConsumer:
@@ -131,8 +133,6 @@ class RemoteConsumer:
             left = max(deadline - time.monotonic(), 0.0)
             try:
                 found = self._once(call, most, min(left, _WAIT_SECONDS), *arguments)
-            except PutNotConfirmed as error:
-                raise RemoteFailed(error.reason) from error  # what was polled comes again
             except CommitLogError:
                 raise
             except BaseException:
@@ -207,7 +207,7 @@ class RemoteConsumer:
                 if self._session is None or self._interrupted:
                     raise SessionLost("it has left the group.")
                 self._call(self._session, "commit_positions", sync, in_transaction.session.opened.session)
-        except (SessionLost, PutNotConfirmed) as error:
+        except (RemoteFailed, PutNotConfirmed) as error:
             in_transaction.fail(error)
             raise TransactionEnded(
                 f"The queues of group {self.group!r} are not this consumer's any more: {error} Nothing of "
@@ -254,12 +254,12 @@ class RemoteConsumer:
                         self._leave()
 
     def _call(self, session: Session, call: str, *arguments: object) -> Any:
-        """``SessionLost``, ``PutNotConfirmed``: the server's consumer is gone, or its state is not known."""
+        """``RemoteFailed``, ``PutNotConfirmed``: the consumer at the server is gone, or its state is not known."""
         done = list(self._done)
         try:
-            found = session.once(call, done, *arguments, may_reopen=False)
-        except SessionLost:
-            self._leave()
+            found = session.once(call, done, *arguments, may_reopen=False, is_final=call in _FINAL)
+        except RemoteFailed:  # also SessionLost
+            self._leave()  # what was polled comes again, also what an answer had that was lost
             raise
         except PutNotConfirmed as error:
             if error.status is PutMessageStatus.UNKNOWN_ERROR:
@@ -277,11 +277,12 @@ class RemoteConsumer:
         if self._session is None:
             session = self._sessions.take()
             try:
-                session.once("open_consumer", self.group, list(self.topics), self._wanted, self._first, self._former)
-            except BaseException as error:
+                session.once(
+                    *("open_consumer", self.group, list(self.topics), self._wanted, self._first, self._former),
+                    is_final=False,
+                )
+            except BaseException:
                 session.close()
-                if isinstance(error, PutNotConfirmed):
-                    raise RemoteFailed(error.reason) from error
                 raise
             self._session, self._interrupted = session, False
         return self._session

@@ -54,15 +54,16 @@ class Session:
         """A call that changes nothing, or no more the second time. Its errors, and ``RemoteFailed``."""
         return self._connection.ask(call, "raise", arguments).value
 
-    def once(self, call: str, *arguments: object, size: int = 0, may_reopen: bool = True) -> Any:
+    def once(self, call: str, *arguments: object, size: int = 0, may_reopen: bool = True, is_final: bool = True) -> Any:
         """A call that is done once, ``size`` bytes large. Its errors.
 
         ``RemoteFailed``: it was not done. ``PutNotConfirmed``: no answer came in time, and it may have been done.
         Without ``may_reopen``, ``SessionLost`` if the server does not know the session any more, in place of a new one.
+        A call that is not ``is_final`` changes nothing outside the session: without an answer, ``RemoteFailed``.
         """
         self._number += 1
         deadline = time.monotonic() + self.address.timeout_s
-        attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size)
+        attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size, is_final)
         while True:
             try:
                 return attempts.run(self.opened.session)
@@ -84,14 +85,16 @@ class _Attempts:
         number: int,
         deadline: float,
         size: int,
+        is_final: bool,
     ) -> None:
         self._connection = connection
         self._call = call
         self._arguments = arguments
         self._number = number
         self._deadline = deadline
+        self._is_final = is_final
         self._patience = _FIRST_ATTEMPT_SECONDS + size / _BYTES_A_SECOND
-        # Whether an attempt may have reached a server.
+        # Whether an attempt may have reached a server, and that matters.
         self._reached = False
 
     def run(self, session: str) -> Any:
@@ -114,7 +117,8 @@ class _Attempts:
                 if not isinstance(failure, RemoteFailed):
                     raise failure from error  # the store's own
                 # What the server says by name, it says instead of doing the call.
-                self._reached |= not getattr(error, "extra_info", b"") and _NOT_SENT not in str(error)
+                was_sent = not getattr(error, "extra_info", b"") and _NOT_SENT not in str(error)
+                self._reached |= self._is_final and was_sent
                 if time.monotonic() + pause >= self._deadline:
                     raise (self._unknown(failure) if self._reached else failure) from error
             time.sleep(pause)

@@ -10,7 +10,7 @@ from types import TracebackType
 from commitlog_store.batch_id import BatchId, CommittedBatch
 from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.message_table import MessageTable
-from commitlog_store.errors import CommitLogError, PutNotConfirmed, RemoteFailed, SessionLost, TransactionEnded
+from commitlog_store.errors import CommitLogError, PutNotConfirmed, SessionLost, TransactionEnded
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.session_pool import SessionPool
@@ -40,12 +40,10 @@ class RemoteTransaction:
         try:
             # The committed batch, from the end of the block on; from the start if it was committed before.
             self.result: CommittedBatch | None = self.session.once(
-                "begin_transaction", batch.app_id, batch.version, batch.fingerprint
+                "begin_transaction", batch.app_id, batch.version, batch.fingerprint, is_final=False
             )
-        except BaseException as error:
+        except BaseException:
             self.session.close()
-            if isinstance(error, PutNotConfirmed):
-                raise RemoteFailed(error.reason) from error  # a beginning writes nothing
             raise
 
     def __repr__(self) -> str:

@@ -28,6 +28,7 @@ from commitlog_store.errors import (
     InvalidValue,
     PutNotConfirmed,
     PutRefused,
+    RemoteFailed,
     TransactionEnded,
 )
 from commitlog_store.half_message import Answer
@@ -178,7 +179,7 @@ def test_versions_are_stored_once_each_by_a_server_that_is_killed_again_and_agai
                     with remote.transaction(f"loader-{loader}", version) as batch:
                         batch.put_messages(_table(10, first=version * 1000 + loader * 100))
                         batch.put_messages(_table(10, first=version * 1000 + loader * 100 + 10))
-                except (TransactionEnded, PutNotConfirmed):
+                except (TransactionEnded, PutNotConfirmed, RemoteFailed):
                     continue  # the same version again
                 committed[loader] = version
 
