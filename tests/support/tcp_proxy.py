@@ -89,15 +89,17 @@ class TcpProxy:
 
     def _treat(self, data: bytes, sent: bytes) -> tuple[bytes, bool]:
         with self._lock:
-            kind = self._chance.choice(["cut", "delay", "double"]) if self._chance.random() < self.chaos else ""
+            # What was done least often so far: each kind has its turn.
+            least = min(self.done if sent else ("cut", "delay"), key=lambda one: self.done[one])
+            kind = least if self._chance.random() < self.chaos else ""
             place, pause = self._chance.randrange(len(data) + 1), self._chance.random() * 0.05
-            if kind and (sent or kind != "double"):
+            if kind:
                 self.done[kind] += 1
         if kind == "cut":
             return data[:place], False
         if kind == "delay":
             time.sleep(pause)
-        elif kind == "double" and sent:
+        elif kind == "double":
             self._start(self._send_again, sent, pause)
         return data, True
 
