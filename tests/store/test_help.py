@@ -11,6 +11,7 @@ import pytest
 
 import commitlog_store
 from commitlog_store import Message, MessageStore, MessageStoreConfig
+from tests.store.serve.servers import ServeProcess
 
 PUBLIC = {name: getattr(commitlog_store, name) for name in vars(commitlog_store)["__all__"]}
 # Records that calls return, and enumerations: the examples of the calls show them.
@@ -56,7 +57,12 @@ def test_the_example_runs(tmp_path: Path, name: str) -> None:
         for topic in ("orders", "audit"):
             store.put_message(Message(queue_id=0, topic=topic, body=b"x", keys=["k1"])).raise_for_status()
     code = example_of(DOCUMENTED[name]).replace("/data/store", str(path))
-    exec(compile(code, name, "exec"), {**PUBLIC, "pa": pa})
+    names = {**PUBLIC, "pa": pa}
+    if "grpc://127.0.0.1:8815" in code:
+        with ServeProcess(path) as server:
+            exec(compile(code.replace("grpc://127.0.0.1:8815", server.url), name, "exec"), names)
+    else:
+        exec(compile(code, name, "exec"), names)
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTED))
