@@ -30,7 +30,15 @@ _REMOVAL_TIMEOUT_S = 5.0
 class RemoteBatches:
     """The batches of one client. One thread at a time. Use it as a context manager.
 
-    ``topic_faults`` is that of the store's ``StagingPlan``. Errors of the server begin with its address.
+    ``topic_faults`` is that of the store's ``StagingPlan``. Errors of the server begin with its address. ::
+
+        batch = BatchId("loader", 7)
+        with RemoteBatches.connect("grpc://127.0.0.1:8815") as batches:
+            plan = batches.staging_plan("orders", 4)
+            with BatchStager(batches, batch, queue_counts=plan.queue_counts, topic="orders") as stager:
+                stager.put(pa.table({"body": [b"a", b"b"]}))
+                staged = stager.finish()
+            batches.commit(batch, [staged], new_topic_queues=4, on_device=True)
     """
 
     def __init__(self, address: RemoteAddress, *, topic_faults: Mapping[str, str] | None = None) -> None:
@@ -56,6 +64,7 @@ class RemoteBatches:
         return cls(address, topic_faults=topic_faults)
 
     def close(self) -> None:
+        """Leave the server. What was uploaded stays there for the commit, of any client."""
         self._connection.close()
 
     def __enter__(self) -> RemoteBatches:
