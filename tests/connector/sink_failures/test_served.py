@@ -37,7 +37,7 @@ QUICK_DEATHS: Sequence[tuple[Death, ...]] = (
 )
 STRESS_DEATHS: Sequence[tuple[Death, ...]] = (
     *((Death(call="upload_part", turn=turn, half=half),) for turn in (*range(6), DONE) for half in (False, True)),
-    *((Death(call="commit_batch", turn=turn, half=half),) for turn in range(60) for half in (False, True)),
+    *((Death(call="commit_batch", turn=turn),) for turn in range(60) for _ in range(2)),
     *((Death(call="commit_batch", turn=turn), Death(call="commit_batch", turn=DONE)) for turn in range(0, 60, 2)),
     *((Death(call="commit_batch", turn=DONE), Death(call="commit_batch", turn=turn)) for turn in range(0, 20, 2)),
 )
