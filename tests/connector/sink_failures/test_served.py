@@ -35,8 +35,8 @@ QUICK_DEATHS: Sequence[tuple[Death, ...]] = (
     tuple(Death(call=call, turn=turn) for call, turn in (("upload_part", 2), ("commit_batch", 7), ("commit_batch", 2))),
     tuple(Death(call="commit_batch", turn=turn, half=True) for turn in (4, 5, DONE)),
 )
-# A kill ends a write between two pages, which readers beside the dead owner know; half a unit within a page is damage to
-# them, so a commit dies between its calls here.
+# A kill ends a write between two pages, which readers beside the dead owner know; half a unit within a page is damage
+# to them, so a commit dies between its calls here.
 STRESS_DEATHS: Sequence[tuple[Death, ...]] = (
     *((Death(call="upload_part", turn=turn, half=half),) for turn in (*range(6), DONE) for half in (False, True)),
     *((Death(call="commit_batch", turn=turn),) for turn in range(60) for _ in range(2)),
