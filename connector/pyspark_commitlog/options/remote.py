@@ -108,3 +108,5 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "filterAt": ("filter_at", _filter_at),
 }
 REMOTE_OPTIONS = tuple(_PARSERS)
+# Those of a server whatever is done with its store; the others are for reading messages.
+CONNECTION_OPTIONS = tuple(name for name in REMOTE_OPTIONS if name != "filterAt")
