@@ -23,7 +23,7 @@ def is_remote(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteOptions:
-    """What ``StoreReader.open`` takes beside an address. The token is never shown."""
+    """What clients of a server take beside its address. The token is never shown."""
 
     token: str | None = field(default=None, repr=False)
     tls_root_certificates: bytes | None = field(default=None, repr=False)
@@ -31,14 +31,16 @@ class RemoteOptions:
     filter_at: FilterAt = "reader"
 
     def of(self, path: str) -> dict[str, Any]:
-        """The arguments for a store; none for a directory."""
-        if not is_remote(path):
-            return {}
+        """The arguments of ``StoreReader.open`` for a store; none for a directory."""
+        return {**self.connection, "filter_at": self.filter_at} if is_remote(path) else {}
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """The arguments of every client."""
         return {
             "token": self.token,
             "tls_root_certificates": self.tls_root_certificates,
             "rpc_timeout_s": self.rpc_timeout_s,
-            "filter_at": self.filter_at,
         }
 
 

@@ -146,7 +146,7 @@ def test_a_server_that_is_away_is_skipped_and_its_store_read_on_when_it_is_back(
     end = planner.latest_offset(start, limited=True)
     assert end["stores"]["far"]["offsets"] == start["stores"]["far"]["offsets"]
     assert end["stores"]["near"] != start["stores"]["near"]
-    assert "Store 'far' is away and is skipped" in caplog.text
+    assert "Store 'far' is unavailable and is skipped" in caplog.text
     with ServeProcess(tmp_path / "far", "--read-only", listen=address):
         now[0] += 60
         last = planner.latest_offset(end, limited=True)
