@@ -17,7 +17,7 @@ from pyspark_commitlog.options.remote import CLIENT_OPTIONS, REMOTE_OPTIONS, Rem
 from pyspark_commitlog.options.stores import (
     parse_by_store,
     parse_commit_logs,
-    parse_one_readable,
+    parse_one_place,
     parse_store,
     parse_stores,
 )
@@ -518,5 +518,5 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
             option=name,
             value=str(given[name]),
         )
-    paths = stores or {None: parse_one_readable("path", path)}
+    paths = stores or {None: parse_one_place("path", path)}
     return MetadataOptions(paths, table, skips, logs, parse_remote(of_servers, paths))

@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS
 from pyspark_commitlog.options.remote import CLIENT_OPTIONS, RemoteOptions, is_remote, parse_remote
-from pyspark_commitlog.options.stores import parse_commit_log, parse_store_to_write
+from pyspark_commitlog.options.stores import parse_commit_log, parse_one_place
 
 
 class Flush(enum.Enum):
@@ -194,7 +194,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption(
         "path",
         "path",
-        parse_store_to_write,
+        parse_one_place,
         None,
         "",
         "the store's directory, created if it does not exist; or the address of a server that owns the store",
