@@ -97,7 +97,7 @@ class RemoteAddress:
             text,
             token=token or os.environ.get(_TOKEN_VARIABLE) or None,
             tls_root_certificates=tls_root_certificates,
-            timeout_s=checked_seconds("rpc_timeout", rpc_timeout_s),
+            timeout_s=checked_seconds("rpc_timeout_s", rpc_timeout_s),
         )
 
     def __str__(self) -> str:
@@ -181,8 +181,8 @@ class Connection:
             return RemoteAccessRefused(f"The server at {self.address} refuses this client: {_reason(error)}")
         if isinstance(error, flight.FlightTimedOutError):
             return RemoteFailed(
-                f"The server at {self.address} did not answer {call} within {timeout_s:g} s. A larger rpc_timeout "
-                "waits longer."
+                f"The server at {self.address} did not answer {call} within {timeout_s:g} s. A larger "
+                "rpc_timeout_s (of Spark rpcTimeout) waits longer."
             )
         if isinstance(error, flight.FlightUnavailableError):
             return RemoteFailed(

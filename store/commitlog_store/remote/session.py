@@ -128,5 +128,5 @@ class _Attempts:
         return PutNotConfirmed(
             PutMessageStatus.UNKNOWN_ERROR,
             f"The answer of the server at {self._connection.address} to {self._call} was lost, and it may have been "
-            f"done: {error}",
+            f"done: {error} The store shows whether it was; to repeat it without looking may do it twice.",
         )
