@@ -65,6 +65,8 @@ class RemoteAddress:
         cls, text: str, *, token: str | None = None, tls_root_certificates: bytes | None = None, timeout_s: float = 30.0
     ) -> RemoteAddress:
         """``InvalidValue``."""
+        if "@" in text:  # before any error that shows the address
+            raise InvalidValue("A token is given by the option token, not within the address: addresses are shown.")
         wrong = f"A served store is grpc://HOST:PORT, grpc+tls://HOST:PORT, or one of these with /STORE, not {text!r}"
         try:
             parts = urlsplit(text)
@@ -73,8 +75,6 @@ class RemoteAddress:
             raise InvalidValue(f"{wrong}: {error}.") from None
         if not parts.hostname or not text.startswith(REMOTE_SCHEMES) or parts.query or parts.fragment:
             raise InvalidValue(f"{wrong}.")
-        if parts.username is not None or parts.password is not None:
-            raise InvalidValue("A token is given by the option token, not within the address: addresses are shown.")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return cls(
             url=f"{parts.scheme}://{host}:{port}",
