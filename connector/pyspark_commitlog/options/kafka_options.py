@@ -60,7 +60,7 @@ WRITE_HINTS: Mapping[str, str] = {
             *("subscribe", "subscribepattern", "assign", "failondataloss", "minpartitions", "maxrecordsperpartition"),
             *("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp", "maxtriggerdelay"),
             *("startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"),
-            *("maxoffsetspertrigger", "minoffsetspertrigger", "maxbytespertrigger"),
+            *("maxoffsetspertrigger", "minoffsetspertrigger", "maxbytespertrigger", "filterat"),
         ),
         _OF_A_READ,
     ),

@@ -13,11 +13,11 @@ from commitlog_store.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS
-from pyspark_commitlog.options.remote import CONNECTION_OPTIONS, REMOTE_OPTIONS, RemoteOptions, is_remote, parse_remote
+from pyspark_commitlog.options.remote import CLIENT_OPTIONS, REMOTE_OPTIONS, RemoteOptions, is_remote, parse_remote
 from pyspark_commitlog.options.stores import (
     parse_by_store,
     parse_commit_logs,
-    parse_one_readable,
+    parse_one_place,
     parse_store,
     parse_stores,
 )
@@ -509,7 +509,7 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
     named = {name: directory for name, directory in stores.items() if name is not None}
     logs = {} if log is None else parse_commit_logs("storePathCommitLog", values.option_text("path", log), named)
     skips = bool(stores) and values.parse_fail_or_skip("onMissingStore", given.pop("onmissingstore", "fail"))
-    of_servers = {name: given.pop(name.lower()) for name in CONNECTION_OPTIONS if name.lower() in given}
+    of_servers = {name: given.pop(name.lower()) for name in CLIENT_OPTIONS if name.lower() in given}
     if given:
         name = next(iter(given))
         raise OptionError(
@@ -518,5 +518,5 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
             option=name,
             value=str(given[name]),
         )
-    paths = stores or {None: parse_one_readable("path", path)}
+    paths = stores or {None: parse_one_place("path", path)}
     return MetadataOptions(paths, table, skips, logs, parse_remote(of_servers, paths))

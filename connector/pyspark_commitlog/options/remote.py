@@ -23,25 +23,24 @@ def is_remote(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteOptions:
-    """What clients of a server take beside its address. The token is never shown."""
+    """What a client takes beside an address, and ``filter_at`` of a reader. The token is never shown."""
 
     token: str | None = field(default=None, repr=False)
     tls_root_certificates: bytes | None = field(default=None, repr=False)
     rpc_timeout_s: float = 30.0
     filter_at: FilterAt = "reader"
 
-    def of(self, path: str) -> dict[str, Any]:
-        """The arguments of ``StoreReader.open`` for a store; none for a directory."""
-        return {**self.connection, "filter_at": self.filter_at} if is_remote(path) else {}
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        """The arguments of every client."""
+    def of_client(self) -> dict[str, Any]:
+        """The arguments of any client for an address."""
         return {
             "token": self.token,
             "tls_root_certificates": self.tls_root_certificates,
             "rpc_timeout_s": self.rpc_timeout_s,
         }
+
+    def of(self, path: str) -> dict[str, Any]:
+        """The arguments of ``StoreReader.open`` for a store; none for a directory."""
+        return {**self.of_client(), "filter_at": self.filter_at} if is_remote(path) else {}
 
 
 def parse_remote(given: Mapping[str, str], paths: Mapping[str | None, str]) -> RemoteOptions:
@@ -110,5 +109,5 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "filterAt": ("filter_at", _filter_at),
 }
 REMOTE_OPTIONS = tuple(_PARSERS)
-# Those of a server whatever is done with its store; the others are for reading messages.
-CONNECTION_OPTIONS = tuple(name for name in REMOTE_OPTIONS if name != "filterAt")
+# Those that do not choose messages.
+CLIENT_OPTIONS = tuple(name for name in REMOTE_OPTIONS if name != "filterAt")

@@ -84,13 +84,8 @@ def parse_one_store(option: str, value: str) -> str:
     return os.path.abspath(values.parse_path(option, value))
 
 
-def parse_store_to_write(option: str, value: str) -> str:
-    """The absolute path of one store, or the address of a server that owns it. ``OptionError``."""
-    return value.strip() if is_remote(value.strip()) else parse_one_store(option, value)
-
-
-def parse_one_readable(option: str, value: str) -> str:
-    """The absolute path of one store, or the address of a server that shows it. ``OptionError``."""
+def parse_one_place(option: str, value: str) -> str:
+    """The absolute path of one store, or the address of a server of it. ``OptionError``."""
     return value.strip() if is_remote(value.strip()) else parse_one_store(option, value)
 
 

@@ -15,8 +15,8 @@ from commitlog_store.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS
-from pyspark_commitlog.options.remote import CONNECTION_OPTIONS, RemoteOptions, is_remote, parse_remote
-from pyspark_commitlog.options.stores import parse_commit_log, parse_store_to_write
+from pyspark_commitlog.options.remote import CLIENT_OPTIONS, RemoteOptions, is_remote, parse_remote
+from pyspark_commitlog.options.stores import parse_commit_log, parse_one_place
 
 
 class Flush(enum.Enum):
@@ -194,7 +194,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption(
         "path",
         "path",
-        parse_store_to_write,
+        parse_one_place,
         None,
         "",
         "the store's directory, created if it does not exist; or the address of a server that owns the store",
@@ -311,7 +311,7 @@ _BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
 # Spark's own options, which it gives along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "__paths__"})
 _SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}
-_SPELLING |= {name.lower(): name for name in CONNECTION_OPTIONS}
+_SPELLING |= {name.lower(): name for name in CLIENT_OPTIONS}
 
 
 def parse_batch_write_options(options: Mapping[str, str]) -> SinkOptions:

@@ -27,7 +27,7 @@ def connect(options: SinkOptions, plan: StagingPlan | None = None) -> RemoteBatc
     from commitlog_store import RemoteBatches  # Arrow Flight is what writes to a directory do not need
 
     faults = None if plan is None else plan.topic_faults
-    return RemoteBatches.connect(options.path, **options.remote.connection, topic_faults=faults)
+    return RemoteBatches.connect(options.path, **options.remote.of_client(), topic_faults=faults)
 
 
 def staging_plan(options: SinkOptions, topic: str | None) -> StagingPlan:

@@ -21,7 +21,7 @@ from commitlog_store import OnDamage, StoreReader, column_type
 from commitlog_store.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
 from pyspark_commitlog.options.remote import RemoteOptions
-from pyspark_commitlog.options.stores import parse_commit_log, parse_one_readable
+from pyspark_commitlog.options.stores import parse_commit_log, parse_one_place
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
@@ -52,7 +52,7 @@ def add_messages(
 ) -> DataFrame:
     """``pyspark_commitlog.lookup``, which has the arguments."""
     arrow_udf = find_arrow_udf()
-    store = parse_one_readable("path", os.fspath(path))
+    store = parse_one_place("path", os.fspath(path))
     log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
     validate_topic(topic)
     if how not in ("left", "inner"):

@@ -9,16 +9,13 @@ from typing import Protocol
 
 from commitlog_store.engine.async_puts import AsyncPutService
 from commitlog_store.engine.put_message import PutMessageResult
-from commitlog_store.errors import CommitLogError, PutNotConfirmed, StoreClosed
+from commitlog_store.errors import CommitLogError, StoreClosed
 from commitlog_store.message import Message, PutMessageStatus
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
-# Of one call, whose question has at most 16 MiB; and of a message beside its body, whose properties are bounded.
-_CALL_SIZE = 12 << 20
-_HEAD_SIZE = 33 << 10
 
 
 class _Store(Protocol):
@@ -62,23 +59,10 @@ class AsyncPuts:
         self._service.refuse_rest(str(self._store.address))
 
     def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
-        """See ``PutsTogether``: in calls of a bounded size, one after the other."""
-        outcomes: list[PutMessageResult | Exception] = []
-        first = size = 0
-        for place, message in enumerate(messages):
-            length = _HEAD_SIZE + _body_size(message)
-            if size + length > _CALL_SIZE and place > first:
-                outcomes += self._put(messages[first:place])
-                first, size = place, 0
-            size += length
-        return outcomes + self._put(messages[first:])
-
-    def _put(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        """See ``PutsTogether``."""
         try:
             return self._store.put_together(messages)
-        except PutNotConfirmed as error:
-            return [PutMessageResult(error.status, reason=error.reason) for _ in messages]
-        except CommitLogError as error:
+        except CommitLogError as error:  # before the first of them was sent
             return [error.again() for _ in messages]
 
     def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]:
@@ -88,10 +72,3 @@ class AsyncPuts:
     @staticmethod
     def _report(error: BaseException) -> None:
         _LOG.error("Puts of tasks end: %r", error)
-
-
-def _body_size(message: Message) -> int:
-    try:
-        return memoryview(message.body).nbytes
-    except TypeError:
-        return 0  # it is refused by itself

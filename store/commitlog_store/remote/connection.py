@@ -65,6 +65,8 @@ class RemoteAddress:
         cls, text: str, *, token: str | None = None, tls_root_certificates: bytes | None = None, timeout_s: float = 30.0
     ) -> RemoteAddress:
         """``InvalidValue``."""
+        if "@" in text:  # before any error that shows the address
+            raise InvalidValue("A token is given by the option token, not within the address: addresses are shown.")
         wrong = f"A served store is grpc://HOST:PORT, grpc+tls://HOST:PORT, or one of these with /STORE, not {text!r}"
         try:
             parts = urlsplit(text)
@@ -73,8 +75,6 @@ class RemoteAddress:
             raise InvalidValue(f"{wrong}: {error}.") from None
         if not parts.hostname or not text.startswith(REMOTE_SCHEMES) or parts.query or parts.fragment:
             raise InvalidValue(f"{wrong}.")
-        if parts.username is not None or parts.password is not None:
-            raise InvalidValue("A token is given by the option token, not within the address: addresses are shown.")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return cls(
             url=f"{parts.scheme}://{host}:{port}",
@@ -97,7 +97,7 @@ class RemoteAddress:
             text,
             token=token or os.environ.get(_TOKEN_VARIABLE) or None,
             tls_root_certificates=tls_root_certificates,
-            timeout_s=checked_seconds("rpc_timeout", rpc_timeout_s),
+            timeout_s=checked_seconds("rpc_timeout_s", rpc_timeout_s),
         )
 
     def __str__(self) -> str:
@@ -181,8 +181,8 @@ class Connection:
             return RemoteAccessRefused(f"The server at {self.address} refuses this client: {_reason(error)}")
         if isinstance(error, flight.FlightTimedOutError):
             return RemoteFailed(
-                f"The server at {self.address} did not answer {call} within {timeout_s:g} s. A larger rpc_timeout "
-                "waits longer."
+                f"The server at {self.address} did not answer {call} within {timeout_s:g} s. A larger "
+                "rpc_timeout_s (of Spark rpcTimeout) waits longer."
             )
         if isinstance(error, flight.FlightUnavailableError):
             return RemoteFailed(

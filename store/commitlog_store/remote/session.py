@@ -40,15 +40,18 @@ class Session:
             self._connection.close()
             raise
 
-    def close(self) -> None:
-        """End it. The server discards what it keeps for it: now, or later if it is not there now."""
-        if not Connection.is_forked():
-            try:
+    def close(self, *, asks: bool = True) -> bool:
+        """End it. Whether the server answered: it discards what it keeps for the session now, and otherwise later."""
+        if Connection.is_forked():
+            return False
+        try:
+            if asks:
                 self._connection.ask("close_session", "raise", (self.opened.session,), timeout_s=_CLOSE_SECONDS)
-            except CommitLogError:
-                pass
-            finally:
-                self._connection.close()
+        except CommitLogError:
+            return False
+        finally:
+            self._connection.close()
+        return asks
 
     def ask(self, call: str, *arguments: object) -> Any:
         """A call that changes nothing, or no more the second time. Its errors, and ``RemoteFailed``."""
@@ -128,5 +131,5 @@ class _Attempts:
         return PutNotConfirmed(
             PutMessageStatus.UNKNOWN_ERROR,
             f"The answer of the server at {self._connection.address} to {self._call} was lost, and it may have been "
-            f"done: {error}",
+            f"done: {error} The store shows whether it was; to repeat it without looking may do it twice.",
         )

@@ -33,9 +33,10 @@ class SessionPool:
     def close(self) -> None:
         """End the sessions: those that no call uses now, the others after their call."""
         self._closed = True
+        answers = True  # a server that does not answer is waited for once, not for each session
         with contextlib.suppress(IndexError):
             while True:
-                self._idle.pop().close()
+                answers = self._idle.pop().close(asks=answers)
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:

@@ -23,12 +23,12 @@ from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.remote.half_messages import RemoteHalfMessages
+from commitlog_store.remote.message_puts import put_together
 from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.reader import RemoteReader, filter_texts
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import LARGEST_PART, put_table
 from commitlog_store.remote.transaction import RemoteTransaction
-from commitlog_store.remote.wire import decode_error
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 
@@ -137,25 +137,9 @@ class RemoteStore(Producing):
             return PutMessageResult(error.status, reason=error.reason)
 
     def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
-        """``MessageStore.put_together``: each by itself, with one wait for the device, in one call of the server."""
-        outcomes: list[PutMessageResult | Exception] = []
-        fields: list[MessageFields] = []
-        places: list[int] = []
-        for place, message in enumerate(messages):
-            try:
-                fields.append(MessageFields.of(message))
-                places.append(place)
-                outcomes.append(PutMessageResult(PutMessageStatus.UNKNOWN_ERROR))
-            except PutRefused as refusal:
-                outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
-            except Exception as error:  # noqa: BLE001 - the others are put
-                outcomes.append(error)
-        if fields:
-            with self._sessions.session() as session:
-                found = session.once("put_together", fields, size=sum(len(one.body) for one in fields))
-            for place, outcome in zip(places, found, strict=True):
-                outcomes[place] = decode_error(outcome) if isinstance(outcome, bytes) else outcome
-        return outcomes
+        """``MessageStore.put_together``: each by itself, with one wait for the device for each 12 MiB of them."""
+        with self._sessions.session() as session:
+            return put_together(session, messages)
 
     async def _aput(self, message: Message) -> PutMessageResult:
         return await self._async_puts.put(message)

@@ -79,10 +79,11 @@ class RemoteTransaction:
         self._failure = self._failure or error
 
     def _once(self, call: str, *arguments: object, size: int = 0) -> object:
-        """``TransactionEnded`` if the transaction is gone at the server, or may be: nothing of it is in the store."""
+        """``TransactionEnded`` if the transaction is gone at the server: nothing of it is in the store. A put whose
+        answer is lost is ``RemoteFailed``, since it is only staged."""
         try:
-            return self.session.once(call, *arguments, size=size, may_reopen=False)
-        except (SessionLost, PutNotConfirmed) as error:
+            return self.session.once(call, *arguments, size=size, may_reopen=False, is_final=False)
+        except SessionLost as error:
             raise self._lost(error) from error
 
     def _refuse_ended(self) -> None:
@@ -137,10 +138,16 @@ class RemoteTransaction:
                 # A commit that comes after this one is refused, and one under way is a job before the next question.
                 self.session.once("end_transaction", may_reopen=False)
             found = self._committed()
-        except CommitLogError:
-            raise lost from None
+        except CommitLogError as error:
+            if lost.status is not PutMessageStatus.UNKNOWN_ERROR:
+                raise lost from None
+            raise PutNotConfirmed(
+                lost.status,
+                f"The answer to the commit of {self.batch} was lost, and the ledger cannot be asked: {error} Begin the "
+                "same version again: it is stored once.",
+            ) from lost
         if found is None:
-            raise self._lost(lost) from lost
+            raise self._lost("The answer to its commit was lost, and the ledger does not have it.") from lost
         self.result = replace(found, already_there=False)
 
     def _committed(self) -> CommittedBatch | None:
@@ -152,7 +159,7 @@ class RemoteTransaction:
             )
             return found
 
-    def _lost(self, error: CommitLogError) -> TransactionEnded:
+    def _lost(self, reason: object) -> TransactionEnded:
         return TransactionEnded(
-            f"The transaction of {self.batch} was lost at the server: {error} Nothing was written; begin it again."
+            f"The transaction of {self.batch} was lost at the server: {reason} Nothing was written; begin it again."
         )

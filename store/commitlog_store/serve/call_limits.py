@@ -33,9 +33,9 @@ class CallSlot:
         self.waits = False
         self._limits = limits
 
-    def hold(self, size: int) -> None:
-        """Count ``size`` bytes until the call has ended. ``ServerBusy``."""
-        self._limits.hold(self, size)
+    def hold(self, size: int, *, may_refuse: bool = True) -> None:
+        """Count ``size`` bytes until the call has ended. ``ServerBusy``, unless it may not be refused."""
+        self._limits.hold(self, size, may_refuse=may_refuse)
 
     def begin_wait(self) -> None:
         """From now on the call waits for messages: waits have a number of their own. ``ServerBusy``."""
@@ -106,10 +106,10 @@ class CallLimits:
             slot.peer = peer
             self._began.add(peer)
 
-    def hold(self, slot: CallSlot, size: int) -> None:
+    def hold(self, slot: CallSlot, size: int, *, may_refuse: bool = True) -> None:
         """See ``CallSlot``. A call that is alone may hold any size."""
         with self._lock:
-            if self._held and self._held + size > self._max_bytes:
+            if may_refuse and self._held > slot.held and self._held + size > self._max_bytes:
                 raise ServerBusy(
                     f"Calls under way hold {self._held} bytes, and this one needs {size}: more than the "
                     f"{self._max_bytes} that the server has for them (8 MiB for each of --max-calls)."

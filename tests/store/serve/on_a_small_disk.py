@@ -15,7 +15,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog_store import BatchId, CommittedBatch, MessageStore, MessageStoreConfig, RemoteBatches, StoreReader
+from commitlog_store import (
+    BatchId,
+    CommittedBatch,
+    MessageStore,
+    MessageStoreConfig,
+    RemoteBatches,
+    StagedFile,
+    StoreReader,
+)
 from commitlog_store.errors import CommitLogError, DiskFull, StagingFailed
 from commitlog_store.stager import BatchStager
 from tests.store.serve.servers import ServeProcess
@@ -43,7 +51,9 @@ def main(mount: str) -> None:
         fill(ballast, leave=6 << 20)
         fails(batches, 1, DiskFull)
         ballast.unlink()
-        wait_for(lambda: is_written(batches, 1))  # the store looks at its disk once a second
+        # Staged once: each attempt would leave its upload, and fill the disk again.
+        staged = stage(batches, 1)
+        wait_for(lambda: is_committed(batches, staged, 1))  # the store looks at its disk once a second
         assert server.stop()[0] == 0
     with StoreReader.open(store) as reader:
         bodies = reader.scan("orders", columns=["body"]).read_all()["body"].to_pylist()
@@ -52,18 +62,25 @@ def main(mount: str) -> None:
     print("fine")
 
 
-def write(batches: RemoteBatches, version: int) -> CommittedBatch:
-    batch = BatchId("loader", version)
-    with BatchStager(batches, batch, queue_counts={"orders": 1}, topic="orders") as stager:
+def stage(batches: RemoteBatches, version: int) -> StagedFile:
+    with BatchStager(batches, BatchId("loader", version), queue_counts={"orders": 1}, topic="orders") as stager:
         stager.put(pa.table({"body": [b"%08d" % row + b"x" * 992 for row in range(ROWS)]}))
         staged = stager.finish()
     assert staged is not None
-    return batches.commit(batch, [staged], new_topic_queues=1, on_device=True)
+    return staged
 
 
-def is_written(batches: RemoteBatches, version: int) -> bool:
+def commit(batches: RemoteBatches, staged: StagedFile, version: int) -> CommittedBatch:
+    return batches.commit(BatchId("loader", version), [staged], new_topic_queues=1, on_device=True)
+
+
+def write(batches: RemoteBatches, version: int) -> CommittedBatch:
+    return commit(batches, stage(batches, version), version)
+
+
+def is_committed(batches: RemoteBatches, staged: StagedFile, version: int) -> bool:
     try:
-        return bool(write(batches, version))
+        return bool(commit(batches, staged, version))
     except DiskFull:
         return False
 

@@ -250,6 +250,8 @@ def test_several_stores_have_names(tmp_path: Path) -> None:
         ("grpc://", "A served store is grpc://HOST:PORT"),
         ("grpc://host:99999", "A served store is grpc://HOST:PORT"),
         ("grpc://me:secret@host", "A token is given by the option token"),
+        ("grpc://secret@host:port", "A token is given by the option token"),
+        ("grpc://secret@host?store=a", "A token is given by the option token"),
         ("grpc://host:1?x=1", "A served store is grpc://HOST:PORT"),
     ],
 )

@@ -217,6 +217,14 @@ def test_what_was_put_is_read(both: tuple[MessageStore, RemoteStore]) -> None:
     timer.join()
 
 
+def test_more_messages_than_a_question_holds_are_put_together(both: tuple[MessageStore, RemoteStore]) -> None:
+    messages = [Message(topic="orders", body=b"%02d" % number * (1 << 20), queue_id=0) for number in range(12)]
+    messages.insert(7, Message(topic="a b", body=b"refused"))
+    said = [[one.status.name for one in store.put_together(messages)] for store in both]  # type: ignore[union-attr]
+    assert said[0] == said[1] == ["PUT_OK"] * 7 + ["MESSAGE_ILLEGAL"] + ["PUT_OK"] * 5
+    assert both[1].put_together([]) == both[0].put_together([]) == []
+
+
 def test_tasks_put_together(both: tuple[MessageStore, RemoteStore]) -> None:
     _, remote = both
 

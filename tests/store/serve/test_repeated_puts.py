@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
-from commitlog_store.errors import PutNotConfirmed, RemoteFailed
+from commitlog_store.errors import PutNotConfirmed, RemoteFailed, ServerBusy
 from commitlog_store.message import Message, PutMessageStatus
+from commitlog_store.serve.call_limits import CallLimits
 from tests.store.serve.servers import ServeProcess, served
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_for
@@ -93,6 +96,35 @@ def test_a_server_that_is_away_stores_nothing_and_is_named_in_time(tmp_path: Pat
             remote.put("orders", b"third")
         store.dispatch()
         assert _bodies(store.path) == {b"first": 1, b"third": 1}
+
+
+def test_a_close_waits_once_for_a_server_that_is_away(store: MessageStore) -> None:
+    with served(owned=store) as url, TcpProxy(_port(url)) as proxy:
+        remote = connect(proxy.url)
+        with contextlib.ExitStack() as stack:
+            for number in range(8):  # each has a session of its own
+                batch = stack.enter_context(remote.transaction("loader", number))
+                batch.put_messages([{"topic": "orders", "body": b"x"}])
+        proxy.retarget(1)
+        proxy.cut()
+        begun = time.monotonic()
+        remote.close()
+        assert time.monotonic() - begun < 8, "two seconds, and not for each session"
+
+
+def test_a_call_is_refused_for_its_bytes_before_it_is_done_and_not_after(store: MessageStore) -> None:
+    limits = CallLimits(4)
+    store.put("orders", b"stored before")
+    with served(owned=store, limits=limits) as url, connect(url, rpc_timeout_s=0.5) as remote:
+        with remote.consumer("billing", "orders") as consumer:
+            others = limits.enter("others")
+            others.hold(64 << 20, may_refuse=False)
+            with pytest.raises(ServerBusy, match="Calls under way hold"):
+                remote.put("orders", b"refused")
+            assert [one.body for one in consumer.poll(timeout_s=5)] == [b"stored before"]
+            others.leave()
+        store.dispatch()
+        assert _bodies(store.path) == {b"stored before": 1}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
