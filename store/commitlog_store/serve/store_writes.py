@@ -79,11 +79,6 @@ def _open_session(writer: StoreWriter) -> SessionOpened:
     return SessionOpened(writer.sessions.open(), config.message_delay_level, config.transaction_check_interval)
 
 
-def _by_store(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that takes the store as one that takes the writer."""
-    return lambda writer, *arguments: call(writer.store, *arguments)
-
-
 # Each takes the writer and the call's arguments.
 WRITES: Mapping[str, Callable[..., Any]] = {
     "open_session": _open_session,
@@ -92,7 +87,7 @@ WRITES: Mapping[str, Callable[..., Any]] = {
     "dispatch": lambda writer: writer.store.dispatch(),
     "committed_batch": lambda writer, *batch: writer.store.transaction(*batch).result,
     "create_topic": lambda writer, topic, queues, read: writer.store.create_topic(topic, queues, read_queues=read),
-    **{name: _by_store(call) for name, call in BATCH_WRITES.items()},
+    **BATCH_WRITES,
 }
 
 # Each takes the writer, the client's session, and the call's other arguments.

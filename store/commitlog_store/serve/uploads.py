@@ -14,11 +14,12 @@ from commitlog_store.paths import UNNAMED_WRITE_PREFIX
 from commitlog_store.queue.queue_counts import queue_counts
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.remote.wire import UploadEnd
+from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.stager import largest_record_of
-from commitlog_store.store import MessageStore
 
 
-def _staging_plan(store: MessageStore, topic: str | None, new_topic_queues: int) -> StagingPlan:
+def _staging_plan(writer: StoreWriter, topic: str | None, new_topic_queues: int) -> StagingPlan:
+    store = writer.store
     config = store.config
     counts = queue_counts(store.path, topic, new_topic_queues)
     topics = TopicConfig(store.path, new_topic_queues, lambda _: -1)
@@ -35,38 +36,41 @@ def _staging_plan(store: MessageStore, topic: str | None, new_topic_queues: int)
 
 
 def _upload_part(
-    store: MessageStore, batch: BatchId, name: str, offset: int, data: bytes, crc: int, end: UploadEnd | None
+    writer: StoreWriter, batch: BatchId, name: str, offset: int, data: bytes, crc: int, end: UploadEnd | None
 ) -> StagedFile | None:
     """The staged file when the part has the end marker and the file is whole; else None."""
     refuse_store_application(batch.app_id)
+    writer.forgotten.refuse(batch)
     if crc32(data) != crc:
         raise CorruptStaging(
             "Part", path=name, offset=offset, expected=f"checksum {crc:#010x}", found=f"{crc32(data):#010x}"
         )
-    write_part(store.path, batch, name, offset, data)
-    return None if end is None else finish_upload(store.path, batch, name, *end)
+    write_part(writer.store.path, batch, name, offset, data)
+    return None if end is None else finish_upload(writer.store.path, batch, name, *end)
 
 
 def _commit_batch(
-    store: MessageStore, batch: BatchId, staged: Sequence[StagedFile], new_topic_queues: int, on_device: bool
+    writer: StoreWriter, batch: BatchId, staged: Sequence[StagedFile], new_topic_queues: int, on_device: bool
 ) -> CommittedBatch:
-    committed = store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
-    store.dispatch()
+    writer.forgotten.refuse(batch)
+    committed = writer.store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
+    writer.store.dispatch()
     return committed
 
 
-def _remove_staged(store: MessageStore, staged: Sequence[StagedFile]) -> None:
-    remove_files(store.path, staged)
+def _remove_staged(writer: StoreWriter, staged: Sequence[StagedFile]) -> None:
+    remove_files(writer.store.path, staged)
 
 
-def _forget_write(store: MessageStore, batch: BatchId) -> None:
+def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
     """Forget a write that has no id but a unique one for this: its files, and that it was committed."""
     if batch.app_id.startswith(UNNAMED_WRITE_PREFIX):
-        remove_batch(store.path, batch)
-        store.forget_batches(batch.app_id)
+        writer.forgotten.add(batch)
+        remove_batch(writer.store.path, batch)
+        writer.store.forget_batches(batch.app_id)
 
 
-# Those of ``remote.wire.CALLS`` that have to do with batches: each takes the store and the call's arguments.
+# Those of ``remote.wire.CALLS`` that have to do with batches: each takes the writer and the call's arguments.
 BATCH_WRITES: Mapping[str, Callable[..., Any]] = {
     "staging_plan": _staging_plan,
     "upload_part": _upload_part,

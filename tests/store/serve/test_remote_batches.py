@@ -30,6 +30,7 @@ from commitlog_store.errors import (
 from commitlog_store.remote import uploads
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.store_writer import ForgottenWrites
 from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.stager import BatchStager
 from tests.store.serve.cutting_proxy import CuttingProxy
@@ -245,6 +246,31 @@ def test_a_write_without_a_name_is_forgotten(store: Path, server: ServeProcess) 
         batches.forget_write(BATCH)
     with StoreReader.open(store) as reader:
         assert [one.batch for one in reader.batches()] == [BATCH]
+
+
+def test_calls_for_a_write_that_has_ended_come_late_and_are_refused(store: Path, server: ServeProcess) -> None:
+    """Else a part and a commit that the network held back would store the write a second time."""
+    unnamed = BatchId("write-0123")
+    with RemoteBatches.connect(server.url) as batches:
+        staged = upload(batches, unnamed, b"a")
+        commit(batches, unnamed, staged)
+        batches.forget_write(unnamed)
+        with pytest.raises(StagingLost, match="this call came late"):
+            upload(batches, unnamed, b"a")
+        with pytest.raises(StagingLost, match="this call came late"):
+            commit(batches, unnamed, staged)
+    assert bodies_of(store) == [b"a"]
+    assert not staged_files(store)
+
+
+def test_forgotten_writes_are_bounded() -> None:
+    forgotten = ForgottenWrites(most=2)
+    for number in range(3):
+        forgotten.add(BatchId(f"write-{number}"))
+    forgotten.refuse(BatchId("write-0"))
+    for number in (1, 2):
+        with pytest.raises(StagingLost):
+            forgotten.refuse(BatchId(f"write-{number}"))
 
 
 def test_commits_of_many_clients_are_stored_once_each(store: Path, server: ServeProcess) -> None:
