@@ -5,7 +5,8 @@
     CommitLogError
     ├── Refused                     nothing was written, nothing has changed
     │   ├── InvalidValue            an argument that no store could satisfy (also a ValueError)
-    │   │   └── FilterError         tags, keys or an expression that cannot be a filter; the place, expected, found
+    │   │   ├── FilterError         tags, keys or an expression that cannot be a filter; the place, expected, found
+    │   │   └── NotServed           ``commitlog serve`` does not serve this store, or serves it read only
     │   ├── StoreOpenError          the path cannot be used as a store
     │   │   ├── StoreNotFound       the path does not exist
     │   │   ├── NotAStore           the path exists and is not a store directory
@@ -111,6 +112,7 @@ __all__ = [
     "NestedCall",
     "NotAStore",
     "NotFoundError",
+    "NotServed",
     "OffsetOutOfRange",
     "OutcomeUnknown",
     "PeerRefused",
@@ -626,6 +628,13 @@ class AccessRefused(RemotingFailed):
 
 class RemoteFailed(Refused):
     """A server of ``commitlog serve`` did not answer in time, or is of a version that does not fit this one."""
+
+
+class NotServed(InvalidValue):
+    """``commitlog serve`` does not serve a store of this name, or serves it read only. The server did not do the call.
+
+    An earlier attempt of the same call may have been done by the server that ran before this one.
+    """
 
 
 class RemoteAccessRefused(RemoteFailed):

@@ -250,7 +250,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
 
 def _path_of(store_path: str, staged: StagedFile) -> str:
     parts = staged.path.split(os.sep)
-    if len(parts) != 4 or parts[0] != STAGING or any(part in ("", ".", "..") for part in parts):
+    if len(parts) != 4 or parts[0] != STAGING or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise InvalidValue(f"{staged.path!r} is not the path of a staged file.")
     return os.path.join(store_path, staged.path)
 

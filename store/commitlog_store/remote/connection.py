@@ -41,6 +41,9 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 
+# How gRPC begins to say that it reached no server, so that the call cannot have been done.
+NOT_SENT = "failed to connect to all addresses"
+
 # The process that used Arrow Flight first. In its forked children Flight hangs beyond every deadline
 # (github.com/apache/arrow/issues/38617).
 _users: list[int] = []
@@ -111,6 +114,8 @@ class Connection:
         self.address = address
         self._client: flight.FlightClient | None = None
         self._closed = False
+        # Whether an attempt of the last question got no answer, and may have been done.
+        self.was_unanswered = False
 
     def close(self) -> None:
         self._closed = True
@@ -151,12 +156,14 @@ class Connection:
         """Ask again until the time is over while no server answers, or it has too many calls under way."""
         deadline = time.monotonic() + timeout_s
         pause = 0.05
+        self.was_unanswered = False
         while True:
             left = deadline - time.monotonic()
             try:
                 return attempt(self._connected(), self._options(max(left, 0.001)))
             except flight.FlightUnavailableError as error:
                 self._drop()
+                self.was_unanswered |= NOT_SENT not in str(error)
                 if time.monotonic() + pause >= deadline:
                     raise self.named(error, call, timeout_s) from error
             except (flight.FlightError, OSError) as error:

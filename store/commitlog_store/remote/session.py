@@ -10,9 +10,16 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from commitlog_store.errors import CommitLogError, PutNotConfirmed, RemoteAccessRefused, RemoteFailed, SessionLost
+from commitlog_store.errors import (
+    CommitLogError,
+    NotServed,
+    PutNotConfirmed,
+    RemoteAccessRefused,
+    RemoteFailed,
+    SessionLost,
+)
 from commitlog_store.put_status import PutMessageStatus
-from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.connection import NOT_SENT, Connection, RemoteAddress
 from commitlog_store.remote.put_wire import CallId, SessionOpened
 from commitlog_store.remote.wire import Question, encode
 
@@ -22,15 +29,13 @@ _BYTES_A_SECOND = 1 << 20
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _CLOSE_SECONDS = 2.0
-# How gRPC begins to say that it reached no server, so that the call cannot have been done.
-_NOT_SENT = "failed to connect to all addresses"
 
 
 class Session:
     """One thread at a time."""
 
     def __init__(self, address: RemoteAddress) -> None:
-        """``RemoteFailed``; ``RemoteAccessRefused`` if the client may not write, ``InvalidValue`` if nobody may."""
+        """``RemoteFailed``; ``RemoteAccessRefused`` if the client may not write, ``NotServed`` if nobody may."""
         self.address = address
         self._connection = Connection(address)
         self._number = 0
@@ -115,12 +120,12 @@ class _Attempts:
                 raise self._unknown(error) from error
             except (flight.FlightError, OSError, StopIteration) as error:
                 failure = self._connection.named(error, self._call, address.timeout_s)
-                if isinstance(failure, RemoteAccessRefused | SessionLost):
+                if isinstance(failure, RemoteAccessRefused | SessionLost | NotServed):  # this attempt did nothing
                     raise (self._unknown(failure) if self._reached else failure) from error
                 if not isinstance(failure, RemoteFailed):
                     raise failure from error  # the store's own
                 # What the server says by name, it says instead of doing the call.
-                was_sent = not getattr(error, "extra_info", b"") and _NOT_SENT not in str(error)
+                was_sent = not getattr(error, "extra_info", b"") and NOT_SENT not in str(error)
                 self._reached |= self._is_final and was_sent
                 if time.monotonic() + pause >= self._deadline:
                     raise (self._unknown(failure) if self._reached else failure) from error

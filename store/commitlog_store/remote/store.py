@@ -45,7 +45,7 @@ def connect(
     What is not given comes from the environment, ``COMMITLOG_TOKEN`` and ``COMMITLOG_TLS_ROOT_CERTIFICATES``.
     ``rpc_timeout_s`` is how long a call may take, with all its attempts.
 
-    ``RemoteFailed`` if no server answers; ``RemoteAccessRefused`` without the right token; ``InvalidValue`` for a
+    ``RemoteFailed`` if no server answers; ``RemoteAccessRefused`` without the right token; ``NotServed`` for a
     server that only shows its stores. ::
 
         with connect("grpc://127.0.0.1:8815") as store:

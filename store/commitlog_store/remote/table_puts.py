@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from commitlog_store.columnar.input import Rows
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import PutNotConfirmed, PutRefused, RemoteFailed
+from commitlog_store.errors import PutNotConfirmed, PutRefused, Refused
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.put_wire import TableResult, encode_rows, parts_of
 from commitlog_store.remote.session import Session
@@ -77,7 +77,7 @@ def _put_part(
     except PutNotConfirmed as error:
         after = f"Not put, since the rows before have no answer: {error.reason}"
         return _without(count, error.status, error.reason), (PutMessageStatus.SERVICE_NOT_AVAILABLE, after)
-    except RemoteFailed as error:
+    except Refused as error:
         if is_first:
             raise
         ended = PutMessageStatus.SERVICE_NOT_AVAILABLE, str(error)

@@ -11,7 +11,7 @@ from typing import Any
 from commitlog_store.batch.staging import StagedContent, staged_path, unique_name
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan, joined_uses
 from commitlog_store.columnar.encode import EncodedMessages
-from commitlog_store.errors import CommitLogError, PutNotConfirmed, RemoteAccessRefused, RemoteFailed
+from commitlog_store.errors import CommitLogError, NotServed, PutNotConfirmed, RemoteAccessRefused, RemoteFailed
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.put_status import PutMessageStatus
@@ -78,7 +78,7 @@ class RemoteBatches:
     def staging_plan(self, topic: str | None, new_topic_queues: int) -> StagingPlan:
         """What the tasks of a batch have to know, of ``topic`` or of all topics. Asked before they begin.
 
-        ``RemoteFailed``; ``RemoteAccessRefused`` for a token that may not write; ``InvalidValue`` for a server that
+        ``RemoteFailed``; ``RemoteAccessRefused`` for a token that may not write; ``NotServed`` for a server that
         does not own its store; ``CorruptConfig``, ``ReadFailed``.
         """
         plan: StagingPlan = self.ask("staging_plan", topic, new_topic_queues)
@@ -98,17 +98,19 @@ class RemoteBatches:
         """``MessageStore.commit_batch`` at the server, once, however often it is asked. Its errors, and:
 
         ``PutNotConfirmed`` when no answer came in time: the batch is in the store or is not, and committing it again
-        finds out. ``RemoteAccessRefused``: nothing was written.
+        finds out. ``RemoteAccessRefused``, ``NotServed``: nothing was written.
         """
         patience_s = self._address.timeout_s + sum(one.size for one in staged) / _COMMITTED_A_SECOND
+        patient = RemoteBatches(replace(self._address, timeout_s=patience_s))
         try:
-            with RemoteBatches(replace(self._address, timeout_s=patience_s)) as patient:
+            with patient:
                 files = _with_joined_uses(staged)
                 committed: CommittedBatch = patient.ask("commit_batch", batch, files, new_topic_queues, on_device)
                 return committed
-        except RemoteAccessRefused:
-            raise
-        except RemoteFailed as error:
+        except (RemoteFailed, NotServed) as error:
+            # A server that refuses says nothing of an attempt before, whose answer was lost.
+            if isinstance(error, RemoteAccessRefused | NotServed) and not patient.was_unanswered:
+                raise
             raise PutNotConfirmed(
                 PutMessageStatus.UNKNOWN_ERROR,
                 f"The commit of {batch} got no answer: {error} Whether it is in the store shows when it is committed "
@@ -128,6 +130,11 @@ class RemoteBatches:
         timeout_s = min(self._address.timeout_s, _REMOVAL_TIMEOUT_S)
         with RemoteBatches(replace(self._address, timeout_s=timeout_s)) as quick:
             quick.ask(call, *arguments)
+
+    @property
+    def was_unanswered(self) -> bool:
+        """Whether an attempt of the last question got no answer, and may have been done."""
+        return self._connection.was_unanswered
 
     def ask(self, call: str, *arguments: Any) -> Any:
         """The answer to one of ``wire.CALLS``. The errors of the server, and ``RemoteFailed``."""

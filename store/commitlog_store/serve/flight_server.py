@@ -12,7 +12,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from commitlog_store.errors import CommitLogError, InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
+from commitlog_store.errors import (
+    CommitLogError,
+    InvalidValue,
+    ListenFailed,
+    NotServed,
+    RemoteAccessRefused,
+    RemoteFailed,
+)
 from commitlog_store.files import disk
 from commitlog_store.files.own_sockets import cut_connections
 from commitlog_store.reader import OnDamage, StoreReader
@@ -179,6 +186,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
+            _refuse_reader(call, caller)
             question = decode_question(call, memoryview(body))
             if call == "wait_for_any":
                 question = self._waited(question, caller.slot, is_wanted)
@@ -187,20 +195,15 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             else:
                 caller.slot.hold(body.size)
             writes = CALLS[call].writes
-            answer = self._write(call, question, caller) if writes else self._answer(call, question)
+            answer = self._write(call, question) if writes else self._answer(call, question)
             # What is done is not refused any more: a client takes a refusal for a call that was not done.
             caller.slot.hold(len(answer), may_refuse=not writes)
             return iter([flight.Result(answer)])
 
-    def _write(self, call: str, question: Question, caller: _Caller) -> bytes:
-        if caller.role < Role.WRITE:
-            raise RemoteAccessRefused(
-                f"The token {caller.name!r} may read only, and {call} writes. "
-                "`commitlog token new --role write` makes one that may."
-            )
+    def _write(self, call: str, question: Question) -> bytes:
         self._readers(question.store)  # refuses a name that this server does not have
         if self._writer is None:
-            raise InvalidValue("This server shows its stores read only. One without --read-only takes writes.")
+            raise NotServed("This server shows its stores read only. One without --read-only takes writes.")
         return answer_write(self._writer, call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
 
     def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
@@ -249,7 +252,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if not store and len(self._stores) == 1:
             return next(iter(self._stores.values()))
         names = ", ".join(sorted(self._stores))
-        raise InvalidValue(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
+        raise NotServed(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
 
     def end_waits(self) -> None:
         """Before ``shutdown``, which waits for calls: those that only wait end now."""
@@ -277,6 +280,15 @@ def _refuse_other_version(context: flight.ServerCallContext) -> None:
         raise RemoteFailed(
             f"The client speaks version {version} of the protocol of commitlog serve, and this server version "
             f"{WIRE_VERSION}: install the same version of pyspark-commitlog on both."
+        )
+
+
+def _refuse_reader(call: str, caller: _Caller) -> None:
+    """``RemoteAccessRefused`` for a call that writes, by a token that may read only: before its arguments are read."""
+    if call in CALLS and CALLS[call].writes and caller.role < Role.WRITE:
+        raise RemoteAccessRefused(
+            f"The token {caller.name!r} may read only, and {call} writes. "
+            "`commitlog token new --role write` makes one that may."
         )
 
 

@@ -40,6 +40,7 @@ def _upload_part(
 ) -> StagedFile | None:
     """The staged file when the part has the end marker and the file is whole; else None."""
     refuse_store_application(batch.app_id)
+    writer.forgotten.refuse(batch)
     if crc32(data) != crc:
         raise CorruptStaging(
             "Part", path=name, offset=offset, expected=f"checksum {crc:#010x}", found=f"{crc32(data):#010x}"
@@ -51,6 +52,7 @@ def _upload_part(
 def _commit_batch(
     writer: StoreWriter, batch: BatchId, staged: Sequence[StagedFile], new_topic_queues: int, on_device: bool
 ) -> CommittedBatch:
+    writer.forgotten.refuse(batch)
     committed = writer.store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
     writer.store.dispatch()
     return committed
@@ -63,6 +65,7 @@ def _remove_staged(writer: StoreWriter, staged: Sequence[StagedFile]) -> None:
 def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
     """Forget a write that has no id but a unique one for this: its files, and that it was committed."""
     if batch.app_id.startswith(UNNAMED_WRITE_PREFIX):
+        writer.forgotten.add(batch)
         remove_batch(writer.store.path, batch)
         writer.store.forget_batches(batch.app_id)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 
 class CuttingProxy:
     """Forwards connections to ``port``. Its own port is ``port`` of the object.
 
-    ``lose_answers(mark, count)``: of the next ``count`` connections whose answers hold ``mark``, that piece is lost and
-    the connection is cut. ``break_requests(size, count)``: the next connections are cut after so many bytes of the
+    ``lose_answers(mark, count, then)``: of the next ``count`` connections whose answers hold ``mark``, that piece is
+    lost, ``then`` is called, and the connection is cut. ``retarget(port)`` says where new connections go.
+    ``break_requests(size, count)``: the next connections are cut after so many bytes of the
     client. ``replay()`` sends what clients have sent to the server again, connection by connection, the last one first.
     """
 
@@ -20,6 +22,7 @@ class CuttingProxy:
         self._target = port
         self._lock = threading.Lock()
         self._mark, self.answers_to_lose = b"", 0
+        self._then: Callable[[], None] = lambda: None
         self._size, self.requests_to_break = 0, 0
         self._sent: list[list[bytes]] = []
         self._open: list[socket.socket] = []
@@ -31,8 +34,11 @@ class CuttingProxy:
     def url(self) -> str:
         return f"grpc://127.0.0.1:{self.port}"
 
-    def lose_answers(self, mark: bytes, count: int) -> None:
-        self._mark, self.answers_to_lose = mark, count
+    def lose_answers(self, mark: bytes, count: int, then: Callable[[], None] = lambda: None) -> None:
+        self._mark, self.answers_to_lose, self._then = mark, count, then
+
+    def retarget(self, port: int) -> None:
+        self._target = port
 
     def break_requests(self, size: int, count: int) -> None:
         self._size, self.requests_to_break = size, count
@@ -105,6 +111,7 @@ class CuttingProxy:
                         loses = self.answers_to_lose > 0
                         self.answers_to_lose -= loses
                     if loses:
+                        self._then()
                         break
                 client.sendall(data)
         _cut(client)

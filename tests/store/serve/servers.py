@@ -28,7 +28,8 @@ def _open(path: str, on_damage: OnDamage) -> StoreReader:
 
 
 # What a client that is not of this package says, so that the server answers it.
-SPOKEN = flight.FlightCallOptions(headers=[(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())])
+SPOKEN_HEADERS = [(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())]
+SPOKEN = flight.FlightCallOptions(headers=SPOKEN_HEADERS)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.flight as flight
@@ -13,11 +14,12 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
+from commitlog_store.remote.wire import CALLS, decode_error
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
 from tests.store.follower.certificates import make_certificate
-from tests.store.serve.servers import SPOKEN, served
+from tests.store.serve.servers import SPOKEN, SPOKEN_HEADERS, served
 
 
 @pytest.fixture
@@ -25,6 +27,16 @@ def store(tmp_path: Path) -> Path:
     with MessageStore.open(tmp_path / "store") as store:
         store.put("orders", b"one")
     return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A server that owns its store, and a token that may read."""
+    place = tmp_path_factory.mktemp("reading")
+    tokens = str(place / "tokens.jsonl")
+    token = new_token(tokens, "spark", Role.READ)
+    with MessageStore.open(place / "store") as owned, served(owned=owned, tokens=tokens) as url:
+        yield url, token
 
 
 def test_a_server_with_tokens_wants_one(store: Path, tmp_path: Path) -> None:
@@ -40,6 +52,17 @@ def test_a_server_with_tokens_wants_one(store: Path, tmp_path: Path) -> None:
             assert reader.scan("orders").read_all().num_rows == 1
             assert token not in repr(reader)
             assert token not in str(vars(reader))
+
+
+@pytest.mark.parametrize("call", sorted(name for name, call in CALLS.items() if call.writes))
+def test_a_token_that_may_read_writes_with_no_call(reading: tuple[str, str], call: str) -> None:
+    url, token = reading
+    headers = [*SPOKEN_HEADERS, (b"authorization", f"Bearer {token}".encode())]
+    with flight.FlightClient(url) as client, pytest.raises(flight.FlightServerError) as refused:
+        list(client.do_action(flight.Action(call, b""), flight.FlightCallOptions(headers=headers)))
+    error = decode_error(refused.value.extra_info)
+    assert isinstance(error, RemoteAccessRefused)
+    assert str(error).startswith(f"The token 'spark' may read only, and {call} writes.")
 
 
 def test_the_token_may_come_from_the_environment(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -20,16 +21,20 @@ from commitlog_store.errors import (
     BatchConflict,
     CorruptStaging,
     InvalidValue,
+    NotServed,
     PutNotConfirmed,
+    RemoteAccessRefused,
     RemoteFailed,
     StagingLost,
 )
 from commitlog_store.remote import uploads
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.store_writer import ForgottenWrites
+from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.stager import BatchStager
 from tests.store.serve.cutting_proxy import CuttingProxy
-from tests.store.serve.servers import ServeProcess
+from tests.store.serve.servers import ServeProcess, served
 from tests.support.clean_store import assert_clean
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 
@@ -191,6 +196,43 @@ def test_a_commit_without_an_answer_is_of_unknown_outcome(store: Path, server: S
             batches.staging_plan(None, 4)
 
 
+@pytest.mark.parametrize("refused_by", ["a server that is read only", "a token file without the token"])
+def test_a_commit_is_of_unknown_outcome_when_only_its_repetition_is_refused(tmp_path: Path, refused_by: str) -> None:
+    path, tokens = tmp_path / "store", tmp_path / "tokens.jsonl"
+    token = new_token(str(tokens), "spark", Role.WRITE)
+    with MessageStore.open(path) as owned, contextlib.ExitStack() as stack:
+        url = stack.enter_context(served(owned=owned, tokens=str(tokens)))
+        proxy = stack.enter_context(CuttingProxy(int(url.rpartition(":")[2])))
+        batches = stack.enter_context(RemoteBatches.connect(proxy.url, token=token))
+        staged = upload(batches, BATCH, b"a")
+
+        def refuse() -> None:
+            if refused_by.startswith("a token"):
+                tokens.write_text("")
+            else:
+                proxy.retarget(int(stack.enter_context(served(path)).rpartition(":")[2]))
+
+        proxy.lose_answers(b"loader", 1, then=refuse)
+        with pytest.raises(PutNotConfirmed, match="Whether it is in the store shows when it is committed again"):
+            commit(batches, BATCH, staged)
+        with pytest.raises((RemoteAccessRefused, NotServed)):
+            commit(batches, BATCH, staged)
+    assert bodies_of(path) == [b"a"]
+
+
+@pytest.mark.parametrize("name", ["..", "../a", "a/b", "", "a\0b"])
+def test_names_that_lead_elsewhere_are_refused(store: Path, server: ServeProcess, name: str) -> None:
+    staged = StagedFile(f"staging/a/0/{name}", 1, 1, 1)
+    with RemoteBatches.connect(server.url) as batches:
+        with pytest.raises(InvalidValue, match="An upload is called by letters"):
+            batches.ask("upload_part", BATCH, name, 0, b"", 0, None)
+        with pytest.raises(InvalidValue, match="not the path of a staged file"):
+            commit(batches, BATCH, staged)
+        with pytest.raises(InvalidValue, match="not the path of a staged file"):
+            batches.remove([staged])
+    assert not staged_files(store)
+
+
 def test_a_write_without_a_name_is_forgotten(store: Path, server: ServeProcess) -> None:
     unnamed = BatchId("write-0123")
     with RemoteBatches.connect(server.url) as batches:
@@ -204,6 +246,31 @@ def test_a_write_without_a_name_is_forgotten(store: Path, server: ServeProcess) 
         batches.forget_write(BATCH)
     with StoreReader.open(store) as reader:
         assert [one.batch for one in reader.batches()] == [BATCH]
+
+
+def test_calls_for_a_write_that_has_ended_come_late_and_are_refused(store: Path, server: ServeProcess) -> None:
+    """Else a part and a commit that the network held back would store the write a second time."""
+    unnamed = BatchId("write-0123")
+    with RemoteBatches.connect(server.url) as batches:
+        staged = upload(batches, unnamed, b"a")
+        commit(batches, unnamed, staged)
+        batches.forget_write(unnamed)
+        with pytest.raises(StagingLost, match="this call came late"):
+            upload(batches, unnamed, b"a")
+        with pytest.raises(StagingLost, match="this call came late"):
+            commit(batches, unnamed, staged)
+    assert bodies_of(store) == [b"a"]
+    assert not staged_files(store)
+
+
+def test_forgotten_writes_are_bounded() -> None:
+    forgotten = ForgottenWrites(most=2)
+    for number in range(3):
+        forgotten.add(BatchId(f"write-{number}"))
+    forgotten.refuse(BatchId("write-0"))
+    for number in (1, 2):
+        with pytest.raises(StagingLost):
+            forgotten.refuse(BatchId(f"write-{number}"))
 
 
 def test_commits_of_many_clients_are_stored_once_each(store: Path, server: ServeProcess) -> None:

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
-from commitlog_store.errors import PutNotConfirmed, RemoteFailed, ServerBusy
+from commitlog_store.columnar.input import Rows
+from commitlog_store.errors import NotServed, PutNotConfirmed, RemoteFailed, ServerBusy
 from commitlog_store.message import Message, PutMessageStatus
+from commitlog_store.remote import table_puts
 from commitlog_store.serve.call_limits import CallLimits
 from tests.store.serve.servers import ServeProcess, served
 from tests.support.tcp_proxy import TcpProxy
@@ -169,6 +171,78 @@ def test_a_client_that_was_idle_while_its_server_was_started_again_puts_on(tmp_p
             remote.put_messages([{"topic": "orders", "body": b"third"}]).raise_for_status()
             assert again.stop()[0] == 0
     assert _bodies(tmp_path / "store") == {b"first": 1, b"second": 1, b"third": 1}
+
+
+def _message(remote: RemoteStore) -> Callable[[], object]:
+    return lambda: remote.put("orders", b"once")
+
+
+def _table(remote: RemoteStore) -> Callable[[], object]:
+    return lambda: remote.put_messages([{"topic": "orders", "body": b"once"}]).raise_for_status()
+
+
+def _transaction(remote: RemoteStore) -> Callable[[], object]:
+    batch = remote.transaction("loader", 1)
+    batch.put_messages([{"topic": "orders", "body": b"once"}])
+    return lambda: batch.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("prepared", [_message, _table, _transaction])
+def test_a_put_may_be_stored_when_its_server_comes_back_read_only(
+    tmp_path: Path, prepared: Callable[[RemoteStore], Callable[[], object]]
+) -> None:
+    """The new server refuses the call; the one before had done it."""
+    path = tmp_path / "store"
+    outcome: list[PutNotConfirmed] = []
+
+    def put(call: Callable[[], object]) -> None:
+        with pytest.raises(PutNotConfirmed) as raised:
+            call()
+        outcome.append(raised.value)
+
+    with ServeProcess(path) as server, TcpProxy(_port(server.url)) as proxy, connect(proxy.url) as remote:
+        remote.put("orders", b"before")
+        thread = threading.Thread(target=put, args=(prepared(remote),))
+        with StoreReader.open(path) as reader:
+            before = reader.physical_bounds()[1]
+            proxy.lose_answers = True
+            thread.start()
+            wait_for(lambda: reader.physical_bounds()[1] > before)
+        server.process.kill()
+        server.process.wait()
+        with ServeProcess(path, "--read-only") as second:
+            proxy.retarget(_port(second.url))
+            proxy.lose_answers = False
+            proxy.cut()
+            thread.join()
+            assert [error.status for error in outcome] == [PutMessageStatus.UNKNOWN_ERROR]
+            with pytest.raises(NotServed, match="shows its stores read only"):
+                remote.put("orders", b"refused")
+    MessageStore.open(path).close()
+    assert _bodies(path) == {b"before": 1, b"once": 1}
+
+
+def test_the_rest_of_a_table_is_refused_by_row_when_its_server_comes_back_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    rows = [{"topic": "orders", "body": b"%d" % number} for number in range(3)]
+    with ServeProcess(path) as server, connect(server.url) as remote, contextlib.ExitStack() as servers:
+
+        def parts(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+            """A part for each row; another server comes before the second one."""
+            (batch,) = table.to_batches() if isinstance(table, pa.Table) else [table]
+            yield 0, batch.slice(0, 1)
+            assert server.stop()[0] == 0
+            servers.enter_context(ServeProcess(path, "--read-only", listen=server.url.removeprefix("grpc://")))
+            yield 1, batch.slice(1, 1)
+            yield 2, batch.slice(2, 1)
+
+        monkeypatch.setattr(table_puts, "parts_of", parts)
+        result = remote.put_messages(rows)
+    assert result.rows["status"].to_pylist() == ["PUT_OK", "SERVICE_NOT_AVAILABLE", "SERVICE_NOT_AVAILABLE"]
+    assert "shows its stores read only" in result.reason
+    assert _bodies(path) == {b"0": 1}
 
 
 def _wait_for_more(messages: list[bytes]) -> None:
