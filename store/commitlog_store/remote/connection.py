@@ -200,7 +200,7 @@ class Connection:
 
     def _connected(self) -> flight.FlightClient:
         if self._closed:
-            raise ReaderClosed(f"The reader of {self.address} is closed; open the store again to read on.")
+            raise ReaderClosed(f"This client of {self.address} is closed; open the store again.")
         self.refuse_forked(self.address)
         if not _users:
             _users.append(os.getpid())

@@ -193,7 +193,8 @@ class RemoteConsumer:
     def commit(self, *, sync: bool = False, in_transaction: RemoteTransaction | None = None) -> None:
         """``Consumer.commit``: note that everything that was polled so far is done.
 
-        With a transaction of the same store, positions and messages are in the store together or not at all.
+        A consumer that has lost its queues since the poll joins its group again and commits nothing: the messages come
+        again. With a transaction of the same store, positions and messages are in the store together or not at all.
         ``TransactionEnded`` if the consumer has lost its queues since the poll: the transaction is not to be committed.
         """
         if in_transaction is None:

@@ -61,7 +61,7 @@ class CallLimits:
         self._lock = threading.Lock()
         self._slots: set[CallSlot] = set()
         self._calls_of: Counter[str] = Counter()
-        self._waits = 0
+        self._waits_of: Counter[str] = Counter()
         self._held = 0
         self._began: set[str] = set()
         self._stopping = False
@@ -87,16 +87,18 @@ class CallLimits:
                 self._slots.remove(slot)
                 self._held -= slot.held
                 if slot.waits:
-                    self._waits -= 1
+                    self._waits_of[slot.client] -= 1
                 else:
                     self._calls_of[slot.client] -= 1
 
     def begin_wait(self, slot: CallSlot) -> None:
         """See ``CallSlot``."""
         with self._lock:
-            if self._waits >= self._max_calls:
+            if self._waits_of.total() >= self._max_calls:
                 raise ServerBusy(f"{self._max_calls} clients wait for messages, as many as the server lets wait.")
-            self._waits += 1
+            if slot.client and self._waits_of[slot.client] >= self._max_of_one:
+                raise ServerBusy(f"{self._max_of_one} clients wait with the token {slot.client!r}, as many as may.")
+            self._waits_of[slot.client] += 1
             self._calls_of[slot.client] -= 1
             slot.waits = True
 

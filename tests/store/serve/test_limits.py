@@ -103,6 +103,15 @@ def test_waits_have_a_number_of_their_own() -> None:
     more.begin_wait()
 
 
+def test_one_token_has_three_quarters_of_the_waits() -> None:
+    limits = CallLimits(4)
+    for _ in range(3):
+        limits.enter("spark").begin_wait()
+    with pytest.raises(ServerBusy, match="3 clients wait with the token 'spark'"):
+        limits.enter("spark").begin_wait()
+    limits.enter("other").begin_wait()
+
+
 def test_the_bytes_that_calls_hold_are_bounded() -> None:
     limits = CallLimits(2)
     one, other = limits.enter(""), limits.enter("")
