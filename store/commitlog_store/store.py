@@ -10,6 +10,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
@@ -322,7 +323,9 @@ class MessageStore(Producing):
         ``default_topic_queue_nums``. With ``on_device`` it is on the device under ASYNC_FLUSH, too.
         """
         refuse_store_application(batch.app_id)
-        queues = None if new_topic_queues is None else checked_int("new_topic_queues", new_topic_queues)
+        queues = new_topic_queues
+        if queues is not None:
+            queues = replace(self.config, default_topic_queue_nums=queues).default_topic_queue_nums  # in its range
         committed = self._engine.commit(lambda: self._engine.batches.commit(batch, staged, new_topic_queues=queues))
         if on_device:  # under SYNC_FLUSH it is: then this does nothing
             self._engine.run(self._engine.store_flush.flush_log)
