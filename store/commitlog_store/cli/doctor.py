@@ -32,7 +32,6 @@ from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.topic_table import offset_range
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.paths import REMOTE_SCHEMES
-from commitlog_store.reader import StoreReader
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.findings import Finding
 
@@ -158,6 +157,8 @@ def _served_assessment(path: str, *, files_needed: bool) -> Assessment:
             "A served store is assessed quickly: --deep, limits and settings need the files. Run it with them where "
             "the store's directory is."
         )
+    from commitlog_store.reader import StoreReader  # slow to import, and not for a directory
+
     with StoreReader.open(path) as reader:
         found = reader.facts().assessment
     assert found is not None
