@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from commitlog_store.errors import ReaderClosed
-from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.numbered_files import NumberedFiles
 
@@ -36,8 +35,6 @@ class MappedFileQueue:
         self._refuse_closed()
         if not self.files.refresh():
             return False
-        # A directory that has the name of a file is none: that file is missing, which readers report or skip.
-        self.files.bases = [base for base in self.files.bases if not disk.is_directory(self.files.path_of(base))]
         # A file of the same name may be another one now (a store restored in place).
         self._close_files()
         return True

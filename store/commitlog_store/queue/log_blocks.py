@@ -444,7 +444,7 @@ class LogBlocks:
                 queue_id=queue.queue_id,
                 start=offset,
                 stop=beyond,
-                is_cut=disk.exists(path) and not disk.is_directory(path),
+                is_cut=disk.exists(path),
             )
         if low <= offset < high and self._is_lost_end(queue, physical, offset, high):
             raise FileMissing(
