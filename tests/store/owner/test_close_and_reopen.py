@@ -180,7 +180,7 @@ def test_a_directory_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
         {"listen_port": 70_000},
         {"max_message_size": 0},
         {"mapped_file_size_commit_log": 100},
-        {"mapped_file_size_commit_log": "1 GiB"},
+        {"mapped_file_size_commit_log": "1 mile"},
         {"mapped_file_size_consume_queue": 0},
         {"flush_interval_commit_log": 0},
         {"flush_disk_type": "SYNC"},
