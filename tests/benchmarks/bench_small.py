@@ -33,7 +33,8 @@ def _by_thread(store: MessageStore, wait: Callable[[], int]) -> list[float]:
 
     def run() -> None:
         while len(woken) < _WAKE_UPS:
-            woken.extend([time.perf_counter()] * wait())
+            found = wait()
+            woken.extend([time.perf_counter()] * found)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -53,7 +54,8 @@ async def _by_task(store: MessageStore) -> list[float]:
 
         async def run() -> None:
             while len(woken) < _WAKE_UPS:
-                woken.extend([time.perf_counter()] * len(await consumer.apoll(1, 1.0)))
+                found = await consumer.apoll(1, 1.0)
+                woken.extend([time.perf_counter()] * len(found))
 
         running = asyncio.create_task(run())
         put: list[float] = []
