@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from commitlog_store.config import delay_level
 from commitlog_store.engine.put_message import PutMessageResult
@@ -41,10 +42,9 @@ class Producing:
         slaves in time.
         ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
         """
-        message = Message(
-            topic=topic, body=body, tags=tags, keys=(keys,) if isinstance(keys, str) else keys, queue_id=queue_id,
-            flag=flag, properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
-            delay_level=delay_level(delay, self._delay_levels),
+        message = self._message(
+            keys, delay, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag, properties=properties or {},
+            sharding_key=sharding_key, born_timestamp=born_timestamp,
         )  # fmt: skip
         return self.put_message(message).raise_for_status()
 
@@ -72,12 +72,15 @@ class Producing:
             async with MessageStore.open_async("/data/store") as store:
                 await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
         """
-        message = Message(
-            topic=topic, body=body, tags=tags, keys=(keys,) if isinstance(keys, str) else keys, queue_id=queue_id,
-            flag=flag, properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
-            delay_level=delay_level(delay, self._delay_levels),
+        message = self._message(
+            keys, delay, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag, properties=properties or {},
+            sharding_key=sharding_key, born_timestamp=born_timestamp,
         )  # fmt: skip
         return (await self._aput(message)).raise_for_status()
+
+    def _message(self, keys: str | Sequence[str], delay: int | str | timedelta | None, **fields: Any) -> Message:
+        level = delay_level(delay, self._delay_levels)
+        return Message(keys=(keys,) if isinstance(keys, str) else keys, delay_level=level, **fields)
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended."""

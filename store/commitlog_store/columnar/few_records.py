@@ -1,8 +1,9 @@
-"""Dispatch requests of a few records, decoded one by one: a tenth of the time that reading them as columns takes.
+"""Dispatch requests of a few records, decoded one by one.
 
-A store whose messages come one at a time dispatches them so, within a tenth of a millisecond. The requests and index
-entries are those of ``dispatch_requests`` and ``index_entries``; a record for which these do more than hash tags and
-keys (it is delayed, begins a batch or names light queues) is left to them.
+One message takes 0.3 ms of the processor with all of its dispatch, a quarter of what reading it as columns takes, so a
+store whose messages come one at a time dispatches them in this way. The requests and index entries are those of
+``dispatch_requests`` and ``index_entries``; a record for which these do more than hash tags and keys (it is delayed,
+begins a batch or names light queues) is left to them.
 """
 
 from __future__ import annotations

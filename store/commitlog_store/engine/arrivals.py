@@ -1,4 +1,4 @@
-"""Arrivals: wakes those who wait for messages of a topic, a queue or tags, and nobody else, as messages are dispatched.
+"""Arrivals: wakes the threads and tasks that wait for messages of a topic, a queue or tags when these are dispatched.
 
 Source: RocketMQ ``broker/longpolling/PullRequestHoldService.java`` (``notifyMessageArriving``).
 """

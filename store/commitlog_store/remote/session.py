@@ -35,7 +35,7 @@ class Session:
     """One thread at a time."""
 
     def __init__(self, address: RemoteAddress) -> None:
-        """``RemoteFailed``; ``RemoteAccessRefused`` if the client may not write, ``NotServed`` if nobody may."""
+        """``RemoteFailed``; ``RemoteAccessRefused`` if the client may not write, ``NotServed`` by a read-only server."""
         self.address = address
         self._connection = Connection(address)
         self._number = 0

@@ -88,7 +88,7 @@ class Session:
             try:
                 kept.discard()
             except CommitLogError as error:
-                _LOG.warning("What a client left behind cannot be discarded: %s", error)
+                _LOG.warning("What a session has kept cannot be discarded: %s", error)
 
 
 class Sessions:
@@ -116,7 +116,7 @@ class Sessions:
         self._size = 0
 
     def open(self) -> str:
-        """A new session's name, which nobody guesses."""
+        """A new session's name, of 128 random bits."""
         name = secrets.token_hex(16)
         with self._lock:
             self._sessions[name] = Session(self._clock(), self._idle_s)

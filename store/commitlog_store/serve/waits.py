@@ -24,7 +24,7 @@ _QueueKey = tuple[str, int]
 # So often a waiting call asks whether it is wanted still.
 _ASK_SECONDS = 0.5
 _IDLE_SECONDS = 60.0
-# Directories that are watched for nobody any more, until the reader is opened again.
+# Watched directories without a waiter, as many as there may be before the reader is opened again.
 _SPARE_QUEUES = 100
 
 
