@@ -35,7 +35,7 @@ class Session:
     """One thread at a time."""
 
     def __init__(self, address: RemoteAddress) -> None:
-        """``RemoteFailed``; ``RemoteAccessRefused`` if the client may not write, ``NotServed`` by a read-only server."""
+        """``RemoteFailed``; ``RemoteAccessRefused`` for a client that may not write; ``NotServed``."""
         self.address = address
         self._connection = Connection(address)
         self._number = 0

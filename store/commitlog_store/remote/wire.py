@@ -191,7 +191,7 @@ def encode(value: object) -> bytes:
 def decode_answer(call: str, body: bytes | memoryview) -> Answer:
     """``RemoteFailed`` for what is no answer to this call."""
     try:
-        answer = Answer(*msgspec.msgpack.decode(body, type=_ANSWERS[call]))
+        answer = Answer(*msgspec.msgpack.decode(body, type=_ANSWERS[call], dec_hook=_decode_other))
     except msgspec.MsgspecError as error:
         raise RemoteFailed(
             f"The server's answer to {call} is not one: {error}. Is it another version of commitlog serve?"
@@ -239,6 +239,19 @@ def decode_error(body: bytes) -> CommitLogError:
     return error
 
 
+def _encode_other(value: object) -> bytes:
+    """Errors within an answer, such as why a store would not open."""
+    if isinstance(value, CommitLogError):
+        return encode_error(value)
+    raise NotImplementedError(type(value))
+
+
+def _decode_other(kind: type, value: Any) -> CommitLogError:
+    if issubclass(kind, CommitLogError) and isinstance(value, bytes):
+        return decode_error(value)
+    raise NotImplementedError(kind)
+
+
 def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.name
@@ -254,7 +267,7 @@ def _make_tuples(value: Any) -> None:
             object.__setattr__(message, "keys", tuple(message.keys))
 
 
-_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_other)
 _QUESTIONS: dict[str, Any] = {
     name: tuple.__class_getitem__((str, OnDamage, call.arguments)) for name, call in CALLS.items()
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from commitlog_store import METADATA_SCHEMAS, MessageFilter, MessageStore, StoreReader, export_store, store_metadata
 from commitlog_store.cli.app import app
-from commitlog_store.errors import InvalidValue, RemoteFailed
+from commitlog_store.errors import InvalidValue, RemoteFailed, StoreLocked
 from commitlog_store.queue.log_blocks import BlockLimits
 from commitlog_store.remote.wire import decode_error
 from tests.store.cli.commands import plain, run
@@ -47,6 +48,34 @@ def test_findings_need_the_directory(url: str) -> None:
         store_metadata(url, "findings")
     with pytest.raises(InvalidValue, match=r"Unknown table 'queue'\. Did you mean 'queues'"):
         store_metadata(url, "queue")
+
+
+@pytest.mark.parametrize("state", ["owned", "killed", "cut"])
+def test_a_store_that_would_not_open_is_assessed_with_its_error(tmp_path: Path, state: str) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        store.put("orders", b"x")
+        store.dispatch()
+        if state == "owned":
+            with served(owned=store) as url, StoreReader.open(url) as remote:
+                assessment = remote.facts().assessment
+                assert assessment is not None
+                assert isinstance(assessment.opening.refusal, StoreLocked)
+                assert "verdict OK" in run("info", url)
+            return
+    if state == "killed":
+        (path / "abort").touch()
+    with served(path) as url, StoreReader.open(url) as remote, StoreReader.open(path) as local:
+        if state == "cut":
+            os.truncate(path / "commitlog" / f"{0:020d}", 50)
+        far, near = remote.facts().assessment, local.facts().assessment
+        assert far is not None
+        assert near is not None
+        assert (far.opening.kind, far.opening.reason) == (near.opening.kind, near.opening.reason)
+        assert (far.opening.kind == "refused") == (state == "cut")
+        assert type(far.opening.refusal) is type(near.opening.refusal)
+        assert str(far.opening.refusal) == str(near.opening.refusal)
+        assert far.findings == near.findings
 
 
 def test_facts_and_assessment_are_those_of_the_directory(golden_store: Path, url: str) -> None:
