@@ -97,6 +97,7 @@ from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
+from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
 from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
@@ -509,6 +510,14 @@ class StoreReader:
         ``StoreBusy``.
         """
         return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
+
+    def topic_settings(self) -> dict[str, TopicSettings]:
+        """What ``config/topics.json`` says of each topic that it lists: over how many queues it is spread, its perm.
+
+        ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
+        """
+        self._refuse_closed()
+        return read_topic_settings(self.path)
 
     def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
         """The settings of all consumer groups that have some, or of one, from ``config/subscriptionGroup.json``.

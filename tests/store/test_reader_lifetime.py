@@ -77,6 +77,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "offset_by_time": lambda: reader.offset_by_time("orders", 0, 0),
         "blocks_of": lambda: reader.blocks_of([("orders", 0, 0, 1)]),
         "group_filters": reader.group_filters,
+        "topic_settings": reader.topic_settings,
         "group_settings": reader.group_settings,
         "log_start": reader.log_start,
         "settled_state": reader.settled_state,

@@ -178,7 +178,8 @@ def print_topics(path: str, commit_log: str | None, form: OutputFormat, *, show_
     """
     table = store_metadata(path, "topics", store_path_commit_log=commit_log)
     present = {row["topic"]: row for row in table.to_pylist()}
-    listed = read_topic_settings(path)
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+        listed = reader.topic_settings()
     known = sorted({*present, *listed})
     topics = [topic for topic in known if show_all or not is_system_topic(topic)]
     rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in topics]

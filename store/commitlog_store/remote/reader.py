@@ -44,6 +44,7 @@ from commitlog_store.queue.get_message import (
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
@@ -264,6 +265,10 @@ class RemoteReader(StoreReader):
     def log_start(self) -> int:
         self._ask("aborted")  # any question: each answer has it
         return self._log_start
+
+    def topic_settings(self) -> dict[str, TopicSettings]:
+        found: dict[str, TopicSettings] = self._ask("topic_settings")
+        return found
 
     def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
         return list(self._ask("group_settings", group))

@@ -31,6 +31,7 @@ from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo
 from commitlog_store.remote.put_wire import (
     CallId,
@@ -104,6 +105,7 @@ CALLS: Mapping[str, Call] = {
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
     "group_offsets": Call(tuple[str], list[Place]),
     "dead_letters": Call(tuple[str | None], list[DeadLetters]),
+    "topic_settings": Call(tuple[()], dict[str, TopicSettings]),
     "group_settings": Call(tuple[str | None], list[SubscriptionGroupConfig]),
     "group_filters": Call(tuple[str | None], list[ConsumerFilter]),
     "lost_ends": Call(tuple[()], list[str]),

@@ -122,6 +122,7 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "groups": lambda reader, group, now_ms: reader.groups(group, now_ms=now_ms),
     "group_offsets": _group_offsets,
     "dead_letters": StoreReader.dead_letters,
+    "topic_settings": StoreReader.topic_settings,
     "group_settings": StoreReader.group_settings,
     "group_filters": StoreReader.group_filters,
     "lost_ends": StoreReader.lost_ends,

@@ -43,6 +43,18 @@ def test_a_table_about_the_store_is_that_of_the_directory(golden_store: Path, ur
     assert found.num_rows or table in ("batches", "groups")
 
 
+def test_topics_are_listed_as_those_of_the_directory(tmp_path: Path) -> None:
+    """With the numbers of queues and the perms of ``config/topics.json``."""
+    path = tmp_path / "store"
+    with MessageStore.open(path) as store:
+        store.create_topic("orders", 8, read_queues=12)
+        store.put("orders", b"x")
+    with served(path) as url, StoreReader.open(path) as local, StoreReader.open(url) as remote:
+        assert remote.topic_settings() == local.topic_settings()
+        assert remote.topic_settings()["orders"].read_queue_nums == 12
+        assert run("topics", "ls", url) == run("topics", "ls", path)
+
+
 def test_findings_need_the_directory(url: str) -> None:
     with pytest.raises(InvalidValue, match="run `commitlog verify`, or ask for the table, where its directory is"):
         store_metadata(url, "findings")
