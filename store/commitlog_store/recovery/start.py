@@ -115,9 +115,12 @@ class Evidence:
 
     @property
     def queue_files_wanted(self) -> int:
-        """How many queue files must exist at least: the checkpoint counts them; a log that was left open has some."""
+        """How many queue files must exist at least: the checkpoint counts them, and an old log has some.
+
+        A log of one file is scanned from its start in any case, and its owner may have died before the first dispatch.
+        """
         counted = 1 if self.mark is None else self.mark.queue_file_count
-        return max(counted, 1) if self.left_open else counted
+        return max(counted, 1) if self.left_open and self.log_file_count > 1 else counted
 
     @property
     def head_expired(self) -> bool:

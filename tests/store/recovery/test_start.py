@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,8 @@ from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.queue.consume_queue_store import QueueFiles
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.recovery.start import Evidence, StartKind, StartParts, decide, gather
-from commitlog_store.testing import start_of
-from tests.store.owner.owned_store import open_store, put_ok, small
+from commitlog_store.testing import kill, start_of
+from tests.store.owner.owned_store import open_store, put_ok, rows, small
 
 _CLOSED = CheckpointMark(
     closed=True,
@@ -72,9 +73,18 @@ def _with(**seen: object) -> Evidence:
             "Of at least 4 consume-queue files",
         ),
         (
-            _with(mark=replace(_LEFT_OPEN, queue_file_count=0), queue_files=QueueFiles(0, None)),
+            _with(
+                mark=replace(_LEFT_OPEN, queue_file_count=0),
+                queue_files=QueueFiles(0, None),
+                log_file_count=2,
+            ),
             StartKind.REBUILD,
             "Of at least 1 consume-queue files, 0 exist",
+        ),
+        (  # Its owner died between the first message and its dispatch.
+            _with(mark=replace(_LEFT_OPEN, queue_file_count=0), queue_files=QueueFiles(0, None)),
+            StartKind.SCAN,
+            "the checkpoint says that it is open",
         ),
         (
             _with(mark=None, queue_files=QueueFiles(0, None)),
@@ -169,6 +179,18 @@ def test_after_a_crash_the_index_is_recovered_and_not_judged() -> None:
 def _closed(path: Path) -> None:
     with open_store(path) as store:
         put_ok(store, keys=("key-0",))
+
+
+def test_an_owner_that_dies_before_its_first_dispatch_leaves_no_fault(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    for body in (b"a", b"b"):
+        put_ok(store, body=body)
+    kill(store)
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    with open_store(tmp_path / "store") as store:
+        start = start_of(store)
+        assert (start.kind, start.is_fault) == (StartKind.SCAN, False)
+        assert [row["body"] for row in rows(store)] == [b"a", b"b"]
 
 
 def _with_abort_file(path: Path) -> None:
