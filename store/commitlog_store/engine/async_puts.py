@@ -10,11 +10,11 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import StoreClosed
-from commitlog_store.message import Message, PutMessageStatus
+from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.threads.wakeup import Wakeup
 
 if TYPE_CHECKING:  # programs without asyncio do not import it
@@ -27,27 +27,29 @@ _IDLE_S = 3600.0
 # As many messages of one round are appended before their tasks get results.
 _ROUND = 1024
 
-_Waiting: TypeAlias = "tuple[Message, Future[PutMessageResult]]"
+# A message, in a form that the putter takes.
+_MessageT = TypeVar("_MessageT")
+_MessageT_contra = TypeVar("_MessageT_contra", contravariant=True)
 _Outcome: TypeAlias = "tuple[Future[PutMessageResult], PutMessageResult | Exception]"
 
 
-class PutsTogether(Protocol):
+class PutsTogether(Protocol[_MessageT_contra]):
     """Puts the messages of a round: ``PutMessageService``, which has the contract, or a client of a served store."""
 
-    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]: ...
+    def put_together(self, messages: Sequence[_MessageT_contra]) -> list[PutMessageResult | Exception]: ...
     def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]: ...
 
 
-class AsyncPutService:
+class AsyncPutService(Generic[_MessageT]):
     """Puts messages for tasks of any number of event loops. ``wakeup`` starts the next round."""
 
-    def __init__(self, putter: PutsTogether, wakeup: Wakeup) -> None:
+    def __init__(self, putter: PutsTogether[_MessageT], wakeup: Wakeup) -> None:
         self._putter = putter
         self._wakeup = wakeup
         # Tasks add messages, the service takes them.
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[tuple[_MessageT, Future[PutMessageResult]]] = deque()
 
-    def put(self, message: Message, loop: AbstractEventLoop) -> Future[PutMessageResult]:
+    def put(self, message: _MessageT, loop: AbstractEventLoop) -> Future[PutMessageResult]:
         """Have a message put; the future of this loop gets its result. Called by the loop's thread."""
         future: Future[PutMessageResult] = loop.create_future()
         self._waiting.append((message, future))
@@ -72,8 +74,8 @@ class AsyncPutService:
         reason = f"The store of {store_path} is closed. The message was not put."
         _deliver([(future, StoreClosed(reason)) for _, future in self._take(len(self._waiting))])
 
-    def _take(self, count: int) -> list[_Waiting]:
-        taken: list[_Waiting] = []
+    def _take(self, count: int) -> list[tuple[_MessageT, Future[PutMessageResult]]]:
+        taken: list[tuple[_MessageT, Future[PutMessageResult]]] = []
         while self._waiting and len(taken) < count:
             one = self._waiting.popleft()
             if not one[1].cancelled():

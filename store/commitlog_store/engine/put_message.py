@@ -141,6 +141,21 @@ class EncodedMessage:
         self.wait = wait
 
 
+class EncodedBatch(EncodedMessage):
+    """Records of one topic and queue, which are appended in one piece; they wait if one of them does."""
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, messages: Sequence[EncodedMessage]) -> None:
+        first = messages[0]
+        super().__init__(
+            bytearray().join([one.record for one in messages]),
+            *(first.topic, first.queue_id, first.sys_flags, first.store_host),
+            wait=any(one.wait for one in messages),
+        )
+        self.sizes = tuple(len(one.record) for one in messages)
+
+
 class PutMessageService:
     """Puts single messages and batches. Any number of threads may call it."""
 
@@ -200,7 +215,7 @@ class PutMessageService:
             _report_slow(elapsed, encoded.topic, 1, size)
         return result
 
-    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+    def put_together(self, messages: Sequence[Message | EncodedMessage]) -> list[PutMessageResult | Exception]:
         """Put messages of several callers, each by itself, and wait for device and slaves once for all of them.
 
         In place of a result stands what ``put_message`` would raise for the message.
@@ -212,8 +227,8 @@ class PutMessageService:
         for place, message in enumerate(messages):
             try:
                 self.refuse_when_unwritable()
-                encoded = self.encode(message)
-                appended = self._append(encoded.record, (len(encoded.record),), encoded)
+                encoded = message if isinstance(message, EncodedMessage) else self.encode(message)
+                result, end = self._put_encoded(encoded)
             except (PutRefused, PutNotConfirmed) as refusal:
                 self._stats.failed()
                 outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
@@ -221,29 +236,33 @@ class PutMessageService:
             except CommitLogError as error:
                 outcomes.append(error)
                 continue
-            offset, queue_offset, now, end, _ = appended
-            outcomes.append(
-                PutMessageResult(
-                    *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),
-                    queue_id=encoded.queue_id,
-                )
-            )
+            outcomes.append(result)
             if encoded.wait:
                 waiting.append(place)
-            self._stats.put(encoded.topic, 1, len(encoded.record), time.perf_counter() - started)
+            self._stats.put(encoded.topic, result.message_num, len(encoded.record), time.perf_counter() - started)
         self._on_appended()
         if waiting and self._waits:
             status, reason = self._durability.wait(end)
             if status is not PutMessageStatus.PUT_OK:
                 for place in waiting:
                     self._stats.failed()
-                    result = outcomes[place]
-                    assert isinstance(result, PutMessageResult)
-                    outcomes[place] = result._replace(status=status, reason=reason)
+                    put = outcomes[place]
+                    assert isinstance(put, PutMessageResult)
+                    outcomes[place] = put._replace(status=status, reason=reason)
         elapsed = time.perf_counter() - started
         if elapsed > SLOW_S:
             _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
         return outcomes
+
+    def _put_encoded(self, encoded: EncodedMessage) -> tuple[PutMessageResult, int]:
+        """Append, and wait for nothing. The result, and the log's end after it. ``PutRefused``, ``PutNotConfirmed``."""
+        sizes: Sequence[int] = encoded.sizes if isinstance(encoded, EncodedBatch) else (len(encoded.record),)
+        offset, queue_offset, now, end, count = self._append(encoded.record, sizes, encoded)
+        offsets = (offset,) if count == 1 else tuple(accumulate(sizes[:-1], initial=offset))
+        hosts = (encoded.store_host,) * count
+        # The same as PutMessageResult(...), in less than half the time.
+        fields = (PutMessageStatus.PUT_OK, offset, queue_offset, now, count, "", offsets, hosts, encoded.queue_id)
+        return tuple.__new__(PutMessageResult, fields), end
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """RocketMQ's MessageExtBatch: messages of one queue, in the log together or not at all until a crash.
