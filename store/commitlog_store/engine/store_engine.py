@@ -16,8 +16,8 @@ from commitlog_store.engine.disk_watermark import DiskWatermarkService
 from commitlog_store.engine.durability import Durability
 from commitlog_store.engine.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog_store.engine.group_transfer import GroupTransferService
-from commitlog_store.engine.put_message import EncodedMessage, PutMessageService
 from commitlog_store.engine.produced_message import ProducedMessages
+from commitlog_store.engine.put_message import EncodedMessage, PutMessageService
 from commitlog_store.engine.put_table import PutTableService
 from commitlog_store.engine.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog_store.engine.running_state import RunningState

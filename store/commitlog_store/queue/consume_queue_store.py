@@ -195,7 +195,7 @@ class ConsumeQueueStore:
             return writer.place_from(max(offset, writer.first_offset))
 
     def look(self, topic: str, queue_id: int, offset: int, count: int) -> QueueLook | None:
-        """The bounds of a queue as it is written, and up to ``count`` units from an offset on; None without such a queue.
+        """The bounds of a queue as it is written, and up to ``count`` units from an offset on; None for no such queue.
 
         ``ReadFailed``.
         """

@@ -124,9 +124,10 @@ class TopicConfig:
             return self._listed.get(topic, 0) or self._unlisted_count(topic)
 
     def settings(self, topic: str) -> TopicSettings | None:
-        """What the list says of a topic, from memory; None for one that is not listed. ``CorruptConfig``, ``ReadFailed``.
+        """What the list says of a topic, from memory; None for one that is not listed.
 
-        The file is read once, and after the owner itself has changed it in a way that memory does not know.
+        The file is read once, and after the owner itself has changed it in a way that memory does not know:
+        ``CorruptConfig``, ``ReadFailed``.
         """
         with self._lock:
             if self._signature is None:
