@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog serve /data/store --read-only",
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
+            "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
     )(serve)
@@ -59,6 +60,18 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
     ] = None,
+    rocketmq: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
+        ),
+    ] = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
@@ -75,7 +88,7 @@ def serve(
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
     process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
-    TLS and tokens.
+    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it.
     """
     import logging
 
@@ -84,6 +97,8 @@ def serve(
     from commitlog_store.serve.listen import ListenSettings, TlsFiles
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
+    if advertise is not None and rocketmq is None:
+        raise typer.BadParameter("It is the address of the broker: give --rocketmq, too.", param_hint="--advertise")
     if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
         raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
     tls = None
@@ -101,6 +116,8 @@ def serve(
         max_calls=max_calls,
         call_timeout_s=call_timeout,
         access_log=access_log,
+        rocketmq=rocketmq,
+        advertise=advertise,
     )
     serve_until_stopped(request, say)
 

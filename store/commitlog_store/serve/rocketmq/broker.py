@@ -32,6 +32,8 @@ from commitlog_store.store import MessageStore, owned_by, pulls_from
 _T = TypeVar("_T")
 # Threads for what may wait for a disk or a lock.
 _THREADS = 8
+# A broker's port.
+DEFAULT_PORT = 10911
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,13 @@ class RocketMQSettings:
     listen: ListenSettings
     advertise: str | None = None
     limits: ConnectionLimits | None = None
+
+    @classmethod
+    def parse(cls, listen: str, advertise: str | None = None) -> RocketMQSettings:
+        """From texts, each HOST:PORT. ``InvalidValue``."""
+        if advertise is not None:
+            advertise = str(ListenSettings.parse(advertise, default_port=DEFAULT_PORT))
+        return cls(listen=ListenSettings.parse(listen, default_port=DEFAULT_PORT), advertise=advertise)
 
     def refuse_open(self) -> None:
         """``InvalidValue`` for an address that other hosts reach: access control is still missing."""
@@ -55,10 +64,13 @@ class RocketMQBroker:
     """Serves an open store from ``start`` to ``stop``; the store is its caller's. One use."""
 
     def __init__(self, store: MessageStore, settings: RocketMQSettings) -> None:
-        """Bind to the address. ``InvalidValue``, ``OSError``."""
+        """Bind to the address. ``InvalidValue`` for one that cannot be."""
         settings.refuse_open()
         listen = settings.listen
-        self._server = RemotingServer(listen.host, listen.port, limits=settings.limits)
+        try:
+            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits)
+        except OSError as error:
+            raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="RocketMQ")
         loop = self._server.loop
