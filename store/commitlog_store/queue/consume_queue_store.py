@@ -197,7 +197,7 @@ class ConsumeQueueStore:
     def look(self, topic: str, queue_id: int, offset: int, count: int) -> QueueLook | None:
         """The bounds of a queue as it is written, and up to ``count`` units from an offset on; None for no such queue.
 
-        ``ReadFailed``.
+        The units are those of one file, as in RocketMQ's ``getMessage``. ``ReadFailed``.
         """
         with self._lock, _names_failed_reads(self.path):
             writer = self._writers.get((topic, queue_id))
@@ -206,7 +206,9 @@ class ConsumeQueueStore:
                     return None
                 writer = self._positioned(topic, queue_id)
             first, stop = writer.first_offset, self._next_offset(writer)
-            units = writer.read(offset, min(offset + count, stop)) if first <= offset < stop else _NO_UNITS
+            units = _NO_UNITS
+            if first <= offset < stop:
+                units = writer.read(offset, min(offset + count, stop, writer.file_end(offset)))
             return QueueLook(first, stop, units)
 
     def first_left(self, topic: str, queue_id: int, log_start: int) -> int:

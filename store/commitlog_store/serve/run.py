@@ -108,9 +108,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         if broker is not None:
             stack.callback(broker.stop, 0.0)
         server = StoreServer(openers, request.listen, owned=owned, limits=limits, access_log=request.access_log)
-        say(
-            _begun(request, paths, server.port) + ("" if broker is None else f", and at {broker.address} to RocketMQ's")
-        )
+        say(_begun(request, paths, server.port, broker))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         if broker is not None:

@@ -27,9 +27,7 @@ def broker(
 ) -> Iterator[Served]:
     """A broker of the store at ``path``."""
     with MessageStore.open(path, config) as store:
-        served = RocketMQBroker(
-            store, RocketMQSettings(listen=ListenSettings.parse("127.0.0.1:0"), limits=limits)
-        )
+        served = RocketMQBroker(store, RocketMQSettings(listen=ListenSettings.parse("127.0.0.1:0"), limits=limits))
         served.start()
         try:
             yield Served(store, served.address)

@@ -11,6 +11,7 @@ from commitlog_store import Message, MessageExt, MessageStore, MessageStoreConfi
 from commitlog_store.config import FlushDiskType
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.remoting_command import HeaderKind
+from commitlog_store.testing import parts_of
 from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, batch_body, send_fields
 from tests.support.waiting import wait_for
@@ -39,8 +40,12 @@ def test_a_message_is_stored_with_all_that_its_client_says(tmp_path: Path, kind:
         assert (message.properties, message.reconsume_times, message.tags) == (properties, 3, "paid")
         assert message.born_host == "{}:{}".format(*client.socket.getsockname())
         assert answer.fields == {
-            **{"msgId": message.message_id, "queueId": "2", "queueOffset": "0", "transactionId": "7F00"},
-            **{"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
+            "msgId": message.message_id,
+            "queueId": "2",
+            "queueOffset": "0",
+            "transactionId": "7F00",
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
         }
 
 
@@ -176,7 +181,7 @@ def test_a_body_above_the_limit_is_illegal(tmp_path: Path) -> None:
 def test_a_topic_that_is_closed_for_producers_is_forbidden(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         client.send("orders", b"x")
-        served.store._owned.engine.topics.create_topic("orders", 4, perm=4)
+        parts_of(served.store).engine.topics.create_topic("orders", 4, perm=4)
         assert client.send("orders", b"y").code == ResponseCode.NO_PERMISSION
 
 
