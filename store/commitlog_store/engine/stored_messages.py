@@ -30,14 +30,14 @@ MayMatch: TypeAlias = Callable[[Int64Array], BoolArray]
 
 
 class StoredPull(NamedTuple):
-    """RocketMQ's ``GetMessageResult``: ``count`` records, one after the other in ``data``."""
+    """RocketMQ's ``GetMessageResult``: ``messages`` records, one after the other in ``data``."""
 
     status: GetMessageStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
     data: bytes = b""
-    count: int = 0
+    messages: int = 0
 
 
 class _Chosen(NamedTuple):

@@ -62,7 +62,7 @@ def _same(store: MessageStore, offset: int, limits: PullLimits, wanted: MessageF
         expected.status, expected.next_begin_offset, expected.min_offset, expected.max_offset
     )  # fmt: skip
     records = list(_record(found.data))
-    assert len(records) == found.count == len(expected.messages)
+    assert len(records) == found.messages == len(expected.messages)
 
     def place(message: MessageExt) -> tuple[int, int]:
         return message.physical_offset, message.store_size
@@ -133,6 +133,6 @@ def test_damage_is_an_error_that_names_the_record(tmp_path: Path) -> None:
             log.seek(place + 4)
             log.write(b"\0\0\0\0")
         pulls = pulls_from(store)
-        assert pulls.stored_messages("orders", 0, 6, PullLimits(), MessageFilter()).count == 14
+        assert pulls.stored_messages("orders", 0, 6, PullLimits(), MessageFilter()).messages == 14
         with pytest.raises(CorruptRecord):
             pulls.stored_messages("orders", 0, 5, PullLimits(), MessageFilter())

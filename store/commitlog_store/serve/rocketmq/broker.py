@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.errors import InvalidValue
@@ -121,10 +122,13 @@ class _Puts:
         self.encode = owned.engine.produced.encode
         self.encode_batch = owned.engine.produced.encode_batch
 
-    def put(self, encoded: EncodedMessage) -> Awaitable[PutMessageResult]:
+    def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
         with self._engine.calls.enter():
             self._engine.state.refuse_closed()
-            return self._engine.async_puts.put(encoded, self._loop)
+            if self._engine.async_puts.is_idle and (result := self._engine.putter.put_at_once(encoded)) is not None:
+                receive(result)
+            else:
+                self._engine.async_puts.put_for(encoded, self._loop, receive)
 
     def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
         half = MessageExtBrokerInner(

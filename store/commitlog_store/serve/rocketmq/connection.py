@@ -17,7 +17,7 @@ from typing import Protocol
 from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.rocketmq.answering import RequestFault, response_code
 from commitlog_store.serve.rocketmq.codes import ResponseCode
-from commitlog_store.serve.rocketmq.processor import Handler
+from commitlog_store.serve.rocketmq.processor import Deferred, Handler
 from commitlog_store.serve.rocketmq.remoting_command import (
     LENGTH_SIZE,
     MAX_FRAME,
@@ -82,6 +82,8 @@ class RemotingConnection(asyncio.Protocol):
         # Answers that go out together at the end of this round of the loop.
         self._answers: list[bytes] = []
         self._is_reading = True
+        # Whether frames are being taken from what has just been received.
+        self._is_taking = False
         self._is_writable = True
         self.last_used = self._loop.time()
 
@@ -121,7 +123,11 @@ class RemotingConnection(asyncio.Protocol):
             self._count(-len(self._half))
             self._half.clear()
             data = whole
+        self._is_taking = True
         self._take_frames(data)
+        self._is_taking = False
+        if not self.requests:
+            self._flush()
 
     def _holds_frame(self) -> bool:
         size = int.from_bytes(self._half[:LENGTH_SIZE], "big")
@@ -170,31 +176,52 @@ class RemotingConnection(asyncio.Protocol):
             return
         if isinstance(outcome, RemotingCommand):
             self._answer(request, outcome)
+        elif isinstance(outcome, Deferred):
+            self._defer(request, outcome, size + _REQUEST_SIZE)
         else:
             self._await(request, outcome, size + _REQUEST_SIZE)
 
-    def _await(self, request: RemotingCommand, outcome: Awaitable[RemotingCommand], size: int) -> None:
-        future = asyncio.ensure_future(outcome, loop=self._loop)
+    def _defer(self, request: RemotingCommand, outcome: Deferred, size: int) -> None:
+        self._begin(size)
+
+        def take(answer: RemotingCommand | Exception) -> None:
+            self._end(size)
+            self._answer(request, _failed(request, answer) if isinstance(answer, Exception) else answer)
+
+        try:
+            outcome.start(take)
+        except Exception as error:  # noqa: BLE001 - as of a handler
+            take(error)
+
+    def _begin(self, size: int) -> None:
+        """Count a request without an answer."""
         self.requests += 1
         self._in_flight += size
         self._count(size)
-
-        def answered(done: asyncio.Future[RemotingCommand]) -> None:
-            self.requests -= 1
-            self._in_flight -= size
-            self._count(-size)
-            if done.cancelled():
-                return
-            error = done.exception()
-            self._answer(request, done.result() if error is None else _failed(request, error))
-            if not self._is_reading:
-                self._set_reading()
-
-        future.add_done_callback(answered)
         if self._in_flight > self._limits.bytes_in_flight or (
             self._table.bytes_in_flight > self._limits.all_bytes_in_flight
         ):
             self._set_reading()
+
+    def _end(self, size: int) -> None:
+        self.requests -= 1
+        self._in_flight -= size
+        self._count(-size)
+        if not self._is_reading:
+            self._set_reading()
+
+    def _await(self, request: RemotingCommand, outcome: Awaitable[RemotingCommand], size: int) -> None:
+        future = asyncio.ensure_future(outcome, loop=self._loop)
+        self._begin(size)
+
+        def answered(done: asyncio.Future[RemotingCommand]) -> None:
+            self._end(size)
+            if done.cancelled():
+                return
+            error = done.exception()
+            self._answer(request, done.result() if error is None else _failed(request, error))
+
+        future.add_done_callback(answered)
 
     def _answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
         if request.is_one_way or self._transport is None:
@@ -208,13 +235,15 @@ class RemotingConnection(asyncio.Protocol):
 
     def _send(self, command: RemotingCommand) -> None:
         self.last_used = self._loop.time()
-        if not self._answers:
-            self._loop.call_soon(self._flush)
         self._answers.append(command.encode())
+        if not self.requests and not self._is_taking:
+            self._flush()  # no other answer can be about to follow
+        elif len(self._answers) == 1:
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         answers, self._answers = self._answers, []
-        if self._transport is None or self._transport.is_closing():
+        if not answers or self._transport is None or self._transport.is_closing():
             return
         self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
         if self._transport.get_write_buffer_size() > self._limits.unsent_bytes:

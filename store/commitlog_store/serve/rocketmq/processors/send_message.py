@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
+from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
@@ -29,7 +30,7 @@ from commitlog_store.serve.rocketmq.addresses import AUTO_CREATE_QUEUES, AUTO_CR
 from commitlog_store.serve.rocketmq.answering import RequestFault, flag_field, int_field, long_field, text_field
 from commitlog_store.serve.rocketmq.batch_body import decode_batch
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Take
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 _T = TypeVar("_T")
@@ -76,8 +77,8 @@ class Puts(Protocol):
 
     def encode(self, message: ProducedMessage) -> EncodedMessage: ...
     def encode_batch(self, messages: list[ProducedMessage]) -> EncodedMessage: ...
-    def put(self, encoded: EncodedMessage) -> Awaitable[PutMessageResult]:
-        """Append, together with what other tasks put."""
+    def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
+        """Append, together with what other clients put; ``receive`` gets the outcome, on the loop. ``StoreClosed``."""
 
     def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
         """Store a half message; in another thread. ``PutRefused``, ``PutNotConfirmed``, ``InvalidValue``."""
@@ -270,12 +271,14 @@ class SendMessageProcessor:
             encoded = encode()
         except PutRefused as refusal:
             return _answer(request, header, PutMessageResult(refusal.status, reason=refusal.reason), unique_key)
-        return self._appended(request, header, encoded, unique_key)
 
-    async def _appended(
-        self, request: RemotingCommand, header: _SendHeader, encoded: EncodedMessage, unique_key: str | None
-    ) -> RemotingCommand:
-        return _answer(request, header, await self._puts.put(encoded), unique_key)
+        def start(take: Take) -> None:
+            def receive(outcome: Outcome) -> None:
+                take(outcome if isinstance(outcome, Exception) else _answer(request, header, outcome, unique_key))
+
+            self._puts.put_for(encoded, receive)
+
+        return Deferred(start)
 
     async def _prepare(
         self, request: RemotingCommand, header: _SendHeader, message: ProducedMessage
