@@ -20,7 +20,7 @@ from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.serve.listen import ListenSettings
-from commitlog_store.serve.rocketmq.addresses import BrokerIdentity
+from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.listener import RemotingServer
 from commitlog_store.serve.rocketmq.processor import Processor

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.rocketmq.answering import RequestFault, response_code
 from commitlog_store.serve.rocketmq.codes import ResponseCode
-from commitlog_store.serve.rocketmq.processor import Deferred, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler
 from commitlog_store.serve.rocketmq.remoting_command import (
     LENGTH_SIZE,
     MAX_FRAME,
@@ -54,6 +54,7 @@ class ConnectionTable(Protocol):
     bytes_in_flight: int
     """Of all connections."""
     is_draining: bool
+    on_answer: Callable[[RemotingCommand, Connection], None]
 
     def handler(self, code: int) -> Handler | None: ...
     def made(self, connection: RemotingConnection) -> None: ...
@@ -163,7 +164,8 @@ class RemotingConnection(asyncio.Protocol):
     def _received(self, request: RemotingCommand, size: int) -> None:
         self.last_used = self._loop.time()
         if request.is_response:
-            return  # requests to clients need no answer
+            self._table.on_answer(request, self)
+            return
         handler = self._table.handler(request.code)
         if handler is None:
             remark = f" request type {request.code} not supported"
@@ -229,7 +231,7 @@ class RemotingConnection(asyncio.Protocol):
         self._send(answer)
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a request that needs no answer; nothing happens when the client is gone."""
+        """Send a request to the client; nothing happens when it is gone."""
         if self._transport is not None:
             self._send(command)
 

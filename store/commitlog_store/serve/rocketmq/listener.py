@@ -15,7 +15,8 @@ from typing import Any
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
-from commitlog_store.serve.rocketmq.processor import Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 1024
@@ -38,6 +39,7 @@ class RemotingServer:
         self.is_draining = False
         self._processors: Sequence[Processor] = ()
         self._handlers: dict[int, Handler] = {}
+        self.on_answer: Callable[[RemotingCommand, Connection], None] = lambda *_: None
         self._on_stop: Callable[[], None] = lambda: None
         self._connections: set[RemotingConnection] = set()
         self._waiting: list[RemotingConnection] = []
@@ -49,12 +51,19 @@ class RemotingServer:
         self._stopping: asyncio.Event | None = None
         self._drain_s = 0.0
 
-    def start(self, processors: Sequence[Processor], *, on_stop: Callable[[], None] = lambda: None) -> None:
+    def start(
+        self,
+        processors: Sequence[Processor],
+        *,
+        on_answer: Callable[[RemotingCommand, Connection], None] = lambda *_: None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
         """Answer requests from now on. Of processors with the same request code, the last one has it.
 
-        ``on_stop`` is called on the loop when no more requests are taken: what waits for messages answers then.
+        ``on_answer`` is called on the loop with what clients answer to requests of the server; ``on_stop`` when no more
+        requests are taken: what waits for messages answers then.
         """
-        self._processors, self._on_stop = processors, on_stop
+        self._processors, self.on_answer, self._on_stop = processors, on_answer, on_stop
         for processor in processors:
             self._handlers.update(processor.handlers())
         begun = threading.Event()

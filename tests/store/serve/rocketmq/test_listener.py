@@ -27,6 +27,11 @@ def _is_closed(connection: socket.socket) -> bool:
         return True
 
 
+def _send_for_ever(connection: socket.socket, data: bytes) -> None:
+    for _ in range(10_000):
+        connection.sendall(data)
+
+
 def _raw(served: Served) -> socket.socket:
     host, port = served.address.split(":")
     return socket.create_connection((host, int(port)), timeout=20)
@@ -35,7 +40,7 @@ def _raw(served: Served) -> socket.socket:
 @pytest.mark.parametrize("kind", list(HeaderKind))
 def test_an_answer_has_the_header_kind_of_its_request(tmp_path: Path, kind: HeaderKind) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address, kind=kind) as client:
-        answer = client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
         assert (answer.kind, answer.code, answer.is_response) == (kind, 0, True)
 
 
@@ -61,7 +66,7 @@ def test_a_one_way_request_is_done_and_not_answered(tmp_path: Path) -> None:
         client.send("orders", b"first")
         client.start(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"second", one_way=True)
         client.start(200_050, one_way=True)
-        asked = client.start(RequestCode.GET_BROKER_CLUSTER_INFO)
+        asked = client.start(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
         assert client.receive().opaque == asked
         wait_for(lambda: client.pull("orders", 0, 1).code == 0)
 
@@ -97,7 +102,7 @@ def test_what_is_no_frame_ends_its_connection_alone(tmp_path: Path, data: bytes)
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as other, _raw(served) as bad:
         bad.sendall(data)
         assert _is_closed(bad)
-        assert other.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
+        assert other.route("TBW102")
 
 
 def test_random_frames_crash_nothing(tmp_path: Path) -> None:
@@ -142,10 +147,9 @@ def test_a_client_that_reads_no_answers_is_closed(tmp_path: Path) -> None:
         frames = pull.encode() * 100
         client.socket.settimeout(20)
         with pytest.raises(ConnectionError):
-            for _ in range(10_000):
-                client.socket.sendall(frames)
+            _send_for_ever(client.socket, frames)
         with RemotingClient(served.address) as other:
-            assert other.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
+            assert other.route("TBW102")
 
 
 def test_more_bytes_in_flight_than_the_limit_wait(tmp_path: Path) -> None:
@@ -172,10 +176,10 @@ def test_connections_above_the_limit_are_refused(tmp_path: Path) -> None:
         broker(tmp_path / "s", limits=ConnectionLimits(max_connections=1)) as served,
         RemotingClient(served.address) as first,
     ):
-        assert first.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
+        assert first.route("TBW102")
         with _raw(served) as second:
             assert _is_closed(second)
-        assert first.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
+        assert first.route("TBW102")
 
 
 def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
@@ -184,7 +188,7 @@ def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
         client.send("orders", b"x")
         held = client.start_pull("orders", 0, 1, hold_ms=60_000)
         # The pull is held when the next request of the connection is answered.
-        client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        client.route("TBW102")
         started = time.monotonic()
     assert time.monotonic() - started < 30
     assert client.answer(held).code == ResponseCode.PULL_NOT_FOUND

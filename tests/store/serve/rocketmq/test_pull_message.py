@@ -47,7 +47,7 @@ def test_the_body_is_the_records_as_they_are_stored(tmp_path: Path) -> None:
         assert answer.code == 0
         assert answer.remark == "FOUND"
         assert len(answer.body) == high - low
-        assert [one.physical_offset for one in records(answer)][0] == low
+        assert next(one.physical_offset for one in records(answer)) == low
         assert answer.fields == {
             "suggestWhichBrokerId": "0",
             "nextBeginOffset": "5",

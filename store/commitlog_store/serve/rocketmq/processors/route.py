@@ -1,4 +1,4 @@
-"""RouteInfoProcessor: what clients ask a name server: where a topic's queues are, and which brokers there are.
+"""RouteInfoProcessor: what clients ask a name server: where a topic's queues are.
 
 Source: RocketMQ ``namesrv/processor/ClientRequestProcessor.java``, ``namesrv/routeinfo/RouteInfoManager.java``.
 """
@@ -11,12 +11,17 @@ from typing import Any
 import orjson
 
 from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
-from commitlog_store.serve.rocketmq.addresses import AUTO_CREATE_QUEUES, AUTO_CREATE_TOPIC, MASTER_ID, BrokerIdentity
 from commitlog_store.serve.rocketmq.answering import text_field
+from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
+MASTER_ID = 0
+# The topic whose settings a topic gets that is made by its first message.
+AUTO_CREATE_TOPIC = "TBW102"
+# RocketMQ's defaultTopicQueueNums: a client asks for 4, and gets no more than these.
+AUTO_CREATE_QUEUES = 8
 # Read, write, and inherited by topics that are made after its model.
 _INHERITED = 7
 _READ_AND_WRITE = 6
@@ -31,16 +36,13 @@ class RouteInfoProcessor:
         # Topics of a broker's own, which mqadmin asks for by these names.
         self._own_topics = {
             AUTO_CREATE_TOPIC: TopicSettings(AUTO_CREATE_QUEUES, AUTO_CREATE_QUEUES, _INHERITED),
-            identity.broker_name: TopicSettings(1, 1, _INHERITED),
-            identity.cluster_name: TopicSettings(16, 16, _INHERITED),
+            identity.name: TopicSettings(1, 1, _INHERITED),
+            identity.cluster: TopicSettings(16, 16, _INHERITED),
             "SELF_TEST_TOPIC": TopicSettings(1, 1, _READ_AND_WRITE),
         }
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
-        }
+        return {RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}
 
     def connection_lost(self, connection: Connection) -> None:
         """It keeps nothing about connections."""
@@ -57,7 +59,7 @@ class RouteInfoProcessor:
             "filterServerTable": {},
             "queueDatas": [
                 {
-                    "brokerName": self._identity.broker_name,
+                    "brokerName": self._identity.name,
                     "perm": settings.perm,
                     "readQueueNums": settings.read_queue_nums,
                     "topicSysFlag": 0,
@@ -67,15 +69,10 @@ class RouteInfoProcessor:
         }
         return request.answer(ResponseCode.SUCCESS, body=orjson.dumps(route))
 
-    def _cluster(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        name, cluster = self._identity.broker_name, self._identity.cluster_name
-        info = {"brokerAddrTable": {name: self._broker()}, "clusterAddrTable": {cluster: [name]}}
-        return request.answer(ResponseCode.SUCCESS, body=orjson.dumps(info))
-
     def _broker(self) -> dict[str, Any]:
         identity = self._identity
         return {
             "brokerAddrs": {str(MASTER_ID): identity.address},
-            "brokerName": identity.broker_name,
-            "cluster": identity.cluster_name,
+            "brokerName": identity.name,
+            "cluster": identity.cluster,
         }

@@ -26,11 +26,11 @@ from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY,
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
 from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
-from commitlog_store.serve.rocketmq.addresses import AUTO_CREATE_QUEUES, AUTO_CREATE_TOPIC
 from commitlog_store.serve.rocketmq.answering import RequestFault, flag_field, int_field, long_field, text_field
 from commitlog_store.serve.rocketmq.batch_body import decode_batch
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Take
+from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_QUEUES, AUTO_CREATE_TOPIC
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 _T = TypeVar("_T")
