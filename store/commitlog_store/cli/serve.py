@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.listen import TlsFiles
 
 
 class RoleName(str, enum.Enum):
@@ -35,7 +38,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
-_File = Annotated[str | None, typer.Option(metavar="FILE", show_default=False)]
+_RocketMQ = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
+]
+_Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
+    ),
+]
 
 
 def serve(
@@ -60,18 +72,8 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
     ] = None,
-    rocketmq: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False
-        ),
-    ] = None,
-    advertise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
-        ),
-    ] = None,
+    rocketmq: _RocketMQ = None,
+    advertise: _Advertise = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
@@ -94,16 +96,12 @@ def serve(
 
     from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
-    from commitlog_store.serve.listen import ListenSettings, TlsFiles
+    from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     if advertise is not None and rocketmq is None:
         raise typer.BadParameter("It is the address of the broker: give --rocketmq, too.", param_hint="--advertise")
-    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
-        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
-    tls = None
-    if tls_cert is not None and tls_key is not None:
-        tls = TlsFiles(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca)
+    tls = _tls(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
     request = ServeRequest(
@@ -120,6 +118,16 @@ def serve(
         advertise=advertise,
     )
     serve_until_stopped(request, say)
+
+
+def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+    from commitlog_store.serve.listen import TlsFiles
+
+    if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
+        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
+    return (
+        None if certificate is None or key is None else TlsFiles(certificate=certificate, key=key, client_ca=client_ca)
+    )
 
 
 def token_new(

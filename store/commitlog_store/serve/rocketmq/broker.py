@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,8 +30,6 @@ from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.store import MessageStore, owned_by, pulls_from
 
 _T = TypeVar("_T")
-# Threads for what may wait for a disk or a lock.
-_THREADS = 8
 # A broker's port.
 DEFAULT_PORT = 10911
 
@@ -73,10 +70,9 @@ class RocketMQBroker:
         except OSError as error:
             raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="RocketMQ")
         loop = self._server.loop
         self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
-        self._processors = _processors(store, self.address, self._hold, loop, self._pool)
+        self._processors = _processors(store, self.address, self._hold, loop)
 
     def start(self) -> None:
         """Answer clients from now on."""
@@ -85,7 +81,6 @@ class RocketMQBroker:
     def stop(self, drain_s: float) -> None:
         """Take no more requests, and let those under way end within ``drain_s`` seconds."""
         self._server.stop(drain_s)
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _processors(
@@ -93,7 +88,6 @@ def _processors(
     address: str,
     hold: PullRequestHoldService,
     loop: asyncio.AbstractEventLoop,
-    pool: ThreadPoolExecutor,
     subscriptions: Subscriptions | None = None,
 ) -> Sequence[Processor]:
     """All processors of a broker."""
@@ -102,7 +96,7 @@ def _processors(
     groups = _Groups(owned)
 
     def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
-        return loop.run_in_executor(pool, work)
+        return loop.run_in_executor(None, work)
 
     return (
         RouteInfoProcessor(BrokerIdentity(address=address), topics),

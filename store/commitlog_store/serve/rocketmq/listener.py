@@ -17,6 +17,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 1024
@@ -24,6 +25,8 @@ _BACKLOG = 1024
 _LOOKS = 12
 # How long the last answers have to go out.
 _LAST_ANSWERS_S = 1.0
+# The new thread answers what comes meanwhile, even if it begins later than that.
+_START_S = 10.0
 
 
 class RemotingServer:
@@ -66,10 +69,10 @@ class RemotingServer:
         self._processors, self.on_answer, self._on_stop = processors, on_answer, on_stop
         for processor in processors:
             self._handlers.update(processor.handlers())
-        begun = threading.Event()
+        begun = Wakeup()
         self.loop.call_soon(begun.set)
         self._thread.start()
-        begun.wait()
+        begun.wait(_START_S)
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
@@ -124,6 +127,7 @@ class RemotingServer:
         finally:
             self._socket.close()
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
 
     def _stop_soon(self) -> None:
