@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
+_ClientCa = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
+]
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
@@ -64,10 +68,7 @@ def serve(
     tls_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)
     ] = None,
-    tls_client_ca: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
-    ] = None,
+    tls_client_ca: _ClientCa = None,
     tokens: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),

@@ -54,6 +54,7 @@ def test_an_unknown_code_is_refused_in_rocketmqs_words(tmp_path: Path) -> None:
 def test_requests_of_one_connection_are_in_flight_at_once(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         client.send("orders", b"first")
+        served.store.dispatch()
         held = client.start_pull("orders", 0, 1, hold_ms=20_000)
         sent = [client.start(RequestCode.SEND_MESSAGE_V2, send_fields("orders", 1), b"x") for _ in range(200)]
         assert {client.answer(one).code for one in sent} == {0}
@@ -133,6 +134,7 @@ def test_a_held_pull_keeps_its_connection_from_being_idle(tmp_path: Path) -> Non
     limits = ConnectionLimits(idle_s=0.3)
     with broker(tmp_path / "s", limits=limits) as served, RemotingClient(served.address) as client:
         client.send("orders", b"x")
+        served.store.dispatch()
         assert client.pull("orders", 0, 1, hold_ms=1500).code == ResponseCode.PULL_NOT_FOUND
 
 
@@ -186,6 +188,7 @@ def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served:
         client = RemotingClient(served.address)
         client.send("orders", b"x")
+        served.store.dispatch()
         held = client.start_pull("orders", 0, 1, hold_ms=60_000)
         # The pull is held when the next request of the connection is answered.
         client.route("TBW102")
