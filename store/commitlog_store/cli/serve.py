@@ -126,9 +126,9 @@ def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> Tls
 
     if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
         raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
-    return (
-        None if certificate is None or key is None else TlsFiles(certificate=certificate, key=key, client_ca=client_ca)
-    )
+    if certificate is None or key is None:
+        return None
+    return TlsFiles(certificate=certificate, key=key, client_ca=client_ca)
 
 
 def token_new(
