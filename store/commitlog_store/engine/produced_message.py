@@ -8,12 +8,16 @@ Source: RocketMQ ``broker/processor/SendMessageProcessor.java``, ``broker/util/H
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.put_message import EncodedBatch, EncodedMessage
 from commitlog_store.errors import InvalidValue, PutRefused
+from commitlog_store.format.checksum import crc32
+from commitlog_store.format.message_batch import BatchedMessage
 from commitlog_store.format.message_id import parse_host
 from commitlog_store.format.message_rules import timer_fault
 from commitlog_store.format.properties import (
@@ -25,9 +29,10 @@ from commitlog_store.format.properties import (
     MAX_PROPERTIES_SIZE,
     TRAN_MSG,
     WAIT,
+    decode_properties,
     is_waiting,
 )
-from commitlog_store.format.record import own_sys_flag
+from commitlog_store.format.record import CRC_MASK, HEADER_STRUCTS, MAGIC_V1, own_sys_flag
 from commitlog_store.format.single_record import encode_message, stored_place
 from commitlog_store.format.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, TRANSACTION_MASK
 from commitlog_store.format.timestamps import is_timestamp
@@ -37,6 +42,12 @@ from commitlog_store.queue.topic_config import TopicConfig
 # What this store has no consume queues for.
 _REFUSED_PROPERTIES = frozenset({INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
 _REFUSED_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
+# In a batch, messages whose properties may have one of these names are looked at one by one.
+_SPECIAL = re.compile(b"DELAY|INNER_|TIMER_|TRAN_MSG")
+_ENTRY_END = b"\x02"
+_V4_SIZE = 4
+_PLAIN_HEADER = HEADER_STRUCTS[0]
+_SHORT = struct.Struct(">H")
 
 
 class ProducedMessage(NamedTuple):
@@ -91,14 +102,50 @@ class ProducedMessages:
         wait = is_waiting(properties.get(WAIT))
         return EncodedMessage(record, topic, queue_id, own_sys_flag(record), self._store_host, wait)
 
-    def encode_batch(self, messages: Sequence[ProducedMessage]) -> EncodedBatch:
-        """The records of messages of one queue, which are appended in one piece. ``PutRefused``."""
+    def encode_batch(self, batch: ProducedMessage, messages: Sequence[BatchedMessage]) -> EncodedBatch:
+        """The records of messages of one queue, which are appended in one piece. ``PutRefused``.
+
+        ``batch`` has what they have in common; its properties are those of each, too. Its body and flag are not used.
+        """
         if not messages:
             raise _illegal("A batch has at least one message.")
-        for place, message in enumerate(messages):
-            if message.properties.get(DELAY, "0") != "0":
-                raise _illegal(f"Message {place} of the batch is delayed; in a batch none is.")
-        return EncodedBatch([self.encode(message) for message in messages])
+        self._refuse(batch)
+        shared = self._encoded_properties(batch.properties).removesuffix(_ENTRY_END)
+        is_plain = len(batch.born_host[0]) == len(self._store_host[0]) == _V4_SIZE and DELAY not in batch.properties
+        records: list[bytes | bytearray] = []
+        for one in messages:
+            if is_plain and len(one.body) <= self._largest_body and not _SPECIAL.search(one.properties):
+                records.append(self._plain_record(batch, one, shared))
+                continue
+            properties = {**decode_properties(one.properties), **batch.properties}
+            if properties.get(DELAY, "0") != "0":
+                raise _illegal("A message of the batch is delayed; in a batch none is.")
+            whole = batch._replace(body=one.body, flag=one.flag, properties=properties)
+            records.append(self.encode(whole).record)
+        wait = is_waiting(batch.properties.get(WAIT))
+        flags = own_sys_flag(records[0])
+        return EncodedBatch(records, batch.topic, batch.queue_id, flags, self._store_host, wait=wait)
+
+    def _plain_record(self, batch: ProducedMessage, one: BatchedMessage, shared: bytes) -> bytes:
+        """The record of a message without anything unusual: as ``encode`` makes it, in a third of the time.
+
+        Its properties stay as its client wrote them, those of the batch after them: of equal names the last one counts.
+        """
+        own = one.properties.removesuffix(_ENTRY_END)
+        properties = own + _ENTRY_END + shared if own and shared else own or shared
+        if properties and self._trailing_separator:
+            properties += _ENTRY_END
+        topic = batch.topic.encode()
+        if len(properties) > MAX_PROPERTIES_SIZE:
+            raise _too_large(len(properties))
+        (born_ip, born_port), (store_ip, store_port) = batch.born_host, self._store_host
+        header = _PLAIN_HEADER.pack(
+            _PLAIN_HEADER.size + len(one.body) + 1 + len(topic) + _SHORT.size + len(properties),
+            *(MAGIC_V1, crc32(one.body) & CRC_MASK, batch.queue_id, one.flag, 0, 0, batch.sys_flag),
+            *(batch.born_timestamp, born_ip, born_port, 0, store_ip, store_port, batch.reconsume_times, 0),
+            len(one.body),
+        )
+        return b"".join((header, one.body, bytes([len(topic)]), topic, _SHORT.pack(len(properties)), properties))
 
     def _refuse(self, message: ProducedMessage) -> None:
         """``PutRefused`` for a message that is not stored."""
@@ -138,11 +185,15 @@ class ProducedMessages:
             text += "\x02"
         data = text.encode()
         if len(data) > MAX_PROPERTIES_SIZE:
-            raise PutRefused(
-                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"Properties take {len(data)} bytes; at most {MAX_PROPERTIES_SIZE} fit a record.",
-            )
+            raise _too_large(len(data))
         return data
+
+
+def _too_large(size: int) -> PutRefused:
+    return PutRefused(
+        PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+        f"Properties take {size} bytes; at most {MAX_PROPERTIES_SIZE} fit a record.",
+    )
 
 
 def _illegal(reason: str) -> PutRefused:

@@ -149,18 +149,22 @@ class EncodedMessage:
 
 
 class EncodedBatch(EncodedMessage):
-    """Records of one topic and queue, which are appended in one piece; they wait if one of them does."""
+    """Records of one topic and queue, which are appended in one piece."""
 
     __slots__ = ("_sizes",)
 
-    def __init__(self, messages: Sequence[EncodedMessage]) -> None:
-        first = messages[0]
-        super().__init__(
-            bytearray().join([one.record for one in messages]),
-            *(first.topic, first.queue_id, first.sys_flags, first.store_host),
-            wait=any(one.wait for one in messages),
-        )
-        self._sizes = tuple(len(one.record) for one in messages)
+    def __init__(
+        self,
+        records: Sequence[bytes | bytearray],
+        topic: str,
+        queue_id: int,
+        sys_flags: int,
+        store_host: tuple[bytes, int],
+        *,
+        wait: bool,
+    ) -> None:
+        super().__init__(bytearray().join(records), topic, queue_id, sys_flags, store_host, wait)
+        self._sizes = tuple(map(len, records))
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -14,6 +14,9 @@ from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.engine.store_engine import StoreEngine
+from commitlog_store.errors import PutRefused
+from commitlog_store.format.message_batch import BatchedMessage
+from commitlog_store.format.properties import decode_properties
 from commitlog_store.message import MessageExtBrokerInner
 from commitlog_store.testing import parts_of
 
@@ -125,7 +128,8 @@ def test_outcomes_are_received_on_the_loop_in_their_order(tmp_path: Path, batch:
 
             for number in range(100):
                 one = _message(b"%d" % number)
-                encoded = engine.produced.encode_batch([one, one]) if batch else engine.produced.encode(one)
+                both = [BatchedMessage(0, one.body, b"")] * 2
+                encoded = engine.produced.encode_batch(one, both) if batch else engine.produced.encode(one)
                 engine.async_puts.put_for(encoded, loop, receive)
             await done.wait()
             return outcomes
@@ -138,7 +142,9 @@ def test_outcomes_are_received_on_the_loop_in_their_order(tmp_path: Path, batch:
 def test_a_batch_is_one_result_with_a_place_for_each(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
         engine = _warm(store)
-        encoded = engine.produced.encode_batch([_message(b"a"), _message(b"bb"), _message(b"ccc")])
+        encoded = engine.produced.encode_batch(
+            _message(), [BatchedMessage(0, one, b"") for one in (b"a", b"bb", b"ccc")]
+        )
         result = engine.putter.put_at_once(encoded)
         assert result is not None
         assert (result.status, result.message_num, result.queue_offset) == (PutMessageStatus.PUT_OK, 3, 1)
@@ -158,3 +164,30 @@ def test_a_clients_host_of_ipv6_is_stored(tmp_path: Path) -> None:
         first, second = store.get_message("orders", 0, 1).messages
         assert first.born_host.endswith(":4000")
         assert second.body == b"after"
+
+
+@pytest.mark.parametrize("separator", [True, False])
+@pytest.mark.parametrize("own", [b"", b"TAGS\x01a", b"TAGS\x01a\x02KEYS\x01k\x02", b"DELAY\x010\x02TAGS\x01b"])
+@pytest.mark.parametrize("host", [(bytes([10, 0, 0, 1]), 4000), (bytes(16), 4000)])
+def test_messages_of_a_batch_are_encoded_as_single_ones(
+    tmp_path: Path, own: bytes, host: tuple[bytes, int], separator: bool
+) -> None:
+    config = MessageStoreConfig(properties_trailing_separator=separator)
+    with MessageStore.open(tmp_path / "s", config) as store:
+        engine = parts_of(store).engine
+        for shared in ({}, {"WAIT": "true"}):
+            batch = _message()._replace(born_host=host, properties=shared, reconsume_times=2)
+            encoded = engine.produced.encode_batch(batch, [BatchedMessage(7, b"body", own)] * 2)
+            properties = {**decode_properties(own), **shared}
+            single = engine.produced.encode(batch._replace(body=b"body", flag=7, properties=properties))
+            assert encoded.record == single.record * 2
+            assert encoded.sizes == (len(single.record),) * 2
+
+
+def test_a_delayed_message_is_refused_in_a_batch(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s") as store:
+        engine = parts_of(store).engine
+        with pytest.raises(PutRefused, match="delayed"):
+            engine.produced.encode_batch(_message(), [BatchedMessage(0, b"x", b"DELAY\x013\x02")])
+        with pytest.raises(PutRefused, match="delayed"):
+            engine.produced.encode_batch(_message(DELAY="3"), [BatchedMessage(0, b"x", b"")])

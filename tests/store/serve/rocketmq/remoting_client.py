@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
@@ -71,10 +72,10 @@ class RemotingClient:
     def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> RemotingCommand:
         return self.answer(self.start(code, fields, body))
 
-    def route(self, topic: str) -> dict[str, object]:
+    def route(self, topic: str) -> dict[str, Any]:
         found = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
         assert found.code == 0, found.remark
-        route: dict[str, object] = orjson.loads(found.body)
+        route: dict[str, Any] = orjson.loads(found.body)
         return route
 
     def send(

@@ -77,7 +77,7 @@ def test_a_new_topic_gets_the_queues_that_its_producer_asks_for(tmp_path: Path) 
         client.send("three", b"x", d=3)
         client.send("many", b"x", d=100)
         with StoreReader.open(served.store.path):
-            (three,), (many,) = client.route("three")["queueDatas"], client.route("many")["queueDatas"]  # type: ignore[misc]
+            (three,), (many,) = client.route("three")["queueDatas"], client.route("many")["queueDatas"]
         assert (three["writeQueueNums"], three["readQueueNums"], three["perm"]) == (3, 3, 6)
         assert many["writeQueueNums"] == 8
 
@@ -203,7 +203,7 @@ def test_a_message_sent_back_too_often_is_a_dead_letter(tmp_path: Path, field: d
         client.send(retry, b"dead", 0, {"RETRY_TOPIC": "orders", "DELAY": "5"}, j=times + 1, **field)
         assert [one.body for one in _stored(served.store, retry)] == [b"again"]
         assert [one.body for one in _stored(served.store, "%DLQ%billing")] == [b"dead"]
-        (route,) = client.route(retry)["queueDatas"]  # type: ignore[misc]
+        (route,) = client.route(retry)["queueDatas"]
         assert route["writeQueueNums"] == 1
 
 

@@ -27,7 +27,7 @@ def _broker_of(server: ServeProcess) -> str:
 def test_a_client_finds_the_broker_and_its_messages_stay(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0") as server:
         with RemotingClient(_broker_of(server)) as client:
-            (data,) = client.route("TBW102")["brokerDatas"]  # type: ignore[misc]
+            (data,) = client.route("TBW102")["brokerDatas"]
             assert data["brokerAddrs"] == {"0": _broker_of(server)}
             assert client.send("orders", b"kept").code == 0
         code, said = server.stop(signal.SIGTERM)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -21,13 +21,13 @@ from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
+from commitlog_store.format.message_batch import BatchedMessage, decode_batch
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY, decode_properties
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
 from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
 from commitlog_store.serve.rocketmq.answering import RequestFault, flag_field, int_field, long_field, text_field
-from commitlog_store.serve.rocketmq.batch_body import decode_batch
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Take
 from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_QUEUES, AUTO_CREATE_TOPIC
@@ -76,7 +76,7 @@ class Puts(Protocol):
     """How messages get into the store. ``encode`` and ``encode_batch`` raise ``PutRefused``."""
 
     def encode(self, message: ProducedMessage) -> EncodedMessage: ...
-    def encode_batch(self, messages: list[ProducedMessage]) -> EncodedMessage: ...
+    def encode_batch(self, batch: ProducedMessage, messages: Sequence[BatchedMessage]) -> EncodedMessage: ...
     def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
         """Append, together with what other clients put; ``receive`` gets the outcome, on the loop. ``StoreClosed``."""
 
@@ -252,13 +252,8 @@ class SendMessageProcessor:
             batch = decode_batch(request.body)
         except InvalidValue as error:
             raise RequestFault(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        messages = [
-            _message(header, {**decode_properties(one.properties), **properties}, host, one.body)._replace(
-                flag=one.flag
-            )
-            for one in batch
-        ]
-        return self._append(request, header, lambda: self._puts.encode_batch(messages), properties.get(UNIQ_KEY))
+        common = _message(header, properties, host, b"")
+        return self._append(request, header, lambda: self._puts.encode_batch(common, batch), properties.get(UNIQ_KEY))
 
     def _append(
         self,
