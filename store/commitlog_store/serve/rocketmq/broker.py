@@ -151,9 +151,17 @@ class _Groups:
 
     def __init__(self, owned: OwnedStore) -> None:
         self._groups = owned.groups
+        self._run = owned.engine.run
 
     def settings(self, group: str) -> SubscriptionGroupConfig:
         return self._groups.settings(group)
+
+    def is_created(self, group: str) -> bool:
+        return self._groups.subscription_groups.get(group) is not None
+
+    def create(self, group: str) -> None:
+        if not self.is_created(group):
+            self._run(lambda: self._groups.set_settings(SubscriptionGroupConfig(group_name=group)))
 
     def retry_max_times(self, group: str) -> int:
         return self._groups.settings(group).retry_max_times

@@ -249,6 +249,17 @@ def test_what_is_refused_has_rocketmqs_code(tmp_path: Path, change: dict[str, ob
         assert answer.remark
 
 
+def test_the_first_pull_of_a_group_creates_it(tmp_path: Path) -> None:
+    """Pull consumers commit a position before their first heartbeat, which takes a second."""
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        _fill(served.store, 1)
+        assert client.pull("orders", 0, 0, consumerGroup="new").code == 0
+        with served.store.reader() as reader:
+            assert [one.group_name for one in reader.group_settings()] == ["new"]
+        answer = client.pull("orders", 0, 0, consumerGroup="no/group")
+        assert (answer.code, "no/group" in str(answer.remark)) == (ResponseCode.INVALID_PARAMETER, True)
+
+
 def test_a_store_that_is_not_readable_answers_an_error(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         _fill(served.store, 1)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.stored_messages import StoredPull
@@ -25,6 +25,7 @@ from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
+_T = TypeVar("_T")
 # Bits of the request's sysFlag.
 _COMMIT_OFFSET = 1
 _SUSPEND = 2
@@ -65,6 +66,12 @@ class Subscriptions(Protocol):
     def subscription(self, group: str, topic: str) -> Subscription | None: ...
 
 
+class InThread(Protocol):
+    """Does work in another thread."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]: ...
+
+
 class Pulls(Protocol):
     """How records are read; ``PullService`` has the meanings."""
 
@@ -80,6 +87,12 @@ class Groups(Protocol):
     """Settings and positions of consumer groups."""
 
     def settings(self, group: str) -> SubscriptionGroupConfig: ...
+    def is_created(self, group: str) -> bool:
+        """Whether ``create`` has nothing to do."""
+
+    def create(self, group: str) -> None:
+        """Create the group with a broker's defaults, unless it exists. Waits. ``InvalidValue``."""
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set a position. ``InvalidValue``."""
 
@@ -108,8 +121,9 @@ class PullMessageProcessor:
         groups: Groups,
         subscriptions: Subscriptions,
         hold: PullRequestHoldService,
-        in_thread: Callable[[Callable[[], StoredPull]], Awaitable[StoredPull]],
+        in_thread: InThread,
     ) -> None:
+        """``in_thread`` does work in another thread."""
         self._pulls = pulls
         self._topics = topics
         self._groups = groups
@@ -132,7 +146,9 @@ class PullMessageProcessor:
         except _Forbidden as forbidden:
             fields = {**_offsets(0, 0, 0, 0), "forbiddenType": str(forbidden.kind)}
             return request.answer(ResponseCode.NO_PERMISSION, str(forbidden), fields=fields)
-        found = self._pulls.stored_in_memory(pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
+        found = None
+        if self._groups.is_created(pull.group.group_name):
+            found = self._pulls.stored_in_memory(pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
         if found is None:
             return self._pull_slowly(pull, connection)
         if self._may_hold(pull, found):
@@ -140,6 +156,10 @@ class PullMessageProcessor:
         return _answer(pull, found)
 
     async def _pull_slowly(self, pull: _Pull, connection: Connection) -> RemotingCommand:
+        group = pull.group.group_name
+        if not self._groups.is_created(group):
+            # As with autoCreateSubscriptionGroup: pull consumers commit positions before their first heartbeat.
+            await self._in_thread(lambda: self._groups.create(group))
         found = await self._look(pull)
         if self._may_hold(pull, found):
             return await self._hold_for(connection, pull)
