@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.listen import TlsFiles
 
 
 class RoleName(str, enum.Enum):
@@ -26,6 +29,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog serve /data/store --read-only",
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
+            "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
     )(serve)
@@ -34,7 +38,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
-_File = Annotated[str | None, typer.Option(metavar="FILE", show_default=False)]
+_ClientCa = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
+]
+_RocketMQ = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
+]
+_Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
+    ),
+]
 
 
 def serve(
@@ -51,14 +68,13 @@ def serve(
     tls_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)
     ] = None,
-    tls_client_ca: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
-    ] = None,
+    tls_client_ca: _ClientCa = None,
     tokens: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
     ] = None,
+    rocketmq: _RocketMQ = None,
+    advertise: _Advertise = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
@@ -75,20 +91,18 @@ def serve(
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
     process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
-    TLS and tokens.
+    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it.
     """
     import logging
 
     from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
-    from commitlog_store.serve.listen import ListenSettings, TlsFiles
+    from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
-        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
-    tls = None
-    if tls_cert is not None and tls_key is not None:
-        tls = TlsFiles(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca)
+    if advertise is not None and rocketmq is None:
+        raise typer.BadParameter("It is the address of the broker: give --rocketmq, too.", param_hint="--advertise")
+    tls = _tls(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
     request = ServeRequest(
@@ -101,8 +115,20 @@ def serve(
         max_calls=max_calls,
         call_timeout_s=call_timeout,
         access_log=access_log,
+        rocketmq=rocketmq,
+        advertise=advertise,
     )
     serve_until_stopped(request, say)
+
+
+def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+    from commitlog_store.serve.listen import TlsFiles
+
+    if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
+        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
+    if certificate is None or key is None:
+        return None
+    return TlsFiles(certificate=certificate, key=key, client_ca=client_ca)
 
 
 def token_new(

@@ -12,14 +12,21 @@ from collections.abc import Iterator
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.engine.store_engine import StoreEngine
-from commitlog_store.errors import StoreClosed
+from commitlog_store.engine.stored_messages import StoredPull
+from commitlog_store.errors import StoreBusy, StoreClosed
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.queue.get_message import GetMessageResult, wait_for_match
-from commitlog_store.reader import StoreReader
+from commitlog_store.queue.get_message import GetMessageResult, PullLimits, wait_for_match
+from commitlog_store.reader import StoreReader, pulls_of
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds
+
+# RocketMQ counts messages as in memory within 40 percent of the machine's (accessMessageInMemoryMaxRatio); other
+# programs need some of it, too.
+_NEAR_END = 256 << 20
+_RETRIES = 5
+_PLACES = ("queueOffset", "physicalOffset", "storeSize")
 
 
 class PullService:
@@ -74,6 +81,51 @@ class PullService:
             offset,
             checked_seconds("wait_s", wait_s),
         )
+
+    def stored_messages(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> StoredPull:
+        """``get_message`` with the records' stored bytes, as brokers send them. May wait for the disk.
+
+        Messages are decoded only where properties decide. Damage as in ``StoreReader.read``.
+        """
+        self.refuse_unreadable()
+        stored = self._engine.stored
+        for _ in range(_RETRIES):
+            if wanted.expression is None and wanted.keys is None:
+                found = stored.get(topic, queue_id, offset, limits, None if wanted.is_all else wanted.may_match)
+                if found is not None:
+                    return found
+            with self._lent_reader() as reader:
+                pulled, bounds = pulls_of(reader).rows(
+                    *(topic, queue_id, offset, limits, wanted, _PLACES), verify_crc=False
+                )
+            places = [
+                place
+                for batch in pulled.batches
+                for place in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)
+            ]
+            data = stored.bytes_of(places) if places else b""
+            if data is not None:
+                if places:
+                    self._engine.stats.get(topic, len(places), len(data))
+                return StoredPull(pulled.status, pulled.next_begin_offset, *bounds, data, len(places))
+        raise StoreBusy(
+            f"Records of topic {topic!r}, queue {queue_id}, from offset {offset} on changed while they were being read."
+        )
+
+    def stored_in_memory(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> StoredPull | None:
+        """``stored_messages`` if it needs nothing that may wait for long; else None.
+
+        Messages that are further from the log's end than ``_NEAR_END`` may have left the page cache.
+        """
+        self.refuse_unreadable()
+        if wanted.expression is not None or wanted.keys is not None:
+            return None
+        may_match = None if wanted.is_all else wanted.may_match
+        return self._engine.stored.get(topic, queue_id, offset, limits, may_match, within=_NEAR_END)
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None) -> bool:
         """``MessageStore.wait_for_messages``."""

@@ -56,14 +56,17 @@ class Arrivals(Waiters):
 
     def _wake(self, interested: Sequence[tuple[Settable, Interest]], requests: DispatchRequests, code: int) -> None:
         rows = requests.topic_codes == code
+        # Once for all: thousands may wait for queues of one topic.
+        queues = frozenset(requests.queue_ids[rows].tolist())
         for wakeup, interest in interested:
-            if not rows.any() or _concerns(interest, requests, rows):  # light queues have no rows of their own
-                wakeup.set()
+            if queues and interest.queue_id is not None and interest.queue_id not in queues:
+                continue
+            if interest.may_match is None or not queues or _concerns(interest, requests, rows):
+                wakeup.set()  # light queues have no rows of their own
 
 
 def _concerns(interest: Interest, requests: DispatchRequests, rows: BoolArray) -> bool:
+    """Whether tags of one of the messages may match."""
     if interest.queue_id is not None:
         rows = rows & (requests.queue_ids == interest.queue_id)
-    if interest.may_match is not None and rows.any():
-        return bool(interest.may_match(requests.tags_codes[rows]).any())
-    return bool(rows.any())
+    return interest.may_match is None or bool(interest.may_match(requests.tags_codes[rows]).any())

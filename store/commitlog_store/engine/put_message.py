@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from commitlog_store.config import MessageStoreConfig, shown_delay_levels
 from commitlog_store.engine.durability import Durability
@@ -79,6 +79,8 @@ from commitlog_store.slow_steps import SLOW_S
 
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
+# ``Appended``, or None where the append may decline.
+_AppendedT = TypeVar("_AppendedT")
 _LOG = logging.getLogger(__name__)
 
 
@@ -140,6 +142,34 @@ class EncodedMessage:
         self.store_host = store_host
         self.wait = wait
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The size of each record."""
+        return (len(self.record),)
+
+
+class EncodedBatch(EncodedMessage):
+    """Records of one topic and queue, which are appended in one piece."""
+
+    __slots__ = ("_sizes",)
+
+    def __init__(
+        self,
+        records: Sequence[bytes | bytearray],
+        topic: str,
+        queue_id: int,
+        sys_flags: int,
+        store_host: tuple[bytes, int],
+        *,
+        wait: bool,
+    ) -> None:
+        super().__init__(bytearray().join(records), topic, queue_id, sys_flags, store_host, wait)
+        self._sizes = tuple(map(len, records))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self._sizes
+
 
 class PutMessageService:
     """Puts single messages and batches. Any number of threads may call it."""
@@ -200,7 +230,7 @@ class PutMessageService:
             _report_slow(elapsed, encoded.topic, 1, size)
         return result
 
-    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+    def put_together(self, messages: Sequence[Message | EncodedMessage]) -> list[PutMessageResult | Exception]:
         """Put messages of several callers, each by itself, and wait for device and slaves once for all of them.
 
         In place of a result stands what ``put_message`` would raise for the message.
@@ -212,8 +242,8 @@ class PutMessageService:
         for place, message in enumerate(messages):
             try:
                 self.refuse_when_unwritable()
-                encoded = self.encode(message)
-                appended = self._append(encoded.record, (len(encoded.record),), encoded)
+                encoded = message if isinstance(message, EncodedMessage) else self.encode(message)
+                appended = self._append(encoded.record, encoded.sizes, encoded)
             except (PutRefused, PutNotConfirmed) as refusal:
                 self._stats.failed()
                 outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
@@ -221,29 +251,44 @@ class PutMessageService:
             except CommitLogError as error:
                 outcomes.append(error)
                 continue
-            offset, queue_offset, now, end, _ = appended
-            outcomes.append(
-                PutMessageResult(
-                    *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),
-                    queue_id=encoded.queue_id,
-                )
-            )
+            end = appended.end
+            outcomes.append(_result(encoded, appended))
             if encoded.wait:
                 waiting.append(place)
-            self._stats.put(encoded.topic, 1, len(encoded.record), time.perf_counter() - started)
+            self._stats.put(encoded.topic, appended.rows, len(encoded.record), time.perf_counter() - started)
         self._on_appended()
         if waiting and self._waits:
             status, reason = self._durability.wait(end)
             if status is not PutMessageStatus.PUT_OK:
                 for place in waiting:
                     self._stats.failed()
-                    result = outcomes[place]
-                    assert isinstance(result, PutMessageResult)
-                    outcomes[place] = result._replace(status=status, reason=reason)
+                    put = outcomes[place]
+                    assert isinstance(put, PutMessageResult)
+                    outcomes[place] = put._replace(status=status, reason=reason)
         elapsed = time.perf_counter() - started
         if elapsed > SLOW_S:
             _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
         return outcomes
+
+    def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
+        """Put a message if that is a copy into memory; None where it would wait for a device, slaves or another put.
+
+        For event loops, which must not block: most messages of a store with ASYNC_FLUSH go in this way, and a hand-over
+        to another thread costs several times as much as the append.
+        """
+        if (self._waits and encoded.wait) or self._state.refusal is not None or self._log.locked_at:
+            return None
+        started = time.perf_counter()
+        try:
+            appended = self._explained(self._log.append_at_once, encoded.record, encoded.sizes, encoded)
+        except (PutRefused, PutNotConfirmed) as refusal:
+            self._stats.failed()
+            return PutMessageResult(refusal.status, reason=refusal.reason)
+        if appended is None:
+            return None
+        self._on_appended()
+        self._stats.put(encoded.topic, appended.rows, len(encoded.record), time.perf_counter() - started)
+        return _result(encoded, appended)
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """RocketMQ's MessageExtBatch: messages of one queue, in the log together or not at all until a crash.
@@ -461,9 +506,15 @@ class PutMessageService:
 
     def _append(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
         """Append records to the queue of the first one. ``PutRefused``, ``PutNotConfirmed``."""
+        return self._explained(self._log.append, records, sizes, first)
+
+    def _explained(
+        self, append: Callable[..., _AppendedT], records: bytearray, sizes: Sequence[int], first: EncodedMessage
+    ) -> _AppendedT:
+        """``append`` with these, its errors as those of ``_append``."""
         flags = first.sys_flags
         try:
-            return self._log.append(
+            return append(
                 records, sizes, flags, first.topic, first.queue_id, has_unit=not flags or bool(has_queue_unit(flags))
             )
         except PutRefused:
@@ -496,6 +547,15 @@ class PutMessageService:
         if status is not PutMessageStatus.PUT_OK:
             self._stats.failed()
         return status, reason
+
+
+def _result(encoded: EncodedMessage, appended: Appended) -> PutMessageResult:
+    offset, queue_offset, now, _, count = appended
+    offsets = (offset,) if count == 1 else tuple(accumulate(encoded.sizes[:-1], initial=offset))
+    hosts = (encoded.store_host,) * count
+    # The same as PutMessageResult(...), in less than half the time.
+    fields = (PutMessageStatus.PUT_OK, offset, queue_offset, now, count, "", offsets, hosts, encoded.queue_id)
+    return tuple.__new__(PutMessageResult, fields)
 
 
 def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None:

@@ -16,16 +16,19 @@ from commitlog_store.engine.disk_watermark import DiskWatermarkService
 from commitlog_store.engine.durability import Durability
 from commitlog_store.engine.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog_store.engine.group_transfer import GroupTransferService
-from commitlog_store.engine.put_message import PutMessageService
+from commitlog_store.engine.produced_message import ProducedMessages
+from commitlog_store.engine.put_message import EncodedMessage, PutMessageService
 from commitlog_store.engine.put_table import PutTableService
 from commitlog_store.engine.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.engine.store_flush import FlushConsumeQueueService, StoreFlush, halt_dispatch
+from commitlog_store.engine.stored_messages import StoredMessages
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import DiskFull, StoreClosed, StoreIOError
 from commitlog_store.files.limits import DiskUse, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.message import Message
 from commitlog_store.paths import INDEX
 from commitlog_store.recovery.open import OpenedLog
 from commitlog_store.threads.calls import Calls
@@ -98,7 +101,9 @@ class StoreEngine(Subject):
         group_commit = GroupCommitService(flusher, wake_flush)
         self.durability = safe = Durability(config, group_commit, replicas, self.state, wake_slaves)
         self.putter = PutMessageService(config, log.writer, safe, self.state, self.stats, self.topics, arrived)
-        self.async_puts = AsyncPutService(self.putter, wake_puts)
+        self.async_puts: AsyncPutService[Message | EncodedMessage] = AsyncPutService(self.putter, wake_puts)
+        self.produced = ProducedMessages(config, self.topics)
+        self.stored = StoredMessages(log.queues, log.files, log.gate, self.stats)
         self.bulk = PutTableService(config, log.writer, self.putter, safe, self.stats, self.topics, arrived)
         committer = CommitRealTimeService(log.files, config, arrived) if config.transient_store_pool_enable else None
         self.store_flush = flush = StoreFlush(log, self.state, flusher, committer, reput)

@@ -241,6 +241,17 @@ class MappedFileWriter(MappedFile):
         if end > self.allocated_position:
             self.allocate(space.needed(end, self.capacity))
 
+    def takes_at_once(self, size: int, rest: int) -> bool:
+        """Whether an append of so many bytes is a copy into pages of the mapping, and leaves room for ``rest`` more."""
+        position = self.wrote_position
+        return (
+            size <= _SMALL
+            and self._window is not None
+            and self._buffer is None
+            and position < self._keep_until
+            and position + size <= min(self.allocated_position, self.capacity - rest)
+        )
+
     def order_step(self) -> int:
         """The position up to which to allocate ahead; it is not ordered again before space runs out."""
         self.order_from = self.capacity

@@ -135,6 +135,20 @@ class CommitLogWriter:
             self._find_ahead((queue,))
         return self._locked(self._append, (records, sizes, sys_flags, queue, has_unit))
 
+    def append_at_once(
+        self, records: bytearray, sizes: Sequence[int], sys_flags: int, topic: str, queue_id: int, *, has_unit: bool
+    ) -> Appended | None:
+        """``append``, or None where it would wait: for another append, for space, or for the next offset of a queue."""
+        queue = topic, queue_id
+        if (has_unit and queue not in self._queue_offsets) or not self.lock.acquire(blocking=False):
+            return None
+        try:
+            if not self.files.files or not self.files.files[-1].takes_at_once(len(records), FILLER_SIZE):
+                return None
+            return self._under_lock(self._append, (records, sizes, sys_flags, queue, has_unit))
+        finally:
+            self.lock.release()
+
     def _locked(self, append: Callable[[_Given], _Result], given: _Given) -> _Result:
         """Append under the put lock, and report when it held the lock for long.
 
@@ -142,17 +156,20 @@ class CommitLogWriter:
         refused. ``PutRefused`` if an earlier one has done so.
         """
         with self.lock:
-            if self._closed or self._unsettled or self.failure is not None:
-                self._refuse_halted()
-            began = self.locked_at = time.monotonic()
-            try:
-                result = append(given)
-            except BaseException as error:
-                self._halt_after(error)
-                raise
-            finally:
-                self.locked_at = 0.0
-            held = time.monotonic() - began
+            return self._under_lock(append, given)
+
+    def _under_lock(self, append: Callable[[_Given], _Result], given: _Given) -> _Result:
+        if self._closed or self._unsettled or self.failure is not None:
+            self._refuse_halted()
+        began = self.locked_at = time.monotonic()
+        try:
+            result = append(given)
+        except BaseException as error:
+            self._halt_after(error)
+            raise
+        finally:
+            self.locked_at = 0.0
+        held = time.monotonic() - began
         if held > SLOW_S and result is not None:
             _report_slow(held, result)
         return result

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.columnar.dispatch import QueueUnits
@@ -26,7 +27,7 @@ from commitlog_store.errors import (
     UnsupportedStore,
 )
 from commitlog_store.files import disk
-from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_SIZE
 from commitlog_store.paths import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
@@ -52,6 +53,7 @@ _MOST_SYNCS = 8
 _QUEUES_AT_ONCE = 64
 
 Units = npt.NDArray[Any]
+_NO_UNITS: Units = np.empty(0, UNIT_DTYPE)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,14 @@ class QueueFiles:
 
     count: int
     uneven: str | None
+
+
+class QueueLook(NamedTuple):
+    """A queue's first offset with a place in a file, its next one, and units as far as files hold them."""
+
+    first_offset: int
+    next_offset: int
+    units: Units
 
 
 class ConsumeQueueStore:
@@ -183,6 +193,29 @@ class ConsumeQueueStore:
                 return None
             writer = self._positioned(topic, queue_id)
             return writer.place_from(max(offset, writer.first_offset))
+
+    def look(self, topic: str, queue_id: int, offset: int, count: int) -> QueueLook | None:
+        """The bounds of a queue as it is written, and up to ``count`` units from an offset on; None for no such queue.
+
+        The units are those of one file, as in RocketMQ's ``getMessage``. ``ReadFailed``.
+        """
+        with self._lock, _names_failed_reads(self.path):
+            writer = self._writers.get((topic, queue_id))
+            if writer is None or writer.is_empty or writer.next_offset is None:
+                if queue_id > self._highest_id(topic):
+                    return None
+                writer = self._positioned(topic, queue_id)
+            first, stop = writer.first_offset, self._next_offset(writer)
+            units = _NO_UNITS
+            if first <= offset < stop:
+                units = writer.read(offset, min(offset + count, stop, writer.file_end(offset)))
+            return QueueLook(first, stop, units)
+
+    def first_left(self, topic: str, queue_id: int, log_start: int) -> int:
+        """The offset of the first message of an existing queue that the log still has. ``ReadFailed``."""
+        with self._lock, _names_failed_reads(self.path):
+            writer = self._positioned(topic, queue_id)
+            return max(writer.first_offset, writer.end_before(log_start))
 
     def place_left(self, topic: str, queue_id: int, offset: int, log_start: int) -> int | None:
         """``place_from`` of the messages that the log still has: units of those before ``log_start`` are skipped, and

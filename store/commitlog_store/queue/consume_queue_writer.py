@@ -281,6 +281,11 @@ class ConsumeQueueWriter:
                 break
         return decode_units(b"".join(parts))
 
+    def file_end(self, offset: int) -> int:
+        """The offset at which the file with this one ends."""
+        units = self._file_size // UNIT_SIZE
+        return offset - offset % units + units
+
     def unit(self, offset: int) -> tuple[int, int] | None:
         """Physical offset and size of one unit; None where it is unwritten."""
         found = self.read(offset, offset + 1)

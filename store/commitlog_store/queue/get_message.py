@@ -234,7 +234,7 @@ class Pulls:
             except (TopicNotFound, QueueNotFound):
                 return Pulled(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, []), (0, 0)
             low, high = info.min_offset, info.max_offset
-            pulled = _answer_without_reading(offset, low, high)
+            pulled = answer_without_reading(offset, low, high)
             if pulled is None:
                 place = (self._catalog.queue(topic, queue_id), offset, high)
                 pulled = _pull(
@@ -245,7 +245,7 @@ class Pulls:
         return self._reader.consistently(ask, one_moment=False)
 
 
-def _answer_without_reading(offset: int, low: int, high: int) -> Pulled | None:
+def answer_without_reading(offset: int, low: int, high: int) -> Pulled | None:
     """The answer that follows from the queue's bounds; None where units are to be read."""
     if high == 0:
         return Pulled(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, [])

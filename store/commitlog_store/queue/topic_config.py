@@ -123,6 +123,27 @@ class TopicConfig:
             self._refresh()
             return self._listed.get(topic, 0) or self._unlisted_count(topic)
 
+    def settings(self, topic: str) -> TopicSettings | None:
+        """What the list says of a topic, from memory; None for one that is not listed.
+
+        The file is read once, and after the owner itself has changed it in a way that memory does not know:
+        ``CorruptConfig``, ``ReadFailed``.
+        """
+        with self._lock:
+            if self._signature is None:
+                self._refresh()
+            queues = self._listed.get(topic)
+            if queues is None:
+                return None
+            return TopicSettings(queues, self._readable[topic], self._perms[topic])
+
+    def listed(self) -> list[str]:
+        """The names of all listed topics, from memory, as ``settings``."""
+        with self._lock:
+            if self._signature is None:
+                self._refresh()
+            return list(self._listed)
+
     def _unlisted_count(self, topic: str, named_queues: int = 0) -> int:
         """``named_queues``: the queues that it is going to have, at least."""
         if topic not in self._kept:

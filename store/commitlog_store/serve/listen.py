@@ -30,14 +30,21 @@ class ListenSettings:
     tokens: str | None = None
 
     @classmethod
-    def parse(cls, text: str, *, tls: TlsFiles | None = None, tokens: str | None = None) -> ListenSettings:
+    def parse(
+        cls,
+        text: str,
+        *,
+        tls: TlsFiles | None = None,
+        tokens: str | None = None,
+        default_port: int = _DEFAULT_PORT,
+    ) -> ListenSettings:
         """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
         host, separator, port = (text, "", "") if text.endswith("]") else text.rpartition(":")
         if not separator:
-            host, port = text, str(_DEFAULT_PORT)
+            host, port = text, str(default_port)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not (port.isascii() and port.isdigit()) or int(port) >= 65_536:
-            raise InvalidValue(f"A server listens on HOST:PORT, such as {DEFAULT_LISTEN}, not on {text!r}.")
+            raise InvalidValue(f"A server listens on HOST:PORT, such as 127.0.0.1:{default_port}, not on {text!r}.")
         return cls(host=host, port=int(port), tls=tls, tokens=tokens)
 
     def __str__(self) -> str:

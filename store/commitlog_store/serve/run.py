@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import signal
@@ -10,8 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
@@ -21,6 +23,9 @@ from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MA
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.rocketmq.broker import RocketMQBroker
 
 _LOG = logging.getLogger(__name__)
 # How long calls have to end that were cut off.
@@ -44,6 +49,8 @@ class ServeRequest:
     max_calls: int = DEFAULT_MAX_CALLS
     call_timeout_s: float = DEFAULT_CALL_TIMEOUT_S
     access_log: bool = False
+    rocketmq: str | None = None
+    advertise: str | None = None
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
@@ -57,7 +64,27 @@ class ServeRequest:
             found[name] = path
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")
+        if self.read_only and self.rocketmq is not None:
+            raise InvalidValue("Clients of RocketMQ put into the store: --rocketmq and --read-only exclude each other.")
         return found
+
+    def store_config(self) -> MessageStoreConfig | None:
+        """That of the store. Message ids name the broker's address, where clients ask for messages by them."""
+        if self.rocketmq is None:
+            return self.config
+        config = self.config or MessageStoreConfig()
+        host, _, port = (self.advertise or self.rocketmq).rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if config.broker_ip or not _is_ip(host) or not (port.isdecimal() and int(port)):
+            return config
+        return replace(config, broker_ip=host, listen_port=int(port))
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        return not ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        return False
 
 
 def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> None:
@@ -72,21 +99,36 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         owned = None
         if not request.read_only:
             (path,) = paths.values()
-            owned = stack.enter_context(MessageStore.open(path, request.config))
+            owned = stack.enter_context(MessageStore.open(path, request.store_config()))
         openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         limits = CallLimits(request.max_calls, request.call_timeout_s)
+        broker = None if owned is None or request.rocketmq is None else _broker(owned, request)
+        if broker is not None:
+            stack.callback(broker.stop, 0.0)
         server = StoreServer(openers, request.listen, owned=owned, limits=limits, access_log=request.access_log)
-        say(_begun(request, paths, server.port))
+        say(_begun(request, paths, server.port, broker))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
+        if broker is not None:
+            broker.stop(request.drain_timeout_s)
         drained = _drain(server, request.drain_timeout_s)
     if not drained:
         # Arrow Flight waits for its calls at exit, too. The store is closed, and nothing else is left to do.
         logging.shutdown()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
+    """The broker of the store, answering. ``InvalidValue``."""
+    from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings  # servers without it are lighter
+
+    assert request.rocketmq is not None
+    broker = RocketMQBroker(owned, RocketMQSettings.parse(request.rocketmq, request.advertise))
+    broker.start()
+    return broker
 
 
 def _open(path: str, commit_log: str | None, on_damage: OnDamage) -> StoreReader:
@@ -142,10 +184,11 @@ def _drain(server: StoreServer, seconds: float) -> bool:
     return True
 
 
-def _begun(request: ServeRequest, paths: Mapping[str, str], port: int) -> str:
+def _begun(request: ServeRequest, paths: Mapping[str, str], port: int, broker: RocketMQBroker | None) -> str:
     listen = request.listen
     stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
     who = "clients with a token" if listen.tokens else "every client of this host"
     how = "read only" if request.read_only else "its owner"
     place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
-    return f"serving {stores} ({how}) at {place} to {who}"
+    rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients of this host"
+    return f"serving {stores} ({how}) at {place} to {who}{rocketmq}"

@@ -5,8 +5,9 @@ Source: RocketMQ ``remoting/netty/NettyRequestProcessor.java``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
@@ -22,7 +23,33 @@ class Connection(Protocol):
         """Send a request to the client that needs no answer; nothing happens when it is gone."""
 
 
-# Answers at once, or when the awaited is there. It does not block: see decision 0036.
+Take: TypeAlias = Callable[["RemotingCommand | Exception"], None]
+
+
+class Deferred:
+    """An answer that comes later. A task that awaits it is not needed: ``start`` gets what takes it, on the loop."""
+
+    __slots__ = ("start",)
+
+    def __init__(self, start: Callable[[Take], None]) -> None:
+        self.start = start
+
+    def __await__(self) -> Generator[Any, None, RemotingCommand]:
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+
+        def take(answer: RemotingCommand | Exception) -> None:
+            if future.done():
+                return  # cancelled
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.start(take)
+        return (yield from future)
+
+
+# Answers at once, or later. It does not block: see decision 0036.
 Handler: TypeAlias = Callable[[RemotingCommand, Connection], "RemotingCommand | Awaitable[RemotingCommand]"]
 
 

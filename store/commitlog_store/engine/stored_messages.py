@@ -1,0 +1,161 @@
+"""Pulls that give messages as they are stored: the bytes of their records, for who decodes them elsewhere.
+
+The owner answers from what it has in memory and in its open files, without the looks at the disk by which a reader
+follows another process. What is unusual (a batch that is being dispatched, damage, files that are missing) it leaves to
+a reader.
+
+Source: RocketMQ ``store/DefaultMessageStore.java`` (``getMessage``), ``broker/processor/PullMessageProcessor.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from commitlog_store.batch.visibility import BatchGate
+from commitlog_store.engine.stats import StoreStatsService
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.format.arrays import BoolArray, Int64Array
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.record import MAGIC_V1, MAGIC_V2
+from commitlog_store.java_numbers import MAX_LONG
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore, QueueLook
+from commitlog_store.queue.get_message import GetMessageStatus, PullLimits, answer_without_reading
+
+_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+
+MayMatch: TypeAlias = Callable[[Int64Array], BoolArray]
+"""Which tags codes of units may lead to a message that is wanted."""
+
+
+class StoredPull(NamedTuple):
+    """RocketMQ's ``GetMessageResult``: ``messages`` records, one after the other in ``data``."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    data: bytes = b""
+    messages: int = 0
+
+
+class _Chosen(NamedTuple):
+    """Where the chosen records lie: pieces of the log, each of whole records, whose sizes follow each other."""
+
+    pieces: list[tuple[int, int]]
+    sizes: list[int]
+    looked_at: int
+
+
+class StoredMessages:
+    """Pulls of stored bytes from an open store. Any number of threads."""
+
+    def __init__(
+        self, queues: ConsumeQueueStore, files: MappedFileQueueWriter, gate: BatchGate, stats: StoreStatsService
+    ) -> None:
+        self._queues = queues
+        self._files = files
+        self._gate = gate
+        self._stats = stats
+        # Of queues whose first messages have expired: the log's first byte then, and the first offset that is left.
+        self._first_left: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: PullLimits,
+        may_match: MayMatch | None,
+        *,
+        within: int = MAX_LONG,
+    ) -> StoredPull | None:
+        """The answer of ``get_message``, with stored bytes; None for what a reader has to answer. ``ReadFailed``.
+
+        None, too, for messages that are more than ``within`` bytes from the log's end.
+        """
+        # Where every message matches, no more units are looked at than messages are given.
+        look = self._queues.look(topic, queue_id, offset, limits.messages if may_match is None else limits.units)
+        # After the look: no unit of a batch that was hidden at its time is taken for visible.
+        if not self._gate.state.is_open:
+            return None
+        if look is None:
+            return StoredPull(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = self._low(topic, queue_id, look), look.next_offset
+        if (answer := answer_without_reading(offset, low, high)) is not None:
+            return StoredPull(answer.status, answer.next_begin_offset, low, high)
+        if len(look.units) and self._files.max_wrote - int(look.units[0][0]) > within:
+            return None
+        chosen = self._choose(look, limits, may_match)
+        if chosen is None:
+            return None
+        after = offset + chosen.looked_at
+        if not chosen.sizes:
+            return StoredPull(GetMessageStatus.NO_MATCHED_MESSAGE, after, low, high)
+        data = self._read(chosen)
+        if data is None:
+            return None
+        self._stats.get(topic, len(chosen.sizes), len(data))
+        return StoredPull(GetMessageStatus.FOUND, after, low, high, data, len(chosen.sizes))
+
+    def bytes_of(self, places: list[tuple[int, int]]) -> bytes | None:
+        """The records at physical offsets, each with its size; None if one is not there."""
+        return self._read(_Chosen(places, [size for _, size in places], len(places)))
+
+    def _low(self, topic: str, queue_id: int, look: QueueLook) -> int:
+        """The offset of the queue's first message that the log still has."""
+        log_start = self._files.min_offset
+        if not log_start and not look.first_offset:
+            return 0
+        known = self._first_left.get((topic, queue_id))
+        if known is None or known[0] != log_start or known[1] < look.first_offset:
+            known = log_start, self._queues.first_left(topic, queue_id, log_start)
+            self._first_left[topic, queue_id] = known
+        return known[1]
+
+    def _choose(self, look: QueueLook, limits: PullLimits, may_match: MayMatch | None) -> _Chosen | None:
+        """The records to give, as ``isTheBatchFull`` limits them; None for units that are no plain ones."""
+        matched = None if may_match is None else may_match(look.units["tags_code"]).tolist()
+        log_start = self._files.min_offset
+        pieces: list[tuple[int, int]] = []
+        sizes: list[int] = []
+        taken = looked_at = 0
+        start = end = -1
+        for row, (place, size, _) in enumerate(look.units.tolist()):
+            if not 0 < size < FILLER_SIZE or place < log_start:
+                return None
+            if sizes and (len(sizes) >= limits.messages or taken + size > limits.size):
+                break
+            looked_at += 1
+            if matched is not None and not matched[row]:
+                continue
+            sizes.append(size)
+            taken += size
+            if place != end:
+                if end >= 0:
+                    pieces.append((start, end - start))
+                start = place
+            end = place + size
+        if end >= 0:
+            pieces.append((start, end - start))
+        return _Chosen(pieces, sizes, looked_at) if looked_at else None
+
+    def _read(self, chosen: _Chosen) -> bytes | None:
+        """The records' bytes; None if these are no whole records, or their file is gone."""
+        parts = []
+        try:
+            for start, length in chosen.pieces:
+                file = self._files.find(start)
+                if file is None:
+                    return None
+                parts.append(file.read(start - file.base, length))
+        except (CommitLogError, OSError, ValueError):  # retention has just closed the file: a reader says what is wrong
+            return None
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        at = 0
+        for size in chosen.sizes:
+            if int.from_bytes(data[at : at + 4], "big") != size or data[at + 4 : at + 8] not in _MAGICS:
+                return None
+            at += size
+        return data if at == len(data) else None

@@ -1,0 +1,51 @@
+"""The body of a batch of messages, as producers send it.
+
+Each message: total size 4 · magic 4 · body CRC 4 · flag 4 · body size 4 and body · properties size 2 and properties.
+
+Source: RocketMQ ``common/message/MessageDecoder.java`` (``encodeMessage``, ``decodeMessages``).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from commitlog_store.errors import InvalidValue
+
+_HEAD = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">H")
+
+
+class BatchedMessage(NamedTuple):
+    """One message of a batch. ``properties`` are the bytes of the text."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def decode_batch(data: bytes) -> list[BatchedMessage]:
+    """The messages. ``InvalidValue`` if the sizes contradict each other."""
+    found = []
+    at = 0
+    while at < len(data):
+        if at + _HEAD.size > len(data):
+            raise _cut(data, at)
+        size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
+        body_at = at + _HEAD.size
+        properties_at = body_at + body_size + _SHORT.size
+        if body_size < 0 or properties_at > len(data):
+            raise _cut(data, at)
+        (properties_size,) = _SHORT.unpack_from(data, body_at + body_size)
+        end = properties_at + properties_size
+        if end > len(data) or end - at != size:
+            raise _cut(data, at)
+        found.append(BatchedMessage(flag, data[body_at : body_at + body_size], data[properties_at:end]))
+        at = end
+    return found
+
+
+def _cut(data: bytes, at: int) -> InvalidValue:
+    return InvalidValue(
+        f"The message at byte {at} of a batch of {len(data)} bytes has sizes that contradict each other."
+    )

@@ -1,0 +1,177 @@
+"""RocketMQBroker: a store served to RocketMQ's own clients: its processors, put together, and their listener.
+
+docs/decisions/0036-rocketmq-clients.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from commitlog_store.engine.async_puts import Outcome
+from commitlog_store.engine.produced_message import ProducedMessage
+from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.message_id import format_host, parse_host
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
+from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
+from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
+from commitlog_store.serve.rocketmq.connection import ConnectionLimits
+from commitlog_store.serve.rocketmq.listener import RemotingServer
+from commitlog_store.serve.rocketmq.processor import Processor
+from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor, Subscriptions
+from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor
+from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
+from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
+from commitlog_store.store import MessageStore, owned_by, pulls_from
+
+_T = TypeVar("_T")
+# A broker's port.
+DEFAULT_PORT = 10911
+
+
+@dataclass(frozen=True, kw_only=True)
+class RocketMQSettings:
+    """``listen`` is where clients connect; ``advertise`` is the HOST:PORT in routes, by default the same."""
+
+    listen: ListenSettings
+    advertise: str | None = None
+    limits: ConnectionLimits | None = None
+
+    @classmethod
+    def parse(cls, listen: str, advertise: str | None = None) -> RocketMQSettings:
+        """From texts, each HOST:PORT. ``InvalidValue``."""
+        if advertise is not None:
+            advertise = str(ListenSettings.parse(advertise, default_port=DEFAULT_PORT))
+        return cls(listen=ListenSettings.parse(listen, default_port=DEFAULT_PORT), advertise=advertise)
+
+    def refuse_open(self) -> None:
+        """``InvalidValue`` for an address that other hosts reach: access control is still missing."""
+        if not self.listen.is_loopback:
+            raise InvalidValue(
+                f"Other hosts reach {self.listen}, and clients of RocketMQ are not asked who they are yet: listen on "
+                "a loopback address, such as --rocketmq 127.0.0.1:10911."
+            )
+
+
+class RocketMQBroker:
+    """Serves an open store from ``start`` to ``stop``; the store is its caller's. One use."""
+
+    def __init__(self, store: MessageStore, settings: RocketMQSettings) -> None:
+        """Bind to the address. ``InvalidValue`` for one that cannot be."""
+        settings.refuse_open()
+        listen = settings.listen
+        try:
+            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits)
+        except OSError as error:
+            raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
+        self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
+        loop = self._server.loop
+        self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
+        self._processors = _processors(store, self.address, self._hold, loop)
+
+    def start(self) -> None:
+        """Answer clients from now on."""
+        self._server.start(self._processors, on_stop=self._hold.release)
+
+    def stop(self, drain_s: float) -> None:
+        """Take no more requests, and let those under way end within ``drain_s`` seconds."""
+        self._server.stop(drain_s)
+
+
+def _processors(
+    store: MessageStore,
+    address: str,
+    hold: PullRequestHoldService,
+    loop: asyncio.AbstractEventLoop,
+    subscriptions: Subscriptions | None = None,
+) -> Sequence[Processor]:
+    """All processors of a broker."""
+    owned = owned_by(store)
+    topics = owned.engine.topics
+    groups = _Groups(owned)
+
+    def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
+        return loop.run_in_executor(None, work)
+
+    return (
+        RouteInfoProcessor(BrokerIdentity(address=address), topics),
+        SendMessageProcessor(_Puts(owned, loop), topics, groups.retry_max_times, in_thread),
+        PullMessageProcessor(pulls_from(store), topics, groups, subscriptions or _NoSubscriptions(), hold, in_thread),
+    )
+
+
+class _Puts:
+    """Puts into an open store."""
+
+    def __init__(self, owned: OwnedStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._owned = owned
+        self._engine = owned.engine
+        self._loop = loop
+        self._store_host = parse_host(owned.engine.config.store_host)
+        self.encode = owned.engine.produced.encode
+        self.encode_batch = owned.engine.produced.encode_batch
+
+    def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
+        with self._engine.calls.enter():
+            self._engine.state.refuse_closed()
+            if self._engine.async_puts.is_idle and (result := self._engine.putter.put_at_once(encoded)) is not None:
+                receive(result)
+            else:
+                self._engine.async_puts.put_for(encoded, self._loop, receive)
+
+    def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
+        half = MessageExtBrokerInner(
+            topic=message.topic,
+            queue_id=message.queue_id,
+            body=message.body,
+            properties=message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=format_host(*message.born_host),
+            reconsume_times=message.reconsume_times,
+        )
+        handle = self._owned.half_messages.prepare(half, producer_group)
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            handle.physical_offset,
+            handle.queue_offset,
+            record_offsets=(handle.physical_offset,),
+            store_hosts=(self._store_host,),
+        )
+
+
+class _Groups:
+    """Consumer groups of an open store."""
+
+    def __init__(self, owned: OwnedStore) -> None:
+        self._groups = owned.groups
+        self._run = owned.engine.run
+
+    def settings(self, group: str) -> SubscriptionGroupConfig:
+        return self._groups.settings(group)
+
+    def is_created(self, group: str) -> bool:
+        return self._groups.subscription_groups.get(group) is not None
+
+    def create(self, group: str) -> None:
+        if not self.is_created(group):
+            self._run(lambda: self._groups.set_settings(SubscriptionGroupConfig(group_name=group)))
+
+    def retry_max_times(self, group: str) -> int:
+        return self._groups.settings(group).retry_max_times
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._groups.offsets.commit(group, {(topic, queue_id): offset})
+
+
+class _NoSubscriptions:
+    """No client has said by a heartbeat what it wants."""
+
+    def subscription(self, group: str, topic: str) -> None:
+        del group, topic

@@ -1,0 +1,174 @@
+"""RemotingServer: listens for RocketMQ's clients, on an event loop in a thread of its own.
+
+Source: RocketMQ ``remoting/netty/NettyRemotingServer.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from commitlog_store.errors import CommitLogError
+from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.threads.wakeup import Wakeup
+
+_LOG = logging.getLogger(__name__)
+_BACKLOG = 1024
+# How often connections that are idle are looked for, in parts of the time after which one is.
+_LOOKS = 12
+# How long the last answers have to go out.
+_LAST_ANSWERS_S = 1.0
+# The new thread answers what comes meanwhile, even if it begins later than that.
+_START_S = 10.0
+
+
+class RemotingServer:
+    """Answers with the processors' handlers, from ``start`` to ``stop``. One use.
+
+    ``start`` and ``stop`` are called by one thread, which is not the loop's; everything else runs on the loop's.
+    """
+
+    def __init__(self, host: str, port: int, *, limits: ConnectionLimits | None = None) -> None:
+        """Bind to the address; port 0 takes a free one. ``OSError``."""
+        self.limits = limits or ConnectionLimits()
+        self.bytes_in_flight = 0
+        self.is_draining = False
+        self._processors: Sequence[Processor] = ()
+        self._handlers: dict[int, Handler] = {}
+        self.on_answer: Callable[[RemotingCommand, Connection], None] = lambda *_: None
+        self._on_stop: Callable[[], None] = lambda: None
+        self._connections: set[RemotingConnection] = set()
+        self._waiting: list[RemotingConnection] = []
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self.port: int = self._socket.getsockname()[1]
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)
+        self._stopping: asyncio.Event | None = None
+        self._drain_s = 0.0
+
+    def start(
+        self,
+        processors: Sequence[Processor],
+        *,
+        on_answer: Callable[[RemotingCommand, Connection], None] = lambda *_: None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Answer requests from now on. Of processors with the same request code, the last one has it.
+
+        ``on_answer`` is called on the loop with what clients answer to requests of the server; ``on_stop`` when no more
+        requests are taken: what waits for messages answers then.
+        """
+        self._processors, self.on_answer, self._on_stop = processors, on_answer, on_stop
+        for processor in processors:
+            self._handlers.update(processor.handlers())
+        begun = Wakeup()
+        self.loop.call_soon(begun.set)
+        self._thread.start()
+        begun.wait(_START_S)
+
+    def stop(self, drain_s: float) -> None:
+        """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
+        if not self._thread.is_alive():
+            self._socket.close()
+            return
+        self._drain_s = drain_s
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self.loop.call_soon_threadsafe(self._stop_soon)
+        self._thread.join()
+
+    def run_on_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have the loop do this until it ends, or the server stops."""
+        asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    # What connections need.
+
+    def handler(self, code: int) -> Handler | None:
+        return self._handlers.get(code)
+
+    def made(self, connection: RemotingConnection) -> None:
+        if len(self._connections) >= self.limits.max_connections or self.is_draining:
+            connection.abort()
+            return
+        self._connections.add(connection)
+
+    def lost(self, connection: RemotingConnection) -> None:
+        self._connections.discard(connection)
+        for processor in self._processors:
+            try:
+                processor.connection_lost(connection)
+            except Exception:  # noqa: BLE001 - the others are to know it, too
+                _LOG.exception("A processor failed when the connection of %s:%d was lost", *connection.address)
+
+    def wait_for_room(self, connection: RemotingConnection) -> None:
+        if connection not in self._waiting:
+            self._waiting.append(connection)
+
+    def took_less(self) -> None:
+        if self._waiting and self.bytes_in_flight <= self.limits.all_bytes_in_flight:
+            waiting, self._waiting = self._waiting, []
+            for connection in waiting:
+                self.loop.call_soon(connection.go_on)
+
+    # The loop.
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_until_complete(self._serve())
+        except (CommitLogError, OSError):
+            _LOG.exception("The listener of RocketMQ's clients ended")
+        finally:
+            self._socket.close()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+    def _stop_soon(self) -> None:
+        if self._stopping is not None:
+            self._stopping.set()
+
+    async def _serve(self) -> None:
+        self._stopping = asyncio.Event()
+        server = await self.loop.create_server(lambda: RemotingConnection(self), sock=self._socket, backlog=_BACKLOG)
+        idle = self.loop.create_task(self._close_idle())
+        await self._stopping.wait()
+        server.close()
+        await self._drain()
+        idle.cancel()
+        others = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(self.limits.idle_s / _LOOKS)
+            now = self.loop.time()
+            for connection in list(self._connections):
+                connection.close_if_idle(now)
+
+    async def _drain(self) -> None:
+        """Let requests end, and send their answers; then close all connections."""
+        self.is_draining = True
+        for connection in list(self._connections):
+            connection.stop_reading()
+        self._on_stop()
+        deadline = self.loop.time() + self._drain_s
+        while any(connection.requests for connection in self._connections) and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # the answers of this round are written
+        for connection in list(self._connections):
+            connection.close()
+        deadline = self.loop.time() + _LAST_ANSWERS_S
+        while self._connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)

@@ -1,0 +1,313 @@
+"""PullMessageProcessor: pulls of consumers, answered with stored records, or held until a message that matches comes.
+
+Source: RocketMQ ``broker/processor/PullMessageProcessor.java``, ``DefaultPullMessageResultHandler.java``,
+``common/sysflag/PullSysFlag.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from commitlog_store.engine.arrivals import Interest
+from commitlog_store.engine.stored_messages import StoredPull
+from commitlog_store.errors import FilterError, InvalidValue
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
+from commitlog_store.queue.get_message import GetMessageStatus, PullLimits
+from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.serve.rocketmq.answering import RequestFault, int_field, long_field, text_field
+from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+
+_T = TypeVar("_T")
+# Bits of the request's sysFlag.
+_COMMIT_OFFSET = 1
+_SUSPEND = 2
+_SUBSCRIPTION = 4
+_PERM_READ = 4
+# RocketMQ's ForbiddenType.
+_GROUP_FORBIDDEN = 2
+_TOPIC_FORBIDDEN = 3
+# A broker gives no more than these, whatever is asked (maxTransferCountOnMessageInMemory, maxTransferBytesOn...).
+_LIMITS = PullLimits()
+_LONGEST_HOLD_S = 600.0
+_MS = 1000.0
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class Subscription(Protocol):
+    """What a group wants of a topic, by its heartbeats."""
+
+    @property
+    def sub_version(self) -> int: ...
+    @property
+    def filter(self) -> MessageFilter:
+        """``FilterError``."""
+
+
+class Subscriptions(Protocol):
+    """The subscriptions of the connected clients."""
+
+    def subscription(self, group: str, topic: str) -> Subscription | None: ...
+
+
+class InThread(Protocol):
+    """Does work in another thread."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]: ...
+
+
+class Pulls(Protocol):
+    """How records are read; ``PullService`` has the meanings."""
+
+    def stored_in_memory(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> StoredPull | None: ...
+    def stored_messages(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> StoredPull: ...
+
+
+class Groups(Protocol):
+    """Settings and positions of consumer groups."""
+
+    def settings(self, group: str) -> SubscriptionGroupConfig: ...
+    def is_created(self, group: str) -> bool:
+        """Whether ``create`` has nothing to do."""
+
+    def create(self, group: str) -> None:
+        """Create the group with a broker's defaults, unless it exists. Waits. ``InvalidValue``."""
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a position. ``InvalidValue``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pull:
+    """A request; ``offset`` is where its next look begins."""
+
+    request: RemotingCommand
+    group: SubscriptionGroupConfig
+    topic: str
+    queue_id: int
+    offset: int
+    limits: PullLimits
+    wanted: MessageFilter
+    suspend_s: float
+
+
+class PullMessageProcessor:
+    """Pulls. What may wait for the disk is read in another thread."""
+
+    def __init__(
+        self,
+        pulls: Pulls,
+        topics: TopicConfig,
+        groups: Groups,
+        subscriptions: Subscriptions,
+        hold: PullRequestHoldService,
+        in_thread: InThread,
+    ) -> None:
+        """``in_thread`` does work in another thread."""
+        self._pulls = pulls
+        self._topics = topics
+        self._groups = groups
+        self._subscriptions = subscriptions
+        self._hold = hold
+        self._in_thread = in_thread
+        # Pulls that are held, by connection.
+        self._held: dict[Connection, set[asyncio.Task[Any]]] = {}
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self._pull, RequestCode.LITE_PULL_MESSAGE: self._pull}
+
+    def connection_lost(self, connection: Connection) -> None:
+        for task in self._held.pop(connection, ()):
+            task.cancel()
+
+    def _pull(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
+        try:
+            pull = self._checked(request)
+        except _Forbidden as forbidden:
+            fields = {**_offsets(0, 0, 0, 0), "forbiddenType": str(forbidden.kind)}
+            return request.answer(ResponseCode.NO_PERMISSION, str(forbidden), fields=fields)
+        found = None
+        if self._groups.is_created(pull.group.group_name):
+            found = self._pulls.stored_in_memory(pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
+        if found is None:
+            return self._pull_slowly(pull, connection)
+        if self._may_hold(pull, found):
+            return self._hold_for(connection, pull)
+        return _answer(pull, found)
+
+    async def _pull_slowly(self, pull: _Pull, connection: Connection) -> RemotingCommand:
+        group = pull.group.group_name
+        if not self._groups.is_created(group):
+            # As with autoCreateSubscriptionGroup: pull consumers commit positions before their first heartbeat.
+            await self._in_thread(lambda: self._groups.create(group))
+        found = await self._look(pull)
+        if self._may_hold(pull, found):
+            return await self._hold_for(connection, pull)
+        return _answer(pull, found)
+
+    async def _look(self, pull: _Pull) -> StoredPull:
+        place = (pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
+        found = self._pulls.stored_in_memory(*place)
+        return found if found is not None else await self._in_thread(lambda: self._pulls.stored_messages(*place))
+
+    def _may_hold(self, pull: _Pull, found: StoredPull) -> bool:
+        return _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.suspend_s > 0 and not self._hold.is_full
+
+    def _hold_for(self, connection: Connection, pull: _Pull) -> asyncio.Task[RemotingCommand]:
+        task = asyncio.get_running_loop().create_task(self._held_pull(pull))
+        held = self._held.setdefault(connection, set())
+        held.add(task)
+        task.add_done_callback(held.discard)
+        return task
+
+    async def _held_pull(self, pull: _Pull) -> RemotingCommand:
+        """Wait for a message that matches, at most as long as the client says."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(pull.suspend_s, _LONGEST_HOLD_S)
+        asked = pull.offset
+        may_match = None if pull.wanted.is_all else pull.wanted.may_match
+        with self._hold.holding(Interest(pull.topic, pull.queue_id, may_match)) as held:
+            while True:
+                found = await self._look(pull)
+                left = deadline - loop.time()
+                is_over = left <= 0 or self._hold.is_released
+                if found.status is GetMessageStatus.NO_MATCHED_MESSAGE and not is_over:
+                    pull.offset = found.next_begin_offset
+                    continue
+                if is_over or _code(pull, found) is not ResponseCode.PULL_NOT_FOUND:
+                    break
+                await held.wait(left)
+        if _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.offset != asked:
+            # None of those before matched: the client continues after them.
+            found = found._replace(status=GetMessageStatus.NO_MATCHED_MESSAGE, next_begin_offset=pull.offset)
+        return _answer(pull, found)
+
+    def _checked(self, request: RemotingCommand) -> _Pull:
+        """The request, if it may be answered. ``RequestFault``, ``_Forbidden``."""
+        group = self._groups.settings(text_field(request, "consumerGroup"))
+        topic, queue_id = text_field(request, "topic"), int_field(request, "queueId")
+        offset, sys_flag = long_field(request, "queueOffset"), int_field(request, "sysFlag")
+        if not group.consume_enable:
+            raise _Forbidden(_GROUP_FORBIDDEN, f"subscription group no permission, {group.group_name}")
+        settings = self._topics.settings(topic)
+        if settings is None:
+            raise RequestFault(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        if not settings.perm & _PERM_READ:
+            raise _Forbidden(_TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= queue_id < settings.read_queue_nums:
+            raise RequestFault(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal: topic {topic} has {settings.read_queue_nums} queues to read",
+            )
+        if offset < 0:
+            raise RequestFault(ResponseCode.INVALID_PARAMETER, f"queueOffset is 0 at least, not {offset}")
+        pull = _Pull(
+            request=request,
+            group=group,
+            topic=topic,
+            queue_id=queue_id,
+            offset=offset,
+            limits=_limits(request),
+            wanted=self._wanted(request, group.group_name, topic, sys_flag),
+            suspend_s=long_field(request, "suspendTimeoutMillis", 0) / _MS if sys_flag & _SUSPEND else 0.0,
+        )
+        if sys_flag & _COMMIT_OFFSET:
+            self._commit(pull, long_field(request, "commitOffset"))
+        return pull
+
+    def _wanted(self, request: RemotingCommand, group: str, topic: str, sys_flag: int) -> MessageFilter:
+        """The request's own subscription, or the group's."""
+        if sys_flag & _SUBSCRIPTION:
+            try:
+                return _parsed(text_field(request, "subscription", ""), text_field(request, "expressionType", "TAG"))
+            except FilterError as error:
+                raise RequestFault(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+                ) from error
+        found = self._subscriptions.subscription(group, topic)
+        if found is None:
+            raise RequestFault(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: no heartbeat of group {group} has one to topic {topic}",
+            )
+        if found.sub_version < long_field(request, "subVersion", 0):
+            raise RequestFault(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        try:
+            return found.filter
+        except FilterError as error:
+            raise RequestFault(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+
+    def _commit(self, pull: _Pull, offset: int) -> None:
+        try:
+            self._groups.commit(pull.group.group_name, pull.topic, pull.queue_id, offset)
+        except InvalidValue as error:
+            raise RequestFault(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+class _Forbidden(Exception):
+    """NO_PERMISSION, and RocketMQ's type of it."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(remark)
+        self.kind = kind
+
+
+def _limits(request: RemotingCommand) -> PullLimits:
+    """``PullLimits`` of the client, within a broker's."""
+    messages = int_field(request, "maxMsgNums")
+    size = int_field(request, "maxMsgBytes", _LIMITS.size)
+    if messages >= _LIMITS.messages and size >= _LIMITS.size:
+        return _LIMITS
+    return PullLimits(messages=max(min(messages, _LIMITS.messages), 1), size=max(min(size, _LIMITS.size), 1))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(subscription: str, expression_type: str) -> MessageFilter:
+    """``FilterError``."""
+    if expression_type in ("", "TAG"):
+        return MessageFilter.parse_quietly(tags=subscription)
+    return MessageFilter.parse_quietly(filter=subscription)
+
+
+def _code(pull: _Pull, found: StoredPull) -> ResponseCode:
+    """A queue without messages: an offset of 0 is right."""
+    code = _CODES.get(found.status)
+    if code is None:
+        code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
+    return code
+
+
+def _answer(pull: _Pull, found: StoredPull) -> RemotingCommand:
+    fields = _offsets(pull.group.broker_id, found.next_begin_offset, found.min_offset, found.max_offset)
+    return pull.request.answer(_code(pull, found), found.status.value, fields=fields, body=found.data)
+
+
+def _offsets(broker_id: int, next_begin: int, low: int, high: int) -> dict[str, str]:
+    return {
+        "suggestWhichBrokerId": str(broker_id),
+        "nextBeginOffset": str(next_begin),
+        "minOffset": str(low),
+        "maxOffset": str(high),
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }

@@ -1,0 +1,35 @@
+"""Brokers for tests, each of a store in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
+from commitlog_store.serve.rocketmq.connection import ConnectionLimits
+
+
+@dataclass(frozen=True)
+class Served:
+    """A store and the address of its broker."""
+
+    store: MessageStore
+    address: str
+
+
+@contextlib.contextmanager
+def broker(
+    path: Path, config: MessageStoreConfig | None = None, *, limits: ConnectionLimits | None = None
+) -> Iterator[Served]:
+    """A broker of the store at ``path``."""
+    with MessageStore.open(path, config) as store:
+        served = RocketMQBroker(store, RocketMQSettings(listen=ListenSettings.parse("127.0.0.1:0"), limits=limits))
+        served.start()
+        try:
+            yield Served(store, served.address)
+        finally:
+            served.stop(5.0)

@@ -1,0 +1,89 @@
+"""``commitlog serve --rocketmq``: the command, its start and its end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commitlog_store import MessageStore
+from commitlog_store.format.message_id import decode_message_id
+from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.store.serve.servers import ServeProcess
+from tests.support.clean_store import assert_clean
+
+
+def _broker_of(server: ServeProcess) -> str:
+    found = re.search(r"at (\S+) to RocketMQ's clients", server.first_line)
+    assert found, server.first_line
+    return found[1]
+
+
+def test_a_client_finds_the_broker_and_its_messages_stay(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0") as server:
+        with RemotingClient(_broker_of(server)) as client:
+            (data,) = client.route("TBW102")["brokerDatas"]
+            assert data["brokerAddrs"] == {"0": _broker_of(server)}
+            assert client.send("orders", b"kept").code == 0
+        code, said = server.stop(signal.SIGTERM)
+        assert (code, "stopping" in said) == (0, True)
+    assert_clean(tmp_path / "s")
+    with MessageStore.open(tmp_path / "s") as store:
+        assert store.get_message("orders", 0, 0).messages[0].body == b"kept"
+
+
+def test_the_advertised_address_is_in_routes_and_message_ids(tmp_path: Path) -> None:
+    arguments = ("--rocketmq", "127.0.0.1:0", "--advertise", "192.0.2.7:10911")
+    with ServeProcess(tmp_path / "s", *arguments) as server:
+        assert _broker_of(server) == "192.0.2.7:10911"
+
+
+def test_message_ids_name_the_brokers_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (
+        ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server,
+        RemotingClient(_broker_of(server)) as client,
+    ):
+        place = decode_message_id(client.send("orders", b"x").fields["msgId"])
+        assert (place.host, place.port) == (bytes([127, 0, 0, 1]), port)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--rocketmq", "0.0.0.0:0"), "Other hosts reach 0.0.0.0:0"),
+        (("--rocketmq", "127.0.0.1:0", "--read-only"), "--read-only"),
+        (("--rocketmq", "nothing:here"), "nothing:here"),
+        (("--advertise", "127.0.0.1:1"), "--rocketmq"),
+    ],
+)
+def test_what_cannot_be_served_is_said_at_once(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    MessageStore.open(tmp_path / "s").close()
+    with ServeProcess(tmp_path / "s", *arguments) as server:
+        _, rest = server.process.communicate(timeout=60)
+        assert server.process.returncode in (1, 2)
+        assert said in (server.first_line + rest).replace("\n", " ")
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server:
+            assert server.process.wait(60) == 1
+            assert f"cannot listen on 127.0.0.1:{port}" in server.first_line
+    assert_clean(tmp_path / "s")
+
+
+def test_a_server_without_it_loads_none_of_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, commitlog_store.serve.run, commitlog_store.cli.serve; "
+        "print([name for name in sys.modules if 'rocketmq' in name or name == 'asyncio'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
