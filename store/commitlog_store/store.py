@@ -585,6 +585,11 @@ class MessageStore(Producing):
         self._owned.close()
 
 
+def owned_by(store: MessageStore) -> OwnedStore:
+    """The parts of an open store, for the rooms of this package that serve it to other programs' clients."""
+    return store._owned
+
+
 def _close_soon(opened: list[MessageStore]) -> None:
     """Close the store for which no task waits any more, if it is open by now."""
     with contextlib.suppress(IndexError):  # the other thread took it

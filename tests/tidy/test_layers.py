@@ -51,7 +51,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "verify"},
     "serve": _ENGINE
     | _SUBJECTS
-    | {"consumers", "filter", "metadata", "reader", "remote", "stager", "store", "transaction"},
+    | {"consumers", "filter", "metadata", "owned_store", "reader", "remote", "stager", "store", "transaction"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -95,7 +95,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),
     "groups": frozenset({"msgspec", "numpy", "pyarrow"}),
     "remote": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "serve": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),

@@ -59,6 +59,7 @@ class GroupPositions(Subject):
         self._interval = config.flush_consumer_offset_interval / _MS
         self._lock = threading.Lock()
         self._offsets: ConsumerOffsets | None = None
+        self._subscription_groups: SubscriptionGroups | None = None
         self._restored = False
         # The failure that the log has already.
         self._waits_for = ""
@@ -82,15 +83,26 @@ class GroupPositions(Subject):
                 self._offsets = ConsumerOffsets(self._engine.path, flush_log)
             return self._offsets
 
+    @property
+    def subscription_groups(self) -> SubscriptionGroups:
+        """The settings of all groups. ``CorruptConfig``, ``ReadFailed``.
+
+        The owner alone changes them, so the file is read once; a slave's are its master's, and read each time.
+        """
+        with self._lock:
+            if self._subscription_groups is None or self._is_replica:
+                self._subscription_groups = SubscriptionGroups(self._engine.path)
+            return self._subscription_groups
+
     def settings(self, group: str) -> SubscriptionGroupConfig:
-        """The settings of a group, with a broker's defaults. On the job thread. ``CorruptConfig``, ``ReadFailed``."""
-        return SubscriptionGroups(self._engine.path).get(group) or SubscriptionGroupConfig(group_name=group)
+        """The settings of a group, with a broker's defaults. ``CorruptConfig``, ``ReadFailed``."""
+        return self.subscription_groups.get(group) or SubscriptionGroupConfig(group_name=group)
 
     def set_settings(self, settings: SubscriptionGroupConfig) -> None:
         """``MessageStore.set_group_settings``. On the job thread."""
         if not isinstance(settings, SubscriptionGroupConfig):
             raise InvalidValue(f"The settings of a group are a SubscriptionGroupConfig, not {settings!r}.")
-        SubscriptionGroups(self._engine.path).put(settings)
+        self.subscription_groups.put(settings)
 
     def apply(self, positions: Iterable[tuple[str, Mapping[Queue, int]]], next_of_topic: int) -> None:
         """Take over all positions that are in the log with a batch, by group; ``next_of_topic`` is the offset after

@@ -1,0 +1,118 @@
+"""What processors have in common: header fields with their types, work in another thread, and errors as answers.
+
+Source: RocketMQ ``remoting/protocol/RemotingCommand.java`` (``decodeCommandCustomHeader``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from commitlog_store.errors import (
+    CommitLogError,
+    DiskFull,
+    InvalidValue,
+    PutNotConfirmed,
+    PutRefused,
+    StoreClosed,
+    TopicNotFound,
+)
+from commitlog_store.java_numbers import MAX_INT, MAX_LONG
+from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.serve.rocketmq.codes import ResponseCode
+from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+
+Work: TypeAlias = Callable[[], RemotingCommand]
+# Does work that may wait for a disk or a lock, in another thread than the event loop's: ``asyncio.to_thread`` is one.
+InThread: TypeAlias = Callable[[Work], Awaitable[RemotingCommand]]
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_STATUS_CODES = {
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+
+
+class RequestFault(Exception):
+    """A request that cannot be answered as it is: the code and the remark of the answer."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+
+
+def text_field(request: RemotingCommand, name: str, default: str | None = None) -> str:
+    """A field of the header. ``RequestFault`` names one that is missing, if there is no default."""
+    value = request.fields.get(name, default)
+    if value is None:
+        raise RequestFault(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+    return value
+
+
+def int_field(request: RemotingCommand, name: str, default: int | None = None, *, most: int = MAX_INT) -> int:
+    """A field that is an int of Java, or with ``most`` another number. ``RequestFault`` names it and its value."""
+    value = request.fields.get(name)
+    if value is None and default is not None:
+        return default
+    text = text_field(request, name)
+    if not _NUMBER.fullmatch(text) or not -most - 1 <= int(text) <= most:
+        raise RequestFault(
+            ResponseCode.SYSTEM_ERROR,
+            f"the custom field <{name}> is a number from {-most - 1} to {most}, not {text[:100]!r}",
+        )
+    return int(text)
+
+
+def long_field(request: RemotingCommand, name: str, default: int | None = None) -> int:
+    """A field that is a long of Java."""
+    return int_field(request, name, default, most=MAX_LONG)
+
+
+def flag_field(request: RemotingCommand, name: str, *, default: bool = False) -> bool:
+    """A field that is a boolean, as Java reads it: every other text than ``true`` is false."""
+    value = request.fields.get(name)
+    return default if value is None else value.lower() == "true"
+
+
+def response_code(error: CommitLogError) -> ResponseCode:
+    """The code that a broker answers with where the store has raised this."""
+    if isinstance(error, PutRefused | PutNotConfirmed):
+        return _STATUS_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+    if isinstance(error, StoreClosed | DiskFull):
+        return ResponseCode.SERVICE_NOT_AVAILABLE
+    if isinstance(error, TopicNotFound):
+        return ResponseCode.TOPIC_NOT_EXIST
+    return ResponseCode.INVALID_PARAMETER if isinstance(error, InvalidValue) else ResponseCode.SYSTEM_ERROR
+
+
+def answer_of(request: RemotingCommand, work: Work) -> RemotingCommand:
+    """What the work answers; the store's errors, and those of the request, are answers too."""
+    try:
+        return work()
+    except RequestFault as fault:
+        return request.answer(fault.code, str(fault))
+    except CommitLogError as error:
+        return request.answer(response_code(error), str(error))
+
+
+def answered_here(answer: Callable[[RemotingCommand, Connection], RemotingCommand]) -> Handler:
+    """A handler that answers at once."""
+    return lambda request, connection: answer_of(request, lambda: answer(request, connection))
+
+
+def answered_in_thread(
+    in_thread: InThread, answer: Callable[[RemotingCommand, Connection], RemotingCommand]
+) -> Handler:
+    """A handler whose answer is made in another thread."""
+
+    def handle(request: RemotingCommand, connection: Connection) -> Awaitable[RemotingCommand]:
+        return in_thread(lambda: answer_of(request, lambda: answer(request, connection)))
+
+    return handle

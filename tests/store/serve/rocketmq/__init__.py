@@ -1,0 +1,1 @@
+"""``commitlog serve --rocketmq``."""
