@@ -170,7 +170,7 @@ class ClientRegistry:
         came before it is noted.
         """
         _check_name("clientID", data.client_id)
-        client = Client(data.client_id, language, version, self._clock())
+        client = Client(data.client_id, language[:_LONGEST_NAME], version, self._clock())
         for consumer in data.consumer_data_set:
             is_new = self._note_consumer(connection, client, consumer)
             changed = not data.without_sub and self._note_subscriptions(consumer)
