@@ -37,8 +37,6 @@ class ClientCalls:
         code: int,
         fields: Mapping[str, str],
         body: bytes = b"",
-        *,
-        timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> RemotingCommand:
         """The client's answer. ``TimeoutError``; ``ConnectionError`` if it is gone, or too many calls are under way."""
         if len(self._waiting) >= _MOST_CALLS:
@@ -48,7 +46,7 @@ class ClientCalls:
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
         try:
             connection.send(request)
-            return await asyncio.wait_for(future, timeout_s)
+            return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
         finally:
             self._waiting.pop(key, None)
 

@@ -91,7 +91,7 @@ def test_after_the_last_time_it_is_a_dead_letter(
 ) -> None:
     @on_a_loop
     async def check() -> None:
-        assert not (await give_back(store, consumed(store, times), **fields)).code  # type: ignore[arg-type]
+        assert not (await give_back(store, consumed(store, times), **fields)).code
         found = stored(store, "%DLQ%billing")
         assert len(found) == is_dead
         if is_dead:
