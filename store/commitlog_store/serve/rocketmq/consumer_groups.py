@@ -70,12 +70,12 @@ class ConsumerGroups:
         """See that the group exists, and correct its positions. Waits. ``RequestFault`` if it does not exist."""
         if group in self._ready:
             return
-        if not self.exists(group):
+        if not self.has_group(group):
             raise RequestFault(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         self._engine.run(lambda: self._groups.restore(group))
         self._ready.add(group)
 
-    def exists(self, group: str) -> bool:
+    def has_group(self, group: str) -> bool:
         """Whether the group has settings or a position. Waits."""
         return self._groups.subscription_groups.get(group) is not None or bool(self._groups.offsets.topics(group))
 

@@ -100,12 +100,13 @@ class ConsumerManageProcessor:
     def _look_up_position(self, request: RemotingCommand) -> RemotingCommand:
         group, topic = text_field(request, "consumerGroup"), text_field(request, "topic")
         queue_id = int_field(request, "queueId")
-        if self._groups.exists(group):
+        if self._groups.has_group(group):
             self._groups.make_ready(group)
         position = self._groups.position(group, topic, queue_id)
         if position == NO_POSITION and flag_field(request, "setZeroIfNotFound", default=True):
-            with self._readers.lent() as reader:
-                if _begins_in_memory(reader, topic, queue_id, self._log_end()):
+            with contextlib.suppress(RequestFault), self._readers.lent() as reader:
+                self._groups.refuse_missing_queue(topic, queue_id)
+                if _begins_here(reader, topic, queue_id, self._log_end()):
                     position = 0
         if position == NO_POSITION:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
@@ -189,14 +190,14 @@ def _bounds_of(reader: StoreReader, topic: str, queue_id: int) -> QueueInfo:
         return QueueInfo(topic, queue_id, 0, 0)
 
 
-def _begins_in_memory(reader: StoreReader, topic: str, queue_id: int, log_end: int) -> bool:
-    """Whether the queue still has its first message, and near the log's end: a group without a position starts there.
+def _begins_here(reader: StoreReader, topic: str, queue_id: int, log_end: int) -> bool:
+    """Whether the queue is empty, or has its first message still, near the log's end: a new group starts at 0 there.
 
     Without that, a group that starts with its topic would miss the messages before its first heartbeat.
     """
     found = _bounds_of(reader, topic, queue_id)
     if found.min_offset > 0 or not found.max_offset:
-        return False
+        return not found.max_offset
     for units in reader.units(topic, queue_id, 0, 1):
         return log_end - int(units["physical_offset"][0]) <= _IN_MEMORY_SIZE
     return False
