@@ -347,10 +347,14 @@ async def test_the_broker_says_who_it_is_and_how_it_is(admin: Admin) -> None:
     assert lines["flushDiskType"] == "ASYNC_FLUSH"
     assert lines["messageIndexEnable"] == "true"
     assert lines["listenPort"] == "10911"
+    admin.store.put_message(Message(topic="orders", body=b"later", delay_level=18))
+    admin.store.dispatch()
+    answer = await ask(admin.broker, RequestCode.GET_ALL_DELAY_OFFSET)
+    assert answer.body == b'{"offsetTable":{18:0}}'
     answer = await ask(admin.broker, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = json.loads(answer.body)["table"]
     assert all(isinstance(value, str) for value in table.values())
-    assert table["msgPutTotalTodayNow"] == "3"
+    assert table["msgPutTotalTodayNow"] == "4"
     assert float(table["putTps"].split()[0]) >= 0.0
     assert int(table["earliestMessageTimeStamp"]) > 0
     assert 0.0 < float(table["commitLogDiskRatio"]) < 1.0

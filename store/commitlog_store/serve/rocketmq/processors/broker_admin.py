@@ -43,7 +43,7 @@ _NO_TIMERS = {
 
 
 class BrokerAdminProcessor:
-    """GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO."""
+    """GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GET_ALL_DELAY_OFFSET."""
 
     def __init__(self, store: MessageStore, identity: BrokerIdentity, readers: Readers, in_thread: InThread) -> None:
         self._store = store
@@ -59,6 +59,7 @@ class BrokerAdminProcessor:
             RequestCode.GET_BROKER_CLUSTER_INFO: answered_here(self._cluster),
             RequestCode.GET_BROKER_CONFIG: answered_here(self._config),
             RequestCode.GET_BROKER_RUNTIME_INFO: answered_in_thread(self._in_thread, self._figures),
+            RequestCode.GET_ALL_DELAY_OFFSET: answered_in_thread(self._in_thread, self._delay_offsets),
         }
 
     def connection_lost(self, connection: Connection) -> None:
@@ -88,6 +89,12 @@ class BrokerAdminProcessor:
 
     def _figures(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=encode_body({"table": self._runtime_info()}))
+
+    def _delay_offsets(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        """How far each delay level is delivered: what slaves copy."""
+        with self._readers.lent() as reader:
+            table = {one.level: one.position for one in reader.delay_levels()}
+        return request.answer(ResponseCode.SUCCESS, body=encode_body({"offsetTable": number_names(table)}))
 
     def _runtime_info(self) -> dict[str, str]:
         stats, now_ms = self._store.stats(), int(time.time() * 1000)

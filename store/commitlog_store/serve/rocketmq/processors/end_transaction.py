@@ -142,17 +142,15 @@ class EndTransactionProcessor:
         return handle
 
     def _message_at(self, offset: int) -> MessageExt:
-        for is_last in (False, True):
-            try:
-                with self._readers.lent() as reader:
-                    return reader.message_at(offset, verify_crc=False)
-            except MessageNotFound:
-                if is_last:
-                    break
-                self._store.flush()  # its bytes may lie in a buffer
-        raise RequestFault(
-            ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: none at physical offset {offset}"
-        )
+        if self._store.config.transient_store_pool_enable:
+            self._store.flush()  # its bytes may lie in a buffer
+        try:
+            with self._readers.lent() as reader:
+                return reader.message_at(offset, verify_crc=False)
+        except MessageNotFound:
+            raise RequestFault(
+                ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: none at physical offset {offset}"
+            ) from None
 
 
 def _question(message: MessageExt) -> RemotingCommand:
