@@ -1228,6 +1228,19 @@ def pulls_of(reader: StoreReader) -> Pulls:
     return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._on_read)
 
 
+def stored_record(reader: StoreReader, physical_offset: int, size: int) -> bytes:
+    """The bytes of a record as they lie in the log: for clients that decode messages themselves.
+
+    ``MessageNotFound`` if they are not there any more.
+    """
+    reader._refuse_closed()
+    found = reader._commit_log.find(physical_offset)
+    data = b"" if found is None else bytes(found.read(physical_offset - found.base, size))
+    if not data or len(data) < size:
+        raise MessageNotFound(f"No message of {size} bytes at physical offset {physical_offset} any more.")
+    return data
+
+
 def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
     """``OffsetOutOfRange``, ``InvalidValue``."""
     if start > stop:

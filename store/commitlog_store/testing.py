@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.recovery.start import Start
-from commitlog_store.store import MessageStore
+from commitlog_store.store import MessageStore, owned_by
 
 __all__ = ["kill", "parts_of", "start_of", "waiting_calls"]
 
@@ -42,4 +42,4 @@ def waiting_calls(store: MessageStore) -> int:
 
 def parts_of(store: MessageStore) -> OwnedStore:
     """The parts of an open store, for tests of this package: they change with any release."""
-    return store._owned
+    return owned_by(store)

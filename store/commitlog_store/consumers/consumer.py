@@ -23,7 +23,7 @@ from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow
 from commitlog_store.config import delay_level
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
-from commitlog_store.consumers.retry import copy_for_retry, retry_topic
+from commitlog_store.consumers.retry import put_for_retry, retry_topic
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
@@ -418,10 +418,7 @@ class Consumer:
             self._begin()
             self._take_share()
             self._refuse_done(message)
-        copy = copy_for_retry(message, self._settings, level)
-        queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
-        self._engine.run(lambda: self._engine.topics.create_topic(copy.topic, queues))
-        result = self._engine.call(lambda: self._engine.putter.put_message(copy)).raise_for_status()
+        result = put_for_retry(self._engine, message, self._settings, level).raise_for_status()
         self.ack(message)
         return result
 

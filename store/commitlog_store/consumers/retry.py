@@ -8,6 +8,8 @@ Source: RocketMQ ``broker/processor/AbstractSendMessageProcessor.java`` (``consu
 
 from __future__ import annotations
 
+from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.format.properties import (
     CRC32,
     DELAY,
@@ -71,3 +73,13 @@ def copy_for_retry(message: MessageExt, settings: SubscriptionGroupConfig, delay
         born_host=message.born_host,
         reconsume_times=message.reconsume_times + 1,
     )
+
+
+def put_for_retry(
+    engine: StoreEngine, message: MessageExt, settings: SubscriptionGroupConfig, delay_level: int
+) -> PutMessageResult:
+    """Put the copy, whose topic is created if need be. ``CorruptConfig``, ``StoreIOError``, and those of a put."""
+    copy = copy_for_retry(message, settings, delay_level)
+    queues = max(settings.retry_queue_nums, 1) if copy.topic == retry_topic(settings.group_name) else 1
+    engine.run(lambda: engine.topics.create_topic(copy.topic, queues))
+    return engine.call(lambda: engine.putter.put_message(copy))

@@ -96,6 +96,11 @@ class SubscriptionGroups:
         with self._lock:
             return self._configs.get(group)
 
+    def content(self) -> dict[str, Any]:
+        """The whole file, with the members that are not known here: to be read only."""
+        with self._lock:
+            return self._root
+
     def put(self, config: SubscriptionGroupConfig) -> None:
         """Create the group, or change its settings; the file is written. Members that are not known here stay.
 

@@ -270,6 +270,42 @@ class TopicConfig:
         with self._lock:
             self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], {topic: queue_nums}, perm)
 
+    def lists(self, topic: str, queue_id: int) -> bool:
+        """Whether the list is known to have this queue for consumers to read. It waits for nothing and reads nothing,
+        so False may also mean that the list was not read yet."""
+        return 0 <= queue_id < self._readable.get(topic, 0)
+
+    def content(self) -> dict[str, Any]:
+        """The whole file, with the members that are not known here. ``CorruptConfig``, ``ReadFailed``."""
+        with self._lock:
+            self._refresh()
+            return self._file.read()
+
+    def set_topic(self, topic: str, members: Mapping[str, Any]) -> None:
+        """Create a topic with these members of its entry (``writeQueueNums``, ``perm``, ...), or change them.
+
+        The others of a listed topic stay as they are. ``InvalidValue`` for a topic that RocketMQ would not create, and
+        for numbers that cannot be; ``CorruptConfig``, ``NotAStore``, ``StoreAccessDenied``, ``StoreIOError``.
+        """
+        counts = {name: members[name] for name in ("writeQueueNums", "readQueueNums") if name in members}
+        for count in counts.values() or (_DEFAULT_QUEUE_NUMS,):
+            _check_new_topic(topic, count)
+        if not 0 <= members.get("perm", 0) <= MAX_INT:
+            raise InvalidValue(f"perm of topic {topic!r} is 0 to {MAX_INT}, not {members['perm']}.")
+        with self._lock:
+            root = self._file.read()
+            table = root.get("topicConfigTable", {})
+            old = table.get(topic) or _new_entry(topic, _DEFAULT_QUEUE_NUMS, _DEFAULT_QUEUE_NUMS, _READ_AND_WRITE)
+            entry = {**old, **members, "topicName": topic}
+            _entry(topic, entry, self._file)
+            if table.get(topic) == entry:
+                return
+            version = next_version(root.get("dataVersion", {}), self._file)
+            self._signature = None
+            self._kept.pop(topic, None)
+            self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, topic: entry}})
+            self._refresh()
+
     def remove_topic(self, topic: str) -> bool:
         """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
         with self._lock:

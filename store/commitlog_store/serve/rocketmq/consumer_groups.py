@@ -1,0 +1,114 @@
+"""ConsumerGroups: the consumer groups of the owned store as clients see them: whether they exist, and their positions.
+
+A group exists with its settings in ``subscriptionGroup.json``, or with a position. The first heartbeat of a consumer
+creates its group, and its retry topic, whose route clients ask for.
+
+Source: RocketMQ ``broker/subscription/SubscriptionGroupManager.java`` (``findSubscriptionGroupConfig``),
+``broker/topic/TopicConfigManager.java`` (``createTopicInSendMessageBackMethod``),
+``broker/offset/ConsumerOffsetManager.java``.
+"""
+
+from __future__ import annotations
+
+from commitlog_store.consumers.retry import retry_topic
+from commitlog_store.errors import TopicNotFound
+from commitlog_store.groups.group_settings import SubscriptionGroupConfig
+from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.paths import validate_group
+from commitlog_store.serve.rocketmq.answering import RequestFault
+from commitlog_store.serve.rocketmq.codes import ResponseCode
+from commitlog_store.serve.rocketmq.readers import Readers
+
+# Clients create no more groups than this in a store; ``MessageStore.set_group_settings`` has no limit.
+MOST_CREATED_GROUPS = 20_000
+NO_POSITION = -1
+
+
+class ConsumerGroups:
+    """Safe for several threads. What is said to wait belongs into another thread than the event loop's."""
+
+    def __init__(self, owned: OwnedStore, readers: Readers) -> None:
+        self._engine = owned.engine
+        self._groups = owned.groups
+        self._readers = readers
+        # Groups that exist and whose positions are corrected; each is in the store's files, which bounds them.
+        self._ready: set[str] = set()
+        # Those whose retry topic is listed, too.
+        self._created: set[str] = set()
+
+    def is_ready(self, group: str) -> bool:
+        """Whether the group is known to exist, and its positions can be asked for without waiting."""
+        return group in self._ready
+
+    def is_created(self, group: str) -> bool:
+        """Whether ``create`` has nothing to do."""
+        return group in self._created
+
+    def create(self, group: str) -> None:
+        """Create the group and its retry topic, unless they exist. Waits. ``RequestFault``, ``InvalidValue``, and the
+        errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``."""
+        validate_group(group)
+        self._engine.run(lambda: self._create(group))
+        self.make_ready(group)
+        self._created.add(group)
+
+    def _create(self, group: str) -> None:
+        self._engine.state.refuse_on_replica()
+        settings = self._groups.subscription_groups
+        if settings.get(group) is None:
+            if len(settings.all()) >= MOST_CREATED_GROUPS:
+                raise RequestFault(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"the store has {MOST_CREATED_GROUPS} consumer groups; {group} is not created. Delete some.",
+                )
+            settings.put(SubscriptionGroupConfig(group_name=group))
+        queues = self._groups.settings(group).retry_queue_nums
+        if queues > 0:
+            self._engine.topics.create_topic(retry_topic(group), queues)
+
+    def make_ready(self, group: str) -> None:
+        """See that the group exists, and correct its positions. Waits. ``RequestFault`` if it does not exist."""
+        if group in self._ready:
+            return
+        if not self.has_group(group):
+            raise RequestFault(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        self._engine.run(lambda: self._groups.restore(group))
+        self._ready.add(group)
+
+    def has_group(self, group: str) -> bool:
+        """Whether the group has settings or a position. Waits."""
+        return self._groups.subscription_groups.get(group) is not None or bool(self._groups.offsets.topics(group))
+
+    def settings(self, group: str) -> SubscriptionGroupConfig:
+        """The settings of a group, with a broker's defaults. Waits for the first one only."""
+        return self._groups.settings(group)
+
+    def position(self, group: str, topic: str, queue_id: int) -> int:
+        """The next offset that the group consumes, or ``NO_POSITION``."""
+        return self._groups.offsets.get(group, topic).get(queue_id, NO_POSITION)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a position. ``InvalidValue``."""
+        self._groups.offsets.commit(group, {(topic, queue_id): offset})
+
+    def lists_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue is known to exist. It does not wait."""
+        return self._engine.topics.lists(topic, queue_id)
+
+    def refuse_missing_queue(self, topic: str, queue_id: int) -> None:
+        """``RequestFault`` for a queue that is neither listed nor in the store. Waits."""
+        self._engine.topics.content()
+        if self._engine.topics.lists(topic, queue_id):
+            return
+        with self._readers.lent() as reader:
+            try:
+                if queue_id in reader.queue_ids(topic):
+                    return
+            except TopicNotFound:
+                pass
+        raise RequestFault(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} has no queue {queue_id} here")
+
+    def forget(self, group: str) -> None:
+        """Note that the group, or its retry topic, may not exist any more."""
+        self._ready.discard(group)
+        self._created.discard(group)

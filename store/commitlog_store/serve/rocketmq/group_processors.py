@@ -1,0 +1,53 @@
+"""GroupProcessors: the processors of clients, groups, transactions, look-ups and administration, made together."""
+
+from __future__ import annotations
+
+from commitlog_store.serve.rocketmq.answering import InThread
+from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
+from commitlog_store.serve.rocketmq.client_calls import ClientCalls
+from commitlog_store.serve.rocketmq.clients import ClientRegistry
+from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
+from commitlog_store.serve.rocketmq.processor import Processor
+from commitlog_store.serve.rocketmq.processors.broker_admin import BrokerAdminProcessor
+from commitlog_store.serve.rocketmq.processors.client_manage import ClientManageProcessor
+from commitlog_store.serve.rocketmq.processors.consumer_admin import ConsumerAdminProcessor
+from commitlog_store.serve.rocketmq.processors.consumer_manage import ConsumerManageProcessor
+from commitlog_store.serve.rocketmq.processors.end_transaction import EndTransactionProcessor
+from commitlog_store.serve.rocketmq.processors.group_admin import GroupAdminProcessor
+from commitlog_store.serve.rocketmq.processors.query_message import QueryMessageProcessor
+from commitlog_store.serve.rocketmq.processors.rebalance_lock import RebalanceLockProcessor
+from commitlog_store.serve.rocketmq.processors.send_back import SendBackProcessor
+from commitlog_store.serve.rocketmq.processors.topic_admin import TopicAdminProcessor
+from commitlog_store.serve.rocketmq.readers import Readers
+from commitlog_store.store import MessageStore, owned_by
+
+
+class GroupProcessors:
+    """``processors`` answer requests; the rest is what other parts of a server share with them.
+
+    ``calls`` is to be given the answers that clients send, and ``transactions.start_checks`` the event loop.
+    """
+
+    def __init__(self, store: MessageStore, identity: BrokerIdentity, in_thread: InThread) -> None:
+        owned = owned_by(store)
+        self.clients = clients = ClientRegistry()
+        self.calls = calls = ClientCalls()
+        self.readers = readers = Readers(store)
+        self.groups = groups = ConsumerGroups(owned, readers)
+        self.transactions = EndTransactionProcessor(store, clients, readers, in_thread)
+        self.processors: tuple[Processor, ...] = (
+            ClientManageProcessor(clients, groups, in_thread),
+            ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], in_thread),
+            RebalanceLockProcessor(),
+            SendBackProcessor(owned, groups, readers, in_thread),
+            self.transactions,
+            QueryMessageProcessor(readers, in_thread),
+            TopicAdminProcessor(store, identity, groups, readers, in_thread),
+            GroupAdminProcessor(store, identity, clients, groups, readers, in_thread),
+            ConsumerAdminProcessor(store, identity, clients, calls, groups, readers, in_thread),
+            BrokerAdminProcessor(store, identity, readers, in_thread),
+        )
+
+    def close(self) -> None:
+        """Close what is open for reading."""
+        self.readers.close()

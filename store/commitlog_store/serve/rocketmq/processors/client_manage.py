@@ -1,0 +1,90 @@
+"""ClientManageProcessor: heartbeats, clients that leave, and the check of a subscription.
+
+Source: RocketMQ ``broker/processor/ClientManageProcessor.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+
+import msgspec
+
+from commitlog_store.errors import FilterError
+from commitlog_store.serve.rocketmq.answering import InThread, answer_of, answered_here
+from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData, SubscriptionData
+from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
+from commitlog_store.serve.rocketmq.fastjson import decode_body
+from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+
+_MOST_HEARTBEAT = 1 << 20
+_MOST_CHECK = 64 << 10
+
+
+class _CheckClient(msgspec.Struct, rename="camel"):
+    subscription_data: SubscriptionData | None = None
+
+
+class ClientManageProcessor:
+    """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
+
+    def __init__(self, clients: ClientRegistry, groups: ConsumerGroups, in_thread: InThread) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._in_thread = in_thread
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """By request code."""
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: answered_here(self._unregister),
+            RequestCode.CHECK_CLIENT_CONFIG: answered_here(_check),
+        }
+
+    def connection_lost(self, connection: Connection) -> None:
+        """The client leaves its groups."""
+        self._clients.connection_lost(connection)
+
+    def _heartbeat(
+        self, request: RemotingCommand, connection: Connection
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Note the client at once; answered when its consumer groups and their retry topics exist."""
+        new: list[str] = []
+
+        def note() -> RemotingCommand:
+            data = decode_body(request.body, HeartbeatData, most=_MOST_HEARTBEAT)
+            self._clients.heartbeat(connection, data, request.language, request.version, self._notifies)
+            new.extend(one.group_name for one in data.consumer_data_set if not self._groups.is_created(one.group_name))
+            return request.answer(ResponseCode.SUCCESS)
+
+        def create() -> RemotingCommand:
+            for group in new:
+                self._groups.create(group)
+            return request.answer(ResponseCode.SUCCESS)
+
+        noted = answer_of(request, note)
+        return self._in_thread(lambda: answer_of(request, create)) if new and not noted.code else noted
+
+    def _notifies(self, group: str) -> bool:
+        """By the group's settings; they are in memory once the group was created."""
+        return not self._groups.is_created(group) or self._groups.settings(group).notify_consumer_ids_changed_enable
+
+    def _unregister(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        producers, consumers = request.fields.get("producerGroup"), request.fields.get("consumerGroup")
+        if producers:
+            self._clients.unregister_producer(connection, producers)
+        if consumers:
+            self._clients.unregister_consumer(connection, consumers, notifies=self._notifies(consumers))
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _check(request: RemotingCommand, _: Connection) -> RemotingCommand:
+    """Whether an expression can be used: clients with SQL92 ask before they start."""
+    wanted = decode_body(request.body, _CheckClient, most=_MOST_CHECK).subscription_data if request.body else None
+    if wanted is not None and not wanted.is_tags:
+        try:
+            wanted.filter  # noqa: B018 - parses it
+        except FilterError as error:
+            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+    return request.answer(ResponseCode.SUCCESS)
