@@ -52,7 +52,15 @@ class CommandProcess:
 
     def ask(self, command: str, **arguments: object) -> Json:
         """Give a command and wait for its reply. ``CommandFailed``."""
+        self.begin(command, **arguments)
+        return self.result()
+
+    def begin(self, command: str, **arguments: object) -> None:
+        """Give a command whose reply ``result`` waits for. ``CommandFailed``."""
         self._send(command, arguments)
+
+    def result(self) -> Json:
+        """The reply to the command given longest ago. ``CommandFailed``."""
         return self._reply()
 
     def kill(self) -> None:

@@ -1,7 +1,7 @@
 """RocketMQ's clients, each a program that is driven by commands: Java 4.9.8 and 5.3.3, and Go.
 
-``java/common/ClientProgram.java`` says which commands there are; ``go/main.go`` has the same, but for pull consumers and
-mqadmin. What is downloaded and built stays in pytest's cache.
+``java/common/ClientProgram.java`` says which commands there are; ``go/main.go`` has the same, but for pull consumers
+and mqadmin. What is downloaded and built stays in pytest's cache.
 """
 
 from __future__ import annotations
@@ -69,16 +69,25 @@ class RocketMQClient(CommandProcess):
     def __enter__(self) -> RocketMQClient:
         return self
 
+    def start_producer(self, name: str, address: str, **options: object) -> None:
+        """Start a producer of a group of its own name."""
+        self.ask("producer", name=name, group=f"{name}-producers", namesrv=address, **options)
+
+    def subscribe(self, name: str, address: str, topic: str, expression: object = "*", **options: object) -> None:
+        """Start a push consumer, of a group of its own name unless ``group`` is given, at the first message."""
+        more = {"group": f"{name}-consumers"} | options
+        self.ask("pushConsumer", name=name, namesrv=address, subscriptions={topic: expression}, **more)
+
     def send(self, producer: str, *messages: Json, **how: object) -> list[Json]:
         """The results of the sends, each with ``status``, or with ``error``."""
         results: list[Json] = self.ask("send", name=producer, messages=messages, **how)["results"]
         return results
 
     def received(self, consumer: str, at_least: int, timeout_s: float = 60) -> list[Json]:
-        """What the consumer's listener was given so far, when it was that many, or when the time is over."""
-        messages: list[Json] = self.ask(
-            "received", name=consumer, atLeast=at_least, timeoutMs=round(timeout_s * 1_000)
-        )["messages"]
+        """What the consumer's listener was given so far, as soon as it was that many. ``AssertionError``."""
+        limit = round(timeout_s * 1_000)
+        messages: list[Json] = self.ask("received", name=consumer, atLeast=at_least, timeoutMs=limit)["messages"]
+        assert len(messages) >= at_least, f"{len(messages)} of {at_least} came in {timeout_s} s: {bodies(messages)}"
         return messages
 
     def mqadmin(self, *arguments: str) -> str:

@@ -14,7 +14,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * RocketMQ's Java client as a program: each line of stdin is a command, each line of stdout its answer, both JSON.
  *
  * <pre>
- * {"command": "producer", "name", "group", "namesrv", "transactional", "timeoutMs", "compressOver"}
+ * {"command": "producer", "name", "group", "namesrv", "transactional", "timeoutMs", "compressOver",
+ *         "maxMessageSize", "retries"}
  * {"command": "send", "name", "messages": [...], "way": "sync" | "async" | "oneway", "batch": false}
  *         a message: topic, body, tags, keys, properties, delayLevel, delayMs (5.x), queueId, orderedBy
  * {"command": "sendInTransaction", "name", "messages": [...], "outcome", "checked"}

@@ -64,6 +64,9 @@ final class Producers {
         if (asked.containsKey("compressOver")) {
             producer.setCompressMsgBodyOverHowmuch(asked.getIntValue("compressOver"));
         }
+        if (asked.containsKey("maxMessageSize")) {
+            producer.setMaxMessageSize(asked.getIntValue("maxMessageSize"));
+        }
         if (asked.containsKey("retries")) {
             producer.setRetryTimesWhenSendFailed(asked.getIntValue("retries"));
         }
