@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.interop.clients.recording_proxy import Recorder, keep_output, write_golden
 from tests.interop.clients.rocketmq_client import CLIENTS, RocketMQClient
 from tests.interop.clients.servers import SERVER_VERSION, SERVES_ROCKETMQ, own_server, real_broker
 from tests.interop.rocketmq import RocketMqUnavailable
 
+# A directory: what clients and the real broker say to each other is written there.
+RECORD = "ROCKETMQ_RECORD"
 _NUMBERS = itertools.count()
-StartClient = Callable[[], RocketMQClient]
+MqAdmin = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +28,22 @@ def jars_cache(request: pytest.FixtureRequest) -> Path:
     return cache.mkdir("rocketmq")
 
 
+@pytest.fixture(scope="session")
+def recorder() -> Iterator[Recorder | None]:
+    """Keeps what is said when the environment asks for it, and writes it at the end."""
+    directory = os.environ.get(RECORD)
+    one = Recorder(f"broker-{SERVER_VERSION}") if directory else None
+    yield one
+    if one is not None and directory:
+        write_golden(one.recorded(), Path(directory))
+
+
 @pytest.fixture(scope="session", params=[f"broker-{SERVER_VERSION}", "commitlog"])
 def server_address(
-    request: pytest.FixtureRequest, jars_cache: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    jars_cache: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    recorder: Recorder | None,
 ) -> Iterator[str]:
     """The address of a name server: that of a real broker, or this package's server."""
     directory = tmp_path_factory.mktemp(request.param)
@@ -37,7 +54,7 @@ def server_address(
             yield address
         return
     try:
-        with real_broker(SERVER_VERSION, jars_cache, directory) as address:
+        with real_broker(SERVER_VERSION, jars_cache, directory, recorder=recorder) as address:
             yield address
     except RocketMqUnavailable as reason:
         pytest.skip(str(reason))
@@ -52,9 +69,15 @@ def client_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def client(
-    client_kind: str, server_address: str, jars_cache: Path, tmp_path_factory: pytest.TempPathFactory
+    client_kind: str,
+    server_address: str,
+    jars_cache: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    recorder: Recorder | None,
 ) -> Iterator[RocketMQClient]:
     """One process of it for all tests."""
+    if recorder is not None:
+        recorder.rename(client_kind)
     try:
         with RocketMQClient(client_kind, jars_cache, tmp_path_factory.mktemp(client_kind)) as one:
             yield one
@@ -75,6 +98,20 @@ def java_client(client: RocketMQClient) -> RocketMQClient:
     if not client.is_java:
         pytest.skip("the Go client has no such function")
     return client
+
+
+@pytest.fixture
+def mqadmin(java_client: RocketMQClient, server_address: str) -> MqAdmin:
+    """What a command of mqadmin prints; it gets the address of the name server."""
+
+    def run(command: str, *arguments: str) -> str:
+        output = java_client.mqadmin(command, "-n", server_address, *arguments)
+        directory = os.environ.get(RECORD)
+        if directory:
+            keep_output(Path(directory) / "mqadmin" / java_client.kind, [command, *arguments], output)
+        return output
+
+    return run
 
 
 @pytest.fixture

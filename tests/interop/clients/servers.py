@@ -13,6 +13,7 @@ from pathlib import Path
 
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
+from tests.interop.clients.recording_proxy import Recorder
 from tests.interop.clients.rocketmq_client import SMALL_JVM
 from tests.interop.rocketmq import RocketMqBroker, jars
 from tests.interop.whole_broker import WholeBroker, free_ports
@@ -63,23 +64,33 @@ def real_broker(
     cache: Path,
     directory: Path,
     settings: Mapping[str, object] = SETTINGS,
+    *,
     jvm: Sequence[str] = SMALL_JVM,
+    recorder: Recorder | None = None,
 ) -> Iterator[str]:
     """A name server and a broker with its store in ``directory``; the name server's address.
 
-    ``RocketMqUnavailable``.
+    With a ``recorder`` (5.x), clients and the broker speak to them through proxies. ``RocketMqUnavailable``.
     """
     classpath = f"{jars(version, cache, Path(__file__).parent / 'server', 'server-')}/*"
     server = RocketMqBroker(version, classpath, cache / "home", jvm)
     directory.mkdir(parents=True, exist_ok=True)
-    port = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    with _name_server(server, directory / "namesrv", port):
-        own = {"namesrvAddr": address, "registerNameServerPeriod": 10_000, "timerWheelEnable": "true"}
-        with WholeBroker(server, directory / "store", free_ports(4), own | dict(settings)) as broker:
-            broker.wait_until_it_answers()
-            wait_for(lambda: routes(address, "TBW102"))
-            yield address
+    name_server, first = free_ports(1), free_ports(4)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_name_server(server, directory / "namesrv", name_server))
+        address = f"127.0.0.1:{name_server}"
+        own: dict[str, object] = {"registerNameServerPeriod": 10_000, "timerWheelEnable": "true"}
+        if recorder is not None:
+            front = recorder.proxy(("127.0.0.1", 0), ("127.0.0.1", name_server), "namesrv")
+            address = stack.enter_context(front).address
+            # Clients are given another address of this host, where the proxy is.
+            own |= {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.2", "brokerIP2": "127.0.0.1"}
+            stack.enter_context(recorder.proxy(("127.0.0.2", first + 2), ("127.0.0.1", first + 2), "broker"))
+        own["namesrvAddr"] = address
+        broker = stack.enter_context(WholeBroker(server, directory / "store", first, own | dict(settings)))
+        broker.wait_until_it_answers()
+        wait_for(lambda: routes(address, "TBW102"))
+        yield address
 
 
 @contextlib.contextmanager
