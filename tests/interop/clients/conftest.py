@@ -11,11 +11,12 @@ import pytest
 
 from tests.interop.clients.recording_proxy import Recorder, keep_output, write_golden
 from tests.interop.clients.rocketmq_client import CLIENTS, RocketMQClient
-from tests.interop.clients.servers import SERVER_VERSION, SERVES_ROCKETMQ, own_server, real_broker
+from tests.interop.clients.servers import SERVER_VERSION, SERVES_ROCKETMQ, create_topic, own_server, real_broker
 from tests.interop.rocketmq import RocketMqUnavailable
 
 # A directory: what clients and the real broker say to each other is written there.
 RECORD = "ROCKETMQ_RECORD"
+_BROKER = f"broker-{SERVER_VERSION}"
 _NUMBERS = itertools.count()
 MqAdmin = Callable[..., str]
 
@@ -32,13 +33,13 @@ def jars_cache(request: pytest.FixtureRequest) -> Path:
 def recorder() -> Iterator[Recorder | None]:
     """Keeps what is said when the environment asks for it, and writes it at the end."""
     directory = os.environ.get(RECORD)
-    one = Recorder(f"broker-{SERVER_VERSION}") if directory else None
+    one = Recorder(_BROKER) if directory else None
     yield one
     if one is not None and directory:
         write_golden(one.recorded(), Path(directory))
 
 
-@pytest.fixture(scope="session", params=[f"broker-{SERVER_VERSION}", "commitlog"])
+@pytest.fixture(scope="session", params=[_BROKER, "commitlog"])
 def server_address(
     request: pytest.FixtureRequest,
     jars_cache: Path,
@@ -53,6 +54,8 @@ def server_address(
         with own_server(directory) as address:
             yield address
         return
+    if recorder is not None:
+        recorder.rename(_BROKER)  # its own connections, to the name server
     try:
         with real_broker(SERVER_VERSION, jars_cache, directory, recorder=recorder) as address:
             yield address
@@ -118,3 +121,10 @@ def mqadmin(java_client: RocketMQClient, server_address: str) -> MqAdmin:
 def unique() -> str:
     """What the names of one test's topics, groups, producers and consumers begin with."""
     return f"test{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def topic(unique: str, server_address: str) -> str:
+    """A topic that exists: the Go client subscribes to no other."""
+    create_topic(server_address, unique)
+    return unique

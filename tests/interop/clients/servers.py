@@ -24,8 +24,12 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 # Whether ``commitlog serve`` has --rocketmq. Tests skip this package's server until then.
 SERVES_ROCKETMQ = False
 SERVER_VERSION = "5.3.3"
+# As a real broker of `tests/interop` has them.
+CLUSTER, BROKER = "interop", "broker-a"
 # Delays, checks of transactions and notices that tests can wait for.
 SETTINGS: dict[str, object] = {
+    "brokerClusterName": CLUSTER,
+    "brokerName": BROKER,
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 6_000,
     "enablePropertyFilter": "true",
@@ -42,7 +46,7 @@ SETTINGS: dict[str, object] = {
 def ask(address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
     """The answer to one request, on a connection of its own. ``OSError``."""
     host, port = address.rsplit(":", 1)
-    request = RemotingCommand(code=code, opaque=1, fields=fields or {}, body=body, language="JAVA")
+    request = RemotingCommand(code=code, opaque=1, fields=fields or {}, body=body)
     with socket.create_connection((host, int(port)), WAIT_LIMIT_S) as connection:
         connection.sendall(request.encode())
         with connection.makefile("rb") as stream:
@@ -143,3 +147,20 @@ def broker_address(address: str) -> str:
     text = answer.body.decode().replace("{0:", '{"0":')
     (broker,) = json.loads(text)["brokerAddrTable"].values()
     return str(broker["brokerAddrs"]["0"])
+
+
+def create_topic(address: str, topic: str, queues: int = 4) -> None:
+    """A topic at the broker that a name server knows; returns when the name server knows of it."""
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    answer = ask(broker_address(address), RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    wait_for(lambda: routes(address, topic))

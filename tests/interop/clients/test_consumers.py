@@ -63,18 +63,16 @@ def test_the_next_consumer_of_a_group_continues(client: RocketMQClient, server_a
     assert sorted(found) == sorted(f"after {number}" for number in range(12))
 
 
-def test_a_new_group_begins_at_the_end_when_it_is_told_so(
+def test_a_new_group_begins_with_the_first_message_that_is_still_in_memory(
     client: RocketMQClient, server_address: str, unique: str
 ) -> None:
-    """A queue whose log is short is read from its first message all the same: RocketMQ says "first" below 16 MiB.
-
-    So this sends nothing before, and only shows that a consumer at the end gets what comes.
-    """
+    """Even when it is to begin at the end: a broker answers 0 for its position then, as if it had one."""
     client.start_producer(unique, server_address)
     client.send(unique, *(message(unique, "before", queueId=queue) for queue in range(4)))
     client.subscribe(unique, server_address, unique, **{"from": "CONSUME_FROM_LAST_OFFSET"})
+    client.received(unique, 4)
     client.send(unique, *(message(unique, "after", queueId=queue) for queue in range(4)))
-    wait_for(lambda: bodies(client.received(unique, 0)).count("after") == 4)
+    assert sorted(bodies(client.received(unique, 8))) == ["after"] * 4 + ["before"] * 4
 
 
 def test_broadcasting_gives_each_consumer_everything(client: RocketMQClient, server_address: str, unique: str) -> None:
@@ -132,6 +130,7 @@ def test_an_orderly_consumer_keeps_the_order_through_failures(
     client.subscribe(unique, server_address, unique, orderly=True, failures=1, suspendMs=100)
     found = client.received(unique, 30, timeout_s=90)
     assert by_order(found) == {str(order): [str(number) for number in range(order, 15, 3)] for order in range(3)}
+    client.ask("close", name=unique)
 
 
 def test_an_orderly_consumer_that_dies_is_followed_by_another_in_order(
@@ -227,7 +226,8 @@ def test_a_pull_says_what_it_found_and_where_to_continue(
 
     assert pull(2, most=3) == ("FOUND", ["2", "3", "4"], 5)
     assert pull(0, tags="T1") == ("FOUND", ["1", "3", "5", "7", "9"], 10)
-    assert pull(0, sql="TAGS = 'T0'") == ("FOUND", ["0", "2", "4", "6", "8"], 10)
+    if java_client.is_five:  # 4.9.8 does so only after a heartbeat, which it does not send before it subscribes
+        assert pull(0, sql="TAGS = 'T0'") == ("FOUND", ["0", "2", "4", "6", "8"], 10)
     assert pull(0, tags="none") == ("NO_MATCHED_MSG", [], 10)
     assert pull(10) == ("NO_NEW_MSG", [], 10)
     assert pull(100)[0::2] == ("OFFSET_ILLEGAL", 10)

@@ -7,7 +7,7 @@ import time
 
 from tests.interop.clients.conftest import MqAdmin
 from tests.interop.clients.rocketmq_client import RocketMQClient, bodies, message
-from tests.interop.clients.servers import broker_address
+from tests.interop.clients.servers import BROKER, CLUSTER, broker_address
 from tests.support.waiting import wait_for
 
 
@@ -30,8 +30,7 @@ def test_topics_are_created_listed_changed_and_deleted(mqadmin: MqAdmin, server_
     changed = mqadmin("updateTopicPerm", "-b", broker, "-t", unique, "-p", "4")
     assert "success" in changed
     wait_for(lambda: '"perm":4' in mqadmin("topicRoute", "-t", unique))
-    cluster = rows(mqadmin("clusterList"))[0][0]
-    assert "success" in mqadmin("deleteTopic", "-c", cluster, "-t", unique)
+    assert "success" in mqadmin("deleteTopic", "-c", CLUSTER, "-t", unique)
     wait_for(lambda: unique not in mqadmin("topicList").split())
 
 
@@ -82,7 +81,7 @@ def test_positions_of_a_running_group_are_reset_to_a_time(
     java_client.subscribe(unique, server_address, unique, group=group)
     java_client.received(unique, 6)
     output = mqadmin("resetOffsetByTime", "-g", group, "-t", unique, "-s", str(between))
-    lines = [line for line in rows(output) if line[0] == "broker-a" or (len(line) == 3 and line[1].isdigit())]
+    lines = [line for line in rows(output) if line[0] == BROKER]
     assert ["0", "3"] in [line[1:3] for line in lines], output
     again = java_client.received(unique, 9, timeout_s=90)
     assert bodies(again)[6:] == ["new 0", "new 1", "new 2"]
@@ -94,9 +93,10 @@ def test_single_messages_are_found(
     java_client.start_producer(unique, server_address)
     (sent,) = java_client.send(unique, message(unique, "wanted", keys="order-1", tags="T", queueId=2))
     wait_for(lambda: str(sent["msgId"]) in mqadmin("queryMsgByKey", "-t", unique, "-k", "order-1"))
+    where = ["-t", unique] if java_client.is_five else []
     for output in (
         mqadmin("queryMsgByUniqueKey", "-t", unique, "-i", str(sent["msgId"])),
-        mqadmin("queryMsgById", "-t", unique, "-i", str(sent["offsetMsgId"])),
+        mqadmin("queryMsgById", *where, "-i", str(sent["offsetMsgId"])),
     ):
         assert re.search(r"Queue ID: +2\n", output), output
         assert re.search(r"Queue Offset: +0\n", output)
@@ -107,8 +107,9 @@ def test_single_messages_are_found(
 
 def test_the_cluster_and_its_broker_are_described(mqadmin: MqAdmin, server_address: str) -> None:
     broker = broker_address(server_address)
-    (line,) = rows(mqadmin("clusterList"))
-    assert line[2:4] == ["0", broker]
+    # 4.x fails at the line's statistics and prints why, since a broker of 5.x calls one of them otherwise.
+    (line,) = [line for line in rows(mqadmin("clusterList")) if line[0] == CLUSTER]
+    assert line[1:4] == [BROKER, "0", broker]
     status = dict(re.findall(r"^(\S+) *: (.*?)\s*$", mqadmin("brokerStatus", "-b", broker), re.MULTILINE))
     assert {"brokerVersion", "bootTimestamp", "commitLogMinOffset", "commitLogMaxOffset", "putTps"} <= set(status)
     assert int(status["commitLogMaxOffset"]) >= int(status["commitLogMinOffset"])

@@ -77,26 +77,30 @@ def test_messages_go_to_the_queue_that_the_producer_selects(
     assert len({one["queueId"] for one in by_key[::2]}) == len({one["queueId"] for one in by_key[1::2]}) == 1
 
 
-def test_a_delay_level_keeps_a_message_back(client: RocketMQClient, server_address: str, unique: str) -> None:
+def test_a_delay_level_keeps_a_message_back(
+    client: RocketMQClient, server_address: str, unique: str, topic: str
+) -> None:
     """Level 2 is 2 s here."""
     client.start_producer(unique, server_address)
-    client.subscribe(unique, server_address, unique)
-    (delayed, _) = client.send(unique, message(unique, "later", delayLevel=2, tags="T"), message(unique, "at once"))
+    client.subscribe(unique, server_address, topic)
+    (delayed, _) = client.send(unique, message(topic, "later", delayLevel=2, tags="T"), message(topic, "at once"))
     assert delayed["status"] == "SEND_OK"
     first, second = client.received(unique, 2)
     assert bodies([first, second]) == ["at once", "later"]
     assert second["tags"] == "T"
     assert int(second["storeTimestamp"]) - int(second["bornTimestamp"]) >= 1_900
-    assert second["topic"] == unique
+    assert second["topic"] == topic
 
 
-def test_a_delay_in_milliseconds_keeps_a_message_back(client: RocketMQClient, server_address: str, unique: str) -> None:
+def test_a_delay_in_milliseconds_keeps_a_message_back(
+    client: RocketMQClient, server_address: str, unique: str, topic: str
+) -> None:
     """RocketMQ 5 has times of delivery, whose precision is a second."""
     if not client.is_five and client.is_java:
         pytest.skip("RocketMQ 4 has no times of delivery")
     client.start_producer(unique, server_address)
-    client.subscribe(unique, server_address, unique)
-    client.send(unique, message(unique, "later", delayMs=3_000), message(unique, "at once"))
+    client.subscribe(unique, server_address, topic)
+    client.send(unique, message(topic, "later", delayMs=3_000), message(topic, "at once"))
     first, second = client.received(unique, 2)
     assert bodies([first, second]) == ["at once", "later"]
     assert int(second["receivedTimestamp"]) - int(second["bornTimestamp"]) >= 1_900

@@ -16,33 +16,33 @@ def send(client: RocketMQClient, name: str, topic: str, body: str, outcome: str,
 
 
 def test_a_committed_message_arrives_and_one_rolled_back_does_not(
-    client: RocketMQClient, server_address: str, unique: str
+    client: RocketMQClient, server_address: str, unique: str, topic: str
 ) -> None:
     client.start_producer(unique, server_address, transactional=True)
-    client.subscribe(unique, server_address, unique)
-    send(client, unique, unique, "rolled back", "ROLLBACK_MESSAGE")
-    transaction = send(client, unique, unique, "committed", "COMMIT_MESSAGE")
+    client.subscribe(unique, server_address, topic)
+    send(client, unique, topic, "rolled back", "ROLLBACK_MESSAGE")
+    transaction = send(client, unique, topic, "committed", "COMMIT_MESSAGE")
     (found,) = client.received(unique, 1)
     assert (found["body"], found["tags"], found["keys"]) == ("committed", "T", "committed")
-    assert found["topic"] == unique
+    assert found["topic"] == topic
     assert found["msgId"] == transaction
-    send(client, unique, unique, "the last", "COMMIT_MESSAGE")
+    send(client, unique, topic, "the last", "COMMIT_MESSAGE")
     assert bodies(client.received(unique, 2)) == ["committed", "the last"]
 
 
 def test_the_broker_asks_for_the_outcome_that_is_unknown(
-    client: RocketMQClient, server_address: str, unique: str
+    client: RocketMQClient, server_address: str, unique: str, topic: str
 ) -> None:
     """What the producer answers then is what happens."""
     client.start_producer(unique, server_address, transactional=True)
-    client.subscribe(unique, server_address, unique)
-    rolled_back = send(client, unique, unique, "rolled back", "UNKNOW", "ROLLBACK_MESSAGE")
-    committed = send(client, unique, unique, "committed", "UNKNOW", "COMMIT_MESSAGE")
+    client.subscribe(unique, server_address, topic)
+    rolled_back = send(client, unique, topic, "rolled back", "UNKNOW", "ROLLBACK_MESSAGE")
+    committed = send(client, unique, topic, "committed", "UNKNOW", "COMMIT_MESSAGE")
     (found,) = client.received(unique, 1, timeout_s=90)
     assert found["body"] == "committed"
     checks = client.ask("checks", name=unique, atLeast=2)["checks"]
     assert {rolled_back, committed} <= set(checks)
-    send(client, unique, unique, "the last", "COMMIT_MESSAGE")
+    send(client, unique, topic, "the last", "COMMIT_MESSAGE")
     assert bodies(client.received(unique, 2)) == ["committed", "the last"]
 
 
