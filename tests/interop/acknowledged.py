@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.interop.command_process import Json
 from tests.interop.operations import NAME
-from tests.interop.store_process import Json
 
 # Transaction states, prepared and rolled back, with which RocketMQ stores 0 as the queue offset.
 _WITHOUT_UNIT = (4, 12)

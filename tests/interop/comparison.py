@@ -12,8 +12,9 @@ from typing import Any
 from commitlog_store import FILLER_SIZE, MessageExt, StoreReader
 from commitlog_store.format.record import BLANK_MAGIC
 from commitlog_store.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from tests.interop.command_process import Json
 from tests.interop.rocketmq import RocketMq
-from tests.interop.store_process import Json, StoreProcess
+from tests.interop.store_process import StoreProcess
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMES_PER_QUEUE = 5

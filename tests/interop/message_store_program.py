@@ -22,7 +22,7 @@ from commitlog_store import (
     MessageStoreConfig,
 )
 from commitlog_store.format.compression import compress
-from tests.interop.store_process import Json
+from tests.interop.command_process import Json
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 

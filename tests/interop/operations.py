@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tests.interop.store_process import Json
+from tests.interop.command_process import Json
 
 # The property by which a message is known again, whatever else it holds.
 NAME = "NAME"

@@ -54,7 +54,7 @@ class RocketMqUnavailable(Exception):
     """The tools to install RocketMQ are missing, or the network is."""
 
 
-class _CommandFailed(Exception):
+class InstallFailed(Exception):
     """Says what the command said."""
 
 
@@ -98,7 +98,7 @@ class RocketMq:
 
     @property
     def _java(self) -> list[str]:
-        return _java_command(self.home, self.classpath)
+        return java_command(self.home, self.classpath)
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ class RocketMqBroker:
     version: str
     classpath: str
     home: Path
+    jvm: Sequence[str] = tuple(_JVM)
 
     def open(self, path: Path) -> StoreProcess:
         """A process that has loaded the positions of the store at ``path``: ``java/broker/BrokerPositions.java``."""
@@ -116,11 +117,12 @@ class RocketMqBroker:
 
     def java(self, home: Path) -> list[str]:
         """The beginning of a command that runs one of its classes."""
-        return _java_command(home, self.classpath)
+        return java_command(home, self.classpath, self.jvm)
 
 
-def _java_command(home: Path, classpath: str) -> list[str]:
-    return ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={home}", "-cp", classpath]
+def java_command(home: Path, classpath: str, jvm: Sequence[str] = tuple(_JVM)) -> list[str]:
+    """The beginning of a command that runs a class of RocketMQ, or one that uses it."""
+    return ["java", *jvm, *_OPENED, *_PROPERTIES, f"-Duser.home={home}", "-cp", classpath]
 
 
 def benchmark_command(version: str, cache: Path, *arguments: object) -> list[str]:
@@ -128,7 +130,7 @@ def benchmark_command(version: str, cache: Path, *arguments: object) -> list[str
     what RocketMQ needs. ``RocketMqUnavailable``."""
     directories = (SOURCES / "common", SOURCES / "benchmark", _version_directory(version))
     sources = sorted(source for directory in directories for source in directory.glob("*.java"))
-    classpath = _installed(version, cache, _version_directory(version), sources, "")
+    classpath = installed(version, cache, _version_directory(version), sources, "")
     home = f"-Duser.home={cache / 'home'}"
     return ["java", "-Xmx4g", *_OPENED, *_PROPERTIES, home, "-cp", classpath, "StoreBenchmark", *map(str, arguments)]
 
@@ -146,33 +148,39 @@ def message_store_settings(settings: Mapping[str, object]) -> dict[str, object]:
 def install(version: str, cache: Path) -> RocketMq:
     """Get the jars, unless ``cache`` has them, and compile the program. ``RocketMqUnavailable``."""
     sources = sorted([*(SOURCES / "common").glob("*.java"), *_version_directory(version).glob("*.java")])
-    classpath = _installed(version, cache, _version_directory(version), sources, "")
+    classpath = installed(version, cache, _version_directory(version), sources, "")
     return RocketMq(version, classpath, cache / "home")
 
 
 def install_broker(version: str, cache: Path) -> RocketMqBroker:
     """``install`` for the broker's part."""
     directory = SOURCES / "broker"
-    classpath = _installed(version, cache, directory, sorted(directory.glob("*.java")), "broker-")
+    classpath = installed(version, cache, directory, sorted(directory.glob("*.java")), "broker-")
     return RocketMqBroker(version, classpath, cache / "home")
 
 
-def _installed(version: str, cache: Path, pom_directory: Path, sources: Sequence[Path], kind: str) -> str:
-    """The class path of the jars that the directory's pom.xml names, and the compiled sources."""
+def jars(version: str, cache: Path, pom_directory: Path, kind: str) -> Path:
+    """The directory of the jars that the directory's pom.xml names. ``RocketMqUnavailable``."""
     for tool in ("mvn", "javac", "java"):
         if shutil.which(tool) is None:
             raise RocketMqUnavailable(
                 f"RocketMQ is installed with Maven and driven by a Java program; {tool} is missing."
             )
     named = hashlib.sha256((pom_directory / "pom.xml").read_bytes()).hexdigest()[:16]
-    jars = cache / f"rocketmq-{kind}{version}-{named}"
-    if not jars.exists():
-        _download(version, pom_directory, jars)
+    directory = cache / f"rocketmq-{kind}{version}-{named}"
+    if not directory.exists():
+        _download(version, pom_directory, directory)
+    return directory
+
+
+def installed(version: str, cache: Path, pom_directory: Path, sources: Sequence[Path], kind: str) -> str:
+    """The class path of the jars that the directory's pom.xml names, and the compiled sources."""
+    directory = jars(version, cache, pom_directory, kind)
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     classes = cache / f"classes-{kind}{version}-{digest}"
     if not classes.exists():
-        _compile(sources, jars, classes)
-    return f"{classes}{os.pathsep}{jars}/*"
+        _compile(sources, directory, classes)
+    return f"{classes}{os.pathsep}{directory}/*"
 
 
 def _version_directory(version: str) -> Path:
@@ -180,23 +188,23 @@ def _version_directory(version: str) -> Path:
 
 
 def _download(version: str, pom_directory: Path, jars: Path) -> None:
-    incomplete = _incomplete(jars)
+    incomplete = incomplete_of(jars)
     command = ["mvn", "-q", "-B", "-f", str(pom_directory / "pom.xml"), "dependency:copy-dependencies"]
     arguments = [f"-Drocketmq.version={version}", f"-DoutputDirectory={incomplete}"]
     try:
-        _run([*command, *arguments])
-    except (_CommandFailed, subprocess.TimeoutExpired) as error:
+        run([*command, *arguments])
+    except (InstallFailed, subprocess.TimeoutExpired) as error:
         raise RocketMqUnavailable(f"Maven did not get RocketMQ {version}: {error}") from error
-    _keep(incomplete, jars)
+    keep(incomplete, jars)
 
 
 def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
-    incomplete = _incomplete(classes)
-    _run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", str(incomplete), *map(str, sources)])
-    _keep(incomplete, classes)
+    incomplete = incomplete_of(classes)
+    run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", str(incomplete), *map(str, sources)])
+    keep(incomplete, classes)
 
 
-def _incomplete(target: Path) -> Path:
+def incomplete_of(target: Path) -> Path:
     """A directory for what becomes ``target`` when it is whole: a run that is interrupted leaves no half of it."""
     directory = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.rmtree(directory, ignore_errors=True)
@@ -204,7 +212,8 @@ def _incomplete(target: Path) -> Path:
     return directory
 
 
-def _keep(incomplete: Path, target: Path) -> None:
+def keep(incomplete: Path, target: Path) -> None:
+    """Give what is whole its name."""
     try:
         incomplete.rename(target)
     except OSError:
@@ -213,9 +222,12 @@ def _keep(incomplete: Path, target: Path) -> None:
         shutil.rmtree(incomplete)  # another run was faster
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str], directory: Path | None = None, **environment: str) -> None:
+    """Run what gets or builds something. ``InstallFailed`` says what it said."""
     ran = subprocess.run(
         command,
+        cwd=directory,
+        env=os.environ | environment,
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -223,7 +235,7 @@ def _run(command: Sequence[str]) -> None:
         timeout=DOWNLOAD_TIMEOUT_SECONDS,
     )
     if ran.returncode:
-        raise _CommandFailed(ran.stdout[-2_000:])
+        raise InstallFailed(ran.stdout[-2_000:])
 
 
 def _camel_case(name: str) -> str:

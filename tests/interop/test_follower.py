@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from commitlog_store import LogFollower, MessageStore, MessageStoreConfig, StoreReader, promote, verify_store
+from tests.interop.command_process import Json
 from tests.interop.rocketmq import RocketMq, message_store_settings
-from tests.interop.store_process import Json
 from tests.store.follower.mirrors import log_bytes
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 

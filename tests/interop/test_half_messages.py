@@ -15,9 +15,10 @@ from commitlog_store.format.sys_flag import (
 )
 from commitlog_store.half_message import Answer
 from tests.interop.agreement import agree_on_closed
+from tests.interop.command_process import Json
 from tests.interop.message_store_program import open_store
 from tests.interop.rocketmq import RocketMq, message_store_settings
-from tests.interop.store_process import Json, StoreProcess
+from tests.interop.store_process import StoreProcess
 from tests.interop.test_message_store_writes import SMALL
 from tests.interop.transactions import (
     FOR_EVER_HOURS,

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from tests.interop.command_process import Json
 from tests.interop.conftest import OpenMessageStore
 from tests.interop.operations import Operations, message_of
 from tests.interop.rocketmq import RocketMq, message_store_settings
-from tests.interop.store_process import Json
 from tests.support.clean_store import assert_clean
 
 SETTINGS: dict[str, object] = {

@@ -8,9 +8,9 @@ import pytest
 
 from commitlog_store import MessageStoreConfig, salvage_store
 from tests.interop.agreement import agree_on_closed
+from tests.interop.command_process import Json
 from tests.interop.operations import Operations
 from tests.interop.rocketmq import RocketMq
-from tests.interop.store_process import Json
 
 FILE_SIZE = 128 << 10
 SMALL: dict[str, object] = {

@@ -11,9 +11,10 @@ import pytest
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import StoreLocked
 from tests.interop.acknowledged import Acknowledged, acknowledged
+from tests.interop.command_process import CommandFailed
 from tests.interop.operations import NAME, Operations
 from tests.interop.rocketmq import RocketMq
-from tests.interop.store_process import StoreProcess, StoreProcessFailed
+from tests.interop.store_process import StoreProcess
 from tests.interop.turns import FLUSHES
 
 SETTINGS: dict[str, object] = {
@@ -36,7 +37,7 @@ def test_message_store_refuses_a_store_that_rocketmq_owns(rocketmq: RocketMq, tm
 def test_rocketmq_refuses_a_store_that_message_store_owns(rocketmq: RocketMq, tmp_path: Path) -> None:
     config = MessageStoreConfig(mapped_file_size_commit_log=128 << 10, disk_space_warning_level_ratio=1.0)
     with MessageStore.open(tmp_path / "store", config) as store:
-        with pytest.raises(StoreProcessFailed, match="Lock failed,MQ already started"):
+        with pytest.raises(CommandFailed, match="Lock failed,MQ already started"):
             rocketmq.open(tmp_path / "store", SETTINGS)
         assert store.put_message(Message(queue_id=0, topic="still-writable", body=b"")).ok
 

@@ -7,8 +7,9 @@ import time
 from typing import NamedTuple
 
 from commitlog_store import HalfMessageHandle
+from tests.interop.command_process import Json
 from tests.interop.operations import message_of
-from tests.interop.store_process import Json, StoreProcess
+from tests.interop.store_process import StoreProcess
 from tests.support.waiting import wait_for
 
 # RocketMQ gives up what is older than this; born times of the tests are fixed.

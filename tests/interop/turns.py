@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from tests.interop.acknowledged import Acknowledged, acknowledged, assert_holds, names_of
 from tests.interop.agreement import agree_on_closed, agree_on_crashed
+from tests.interop.command_process import Json
 from tests.interop.comparison import Answers
 from tests.interop.conftest import OpenMessageStore
 from tests.interop.operations import NAME, Operations
 from tests.interop.rocketmq import RocketMq
-from tests.interop.store_process import Json, StoreProcess
+from tests.interop.store_process import StoreProcess
 
 FLUSHES: dict[str, dict[str, object]] = {
     "sync": {"flush_disk_type": "SYNC_FLUSH"},
