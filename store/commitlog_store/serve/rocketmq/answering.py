@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from commitlog_store.errors import (
     CommitLogError,
@@ -25,8 +25,14 @@ from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 Work: TypeAlias = Callable[[], RemotingCommand]
-# Does work that may wait for a disk or a lock, in another thread than the event loop's: ``asyncio.to_thread`` is one.
-InThread: TypeAlias = Callable[[Work], Awaitable[RemotingCommand]]
+_T = TypeVar("_T")
+
+
+class InThread(Protocol):
+    """Does work that may wait for a disk or a lock, in another thread than the event loop's."""
+
+    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]: ...
+
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _STATUS_CODES = {

@@ -15,15 +15,17 @@ from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_id import format_host, parse_host
-from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
+from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
+from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from commitlog_store.serve.rocketmq.listener import RemotingServer
 from commitlog_store.serve.rocketmq.processor import Processor
-from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor, Subscriptions
+from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
 from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
@@ -72,37 +74,48 @@ class RocketMQBroker:
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
         loop = self._server.loop
         self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
-        self._processors = _processors(store, self.address, self._hold, loop)
+
+        def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
+            return loop.run_in_executor(None, work)
+
+        identity = BrokerIdentity(address=self.address)
+        self._groups = GroupProcessors(store, identity, in_thread)
+        self._processors = [
+            *self._groups.processors,
+            *_processors(store, identity, self._groups, self._hold, loop, in_thread),
+        ]
 
     def start(self) -> None:
-        """Answer clients from now on."""
-        self._server.start(self._processors, on_stop=self._hold.release)
+        """Answer clients from now on, and ask producers for the outcome of their half messages."""
+        self._server.start(self._processors, on_answer=self._groups.calls.answered, on_stop=self._hold.release)
+        self._groups.transactions.start_checks(self._server.loop)
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, and let those under way end within ``drain_s`` seconds."""
         self._server.stop(drain_s)
+        self._groups.close()
 
 
 def _processors(
     store: MessageStore,
-    address: str,
+    identity: BrokerIdentity,
+    groups: GroupProcessors,
     hold: PullRequestHoldService,
     loop: asyncio.AbstractEventLoop,
-    subscriptions: Subscriptions | None = None,
+    in_thread: InThread,
 ) -> Sequence[Processor]:
-    """All processors of a broker."""
+    """Those of routes, sends and pulls."""
     owned = owned_by(store)
     topics = owned.engine.topics
-    groups = _Groups(owned)
-
-    def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
-        return loop.run_in_executor(None, work)
-
     return (
-        RouteInfoProcessor(BrokerIdentity(address=address), topics),
-        SendMessageProcessor(_Puts(owned, loop), topics, groups.retry_max_times, in_thread),
-        PullMessageProcessor(pulls_from(store), topics, groups, subscriptions or _NoSubscriptions(), hold, in_thread),
+        RouteInfoProcessor(identity, topics),
+        SendMessageProcessor(_Puts(owned, loop), topics, _retry_max_times(groups.groups), in_thread),
+        PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread),
     )
+
+
+def _retry_max_times(groups: ConsumerGroups) -> Callable[[str], int]:
+    return lambda group: groups.settings(group).retry_max_times
 
 
 class _Puts:
@@ -144,34 +157,3 @@ class _Puts:
             record_offsets=(handle.physical_offset,),
             store_hosts=(self._store_host,),
         )
-
-
-class _Groups:
-    """Consumer groups of an open store."""
-
-    def __init__(self, owned: OwnedStore) -> None:
-        self._groups = owned.groups
-        self._run = owned.engine.run
-
-    def settings(self, group: str) -> SubscriptionGroupConfig:
-        return self._groups.settings(group)
-
-    def is_created(self, group: str) -> bool:
-        return self._groups.subscription_groups.get(group) is not None
-
-    def create(self, group: str) -> None:
-        if not self.is_created(group):
-            self._run(lambda: self._groups.set_settings(SubscriptionGroupConfig(group_name=group)))
-
-    def retry_max_times(self, group: str) -> int:
-        return self._groups.settings(group).retry_max_times
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self._groups.offsets.commit(group, {(topic, queue_id): offset})
-
-
-class _NoSubscriptions:
-    """No client has said by a heartbeat what it wants."""
-
-    def subscription(self, group: str, topic: str) -> None:
-        del group, topic

@@ -7,10 +7,10 @@ Source: RocketMQ ``broker/processor/PullMessageProcessor.java``, ``DefaultPullMe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.stored_messages import StoredPull
@@ -19,13 +19,12 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.queue.get_message import GetMessageStatus, PullLimits
 from commitlog_store.queue.topic_config import TopicConfig
-from commitlog_store.serve.rocketmq.answering import RequestFault, int_field, long_field, text_field
+from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, int_field, long_field, text_field
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
-_T = TypeVar("_T")
 # Bits of the request's sysFlag.
 _COMMIT_OFFSET = 1
 _SUSPEND = 2
@@ -64,12 +63,6 @@ class Subscriptions(Protocol):
     """The subscriptions of the connected clients."""
 
     def subscription(self, group: str, topic: str) -> Subscription | None: ...
-
-
-class InThread(Protocol):
-    """Does work in another thread."""
-
-    def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]: ...
 
 
 class Pulls(Protocol):

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
@@ -27,13 +27,19 @@ from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY,
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
 from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
-from commitlog_store.serve.rocketmq.answering import RequestFault, flag_field, int_field, long_field, text_field
+from commitlog_store.serve.rocketmq.answering import (
+    InThread,
+    RequestFault,
+    flag_field,
+    int_field,
+    long_field,
+    text_field,
+)
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Take
 from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_QUEUES, AUTO_CREATE_TOPIC
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
-_T = TypeVar("_T")
 # Names of the fields in requests of code 310 and 320, which clients send to be short.
 _SHORT_NAMES = {
     "producerGroup": "a",
@@ -129,7 +135,7 @@ class SendMessageProcessor:
         puts: Puts,
         topics: TopicConfig,
         retry_max_times: Callable[[str], int],
-        in_thread: Callable[[Callable[[], object]], Awaitable[object]],
+        in_thread: InThread,
     ) -> None:
         """``retry_max_times``: of a consumer group. ``in_thread`` does work in another thread."""
         self._puts = puts
