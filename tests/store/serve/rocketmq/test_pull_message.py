@@ -210,7 +210,7 @@ def test_held_pulls_take_no_thread(tmp_path: Path) -> None:
         before = threading.active_count()
         pulls = [client.start_pull("orders", 0, 1, hold_ms=500_000) for _ in range(500)]
         _held(served, 500)
-        assert threading.active_count() <= before + 1
+        assert threading.active_count() < before + 50, "those of the pool, and none for each pull"
         served.store.put("orders", b"1", queue_id=0)
         assert all(_numbers(client.answer(pull)) == [1] for pull in pulls)
 
