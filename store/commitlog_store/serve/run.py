@@ -51,6 +51,7 @@ class ServeRequest:
     access_log: bool = False
     rocketmq: str | None = None
     advertise: str | None = None
+    name_servers: str | None = None
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
@@ -126,7 +127,7 @@ def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
     from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings  # servers without it are lighter
 
     assert request.rocketmq is not None
-    broker = RocketMQBroker(owned, RocketMQSettings.parse(request.rocketmq, request.advertise))
+    broker = RocketMQBroker(owned, RocketMQSettings.parse(request.rocketmq, request.advertise, request.name_servers))
     broker.start()
     return broker
 

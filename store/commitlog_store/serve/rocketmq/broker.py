@@ -18,10 +18,13 @@ from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.queue.topic_config import read_topic_settings
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.listener import RemotingServer
+from commitlog_store.serve.rocketmq.name_server import DEFAULT_PORT as NAME_SERVER_PORT
+from commitlog_store.serve.rocketmq.name_server import NameServerRegistration
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor, Subscriptions
 from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor
@@ -40,14 +43,20 @@ class RocketMQSettings:
 
     listen: ListenSettings
     advertise: str | None = None
+    name_servers: tuple[ListenSettings, ...] = ()
     limits: ConnectionLimits | None = None
 
     @classmethod
-    def parse(cls, listen: str, advertise: str | None = None) -> RocketMQSettings:
-        """From texts, each HOST:PORT. ``InvalidValue``."""
+    def parse(cls, listen: str, advertise: str | None = None, name_servers: str | None = None) -> RocketMQSettings:
+        """From texts, each HOST:PORT; those of name servers are separated by semicolons. ``InvalidValue``."""
+        servers = [text for text in (name_servers or "").split(";") if text]
         if advertise is not None:
             advertise = str(ListenSettings.parse(advertise, default_port=DEFAULT_PORT))
-        return cls(listen=ListenSettings.parse(listen, default_port=DEFAULT_PORT), advertise=advertise)
+        return cls(
+            listen=ListenSettings.parse(listen, default_port=DEFAULT_PORT),
+            advertise=advertise,
+            name_servers=tuple(ListenSettings.parse(text, default_port=NAME_SERVER_PORT) for text in servers),
+        )
 
     def refuse_open(self) -> None:
         """``InvalidValue`` for an address that other hosts reach: access control is still missing."""
@@ -71,12 +80,22 @@ class RocketMQBroker:
             raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
         loop = self._server.loop
+        self._registration: NameServerRegistration | None = None
+        if settings.name_servers:
+            self._registration = NameServerRegistration(
+                settings.name_servers,
+                BrokerIdentity(address=self.address),
+                lambda: read_topic_settings(store.path),
+                lambda work: loop.run_in_executor(None, work),
+            )
         self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
         self._processors = _processors(store, self.address, self._hold, loop)
 
     def start(self) -> None:
         """Answer clients from now on."""
         self._server.start(self._processors, on_stop=self._hold.release)
+        if self._registration is not None:
+            self._server.run_on_loop(self._registration.run())
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, and let those under way end within ``drain_s`` seconds."""
