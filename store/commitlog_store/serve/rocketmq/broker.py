@@ -6,6 +6,7 @@ docs/decisions/0036-rocketmq-clients.md has the reasons.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,13 +14,13 @@ from typing import TypeVar
 from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
-from commitlog_store.errors import InvalidValue
+from commitlog_store.errors import InvalidValue, ListenFailed
 from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
-from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.listener import RemotingServer
@@ -47,13 +48,20 @@ class RocketMQSettings:
     limits: ConnectionLimits | None = None
 
     @classmethod
-    def parse(cls, listen: str, advertise: str | None = None, name_servers: str | None = None) -> RocketMQSettings:
+    def parse(
+        cls,
+        listen: str,
+        advertise: str | None = None,
+        name_servers: str | None = None,
+        *,
+        tls: TlsFiles | None = None,
+    ) -> RocketMQSettings:
         """From texts, each HOST:PORT; those of name servers are separated by semicolons. ``InvalidValue``."""
         servers = [text for text in (name_servers or "").split(";") if text]
         if advertise is not None:
             advertise = str(ListenSettings.parse(advertise, default_port=DEFAULT_PORT))
         return cls(
-            listen=ListenSettings.parse(listen, default_port=DEFAULT_PORT),
+            listen=ListenSettings.parse(listen, tls=tls, default_port=DEFAULT_PORT),
             advertise=advertise,
             name_servers=tuple(ListenSettings.parse(text, default_port=NAME_SERVER_PORT) for text in servers),
         )
@@ -67,17 +75,31 @@ class RocketMQSettings:
             )
 
 
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """The server's side of TLS. ``InvalidValue`` for files that cannot be used."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        if files.client_ca is not None:
+            context.load_verify_locations(files.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # an ssl.SSLError is one
+        raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
+    return context
+
+
 class RocketMQBroker:
     """Serves an open store from ``start`` to ``stop``; the store is its caller's. One use."""
 
     def __init__(self, store: MessageStore, settings: RocketMQSettings) -> None:
-        """Bind to the address. ``InvalidValue`` for one that cannot be."""
+        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that other hosts reach."""
         settings.refuse_open()
         listen = settings.listen
         try:
-            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits)
+            tls = None if listen.tls is None else tls_context(listen.tls)
+            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits, tls=tls)
         except OSError as error:
-            raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
+            raise ListenFailed("listen on", path=str(listen), cause=error) from error
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
         loop = self._server.loop
         self._registration: NameServerRegistration | None = None

@@ -76,7 +76,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server:
             assert server.process.wait(60) == 1
-            assert f"cannot listen on 127.0.0.1:{port}" in server.first_line
+            assert f"Cannot listen on 127.0.0.1:{port}" in server.first_line
     assert_clean(tmp_path / "s")
 
 
