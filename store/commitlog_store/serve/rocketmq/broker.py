@@ -141,13 +141,13 @@ def _processors(
 
     return (
         RouteInfoProcessor(BrokerIdentity(address=address), topics),
-        SendMessageProcessor(_Puts(owned, loop), topics, groups.retry_max_times, in_thread),
+        SendMessageProcessor(StorePuts(owned, loop), topics, groups.retry_max_times, in_thread),
         PullMessageProcessor(pulls_from(store), topics, groups, subscriptions or _NoSubscriptions(), hold, in_thread),
     )
 
 
-class _Puts:
-    """Puts into an open store."""
+class StorePuts:
+    """Puts of clients into an open store, for one loop."""
 
     def __init__(self, owned: OwnedStore, loop: asyncio.AbstractEventLoop) -> None:
         self._owned = owned

@@ -130,8 +130,14 @@ class SendMessageProcessor:
         topics: TopicConfig,
         retry_max_times: Callable[[str], int],
         in_thread: Callable[[Callable[[], object]], Awaitable[object]],
+        *,
+        has_locks: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``retry_max_times``: of a consumer group. ``in_thread`` does work in another thread."""
+        """``retry_max_times``: of a consumer group. ``in_thread`` does work in another thread.
+
+        ``has_locks``: whether consumers of a group have locked queues, as those do that consume in order.
+        """
+        self._has_locks = has_locks
         self._puts = puts
         self._topics = topics
         self._retry_max_times = retry_max_times
@@ -211,11 +217,14 @@ class SendMessageProcessor:
         return self._put(request, header, properties, host)
 
     def _is_dead(self, header: _SendHeader) -> bool:
-        """Whether a message that a consumer sends back was consumed too often."""
-        most = header.max_reconsume_times
+        """Whether a message that a consumer sends back was consumed too often.
+
+        Consumers in order try again themselves, and send back what they give up.
+        """
+        group, most = header.topic.removeprefix(RETRY_TOPIC_PREFIX), header.max_reconsume_times
         if most is None:
-            most = self._retry_max_times(header.topic.removeprefix(RETRY_TOPIC_PREFIX))
-        return header.reconsume_times > most
+            most = self._retry_max_times(group)
+        return header.reconsume_times > most or self._has_locks(group)
 
     async def _put_dead_letter(
         self, request: RemotingCommand, header: _SendHeader, properties: dict[str, str], host: tuple[bytes, int]
