@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import Message, MessageExt, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import (
+    Message,
+    MessageExt,
+    MessageStore,
+    MessageStoreConfig,
+    PutMessageResult,
+    PutMessageStatus,
+    StoreReader,
+)
 from commitlog_store.config import FlushDiskType
 from commitlog_store.serve.rocketmq.broker import StorePuts
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
+from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor, put_answer
 from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
 from commitlog_store.store import owned_by
 from commitlog_store.testing import parts_of
@@ -262,3 +270,25 @@ def test_what_consumers_in_order_give_up_is_a_dead_letter(tmp_path: Path) -> Non
         asyncio.run(send(store))
         assert [one.body for one in _stored(store, "%DLQ%ordered")] == [b"given up"]
         assert [one.body for one in _stored(store, "%RETRY%others")] == [b"given up"]
+
+
+@pytest.mark.parametrize("status", list(PutMessageStatus))
+def test_every_status_of_a_put_has_a_code(status: PutMessageStatus) -> None:
+    """A stored message that is not yet where it should be has its place in the answer, beside the code."""
+    codes = {
+        "PUT_OK": 0,
+        "FLUSH_DISK_TIMEOUT": ResponseCode.FLUSH_DISK_TIMEOUT,
+        "FLUSH_SLAVE_TIMEOUT": ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "SLAVE_NOT_AVAILABLE": ResponseCode.SLAVE_NOT_AVAILABLE,
+        "SERVICE_NOT_AVAILABLE": ResponseCode.SERVICE_NOT_AVAILABLE,
+        "MESSAGE_ILLEGAL": ResponseCode.MESSAGE_ILLEGAL,
+        "PROPERTIES_SIZE_EXCEEDED": ResponseCode.MESSAGE_ILLEGAL,
+        "OS_PAGECACHE_BUSY": ResponseCode.SYSTEM_BUSY,
+    }
+    request = RemotingCommand(code=RequestCode.SEND_MESSAGE_V2, opaque=5)
+    refused = put_answer(request, 1, PutMessageResult(status, reason="why"), "key")
+    assert (refused.code, refused.opaque) == (codes.get(status.value, ResponseCode.SYSTEM_ERROR), 5)
+    assert "why" in str(refused.remark)
+    place = PutMessageResult(status, 7, 3, record_offsets=(7,), store_hosts=((bytes(4), 1),))
+    stored = put_answer(request, 1, place, "key")
+    assert (stored.code, stored.fields["queueOffset"], stored.fields["queueId"]) == (refused.code, "3", "1")

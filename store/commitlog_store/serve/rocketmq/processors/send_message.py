@@ -274,11 +274,17 @@ class SendMessageProcessor:
         try:
             encoded = encode()
         except PutRefused as refusal:
-            return _answer(request, header, PutMessageResult(refusal.status, reason=refusal.reason), unique_key)
+            return put_answer(
+                request, header.queue_id, PutMessageResult(refusal.status, reason=refusal.reason), unique_key
+            )
 
         def start(take: Take) -> None:
             def receive(outcome: Outcome) -> None:
-                take(outcome if isinstance(outcome, Exception) else _answer(request, header, outcome, unique_key))
+                take(
+                    outcome
+                    if isinstance(outcome, Exception)
+                    else put_answer(request, header.queue_id, outcome, unique_key)
+                )
 
             self._puts.put_for(encoded, receive)
 
@@ -300,7 +306,7 @@ class SendMessageProcessor:
 
         result = await self._in_thread(prepare)
         assert isinstance(result, PutMessageResult)
-        return _answer(request, header, result, message.properties[UNIQ_KEY])
+        return put_answer(request, header.queue_id, result, message.properties[UNIQ_KEY])
 
 
 def _check(header: _SendHeader) -> None:
@@ -338,16 +344,19 @@ def _host(ip: str, port: int) -> tuple[bytes, int]:
     return socket.inet_pton(family, ip.partition("%")[0]), port
 
 
-def _answer(
-    request: RemotingCommand, header: _SendHeader, result: PutMessageResult, unique_key: str | None
+def put_answer(
+    request: RemotingCommand, queue_id: int, result: PutMessageResult, unique_key: str | None
 ) -> RemotingCommand:
-    """``queueId`` is that of the request, also for a delayed message, whose offset is in its level's queue."""
+    """The answer to a send, by the result of its put.
+
+    ``queue_id`` is the message's own, also for a delayed one, whose offset is in its level's queue.
+    """
     code = _CODES[result.status]
     if result.physical_offset < 0:
         return request.answer(code, f"{result.status.value}: {result.reason}", fields=_ANSWER_FIELDS)
     fields = {
         "msgId": result.message_id,
-        "queueId": str(header.queue_id),
+        "queueId": str(queue_id),
         "queueOffset": str(result.queue_offset),
         **_ANSWER_FIELDS,
     }
