@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
+_Certificate = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
+]
+_Key = Annotated[str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)]
 _ClientCa = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
@@ -45,6 +49,12 @@ _ClientCa = Annotated[
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
+]
+_NameServers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT;...", help="RocketMQ's name servers, where the broker registers.", show_default=False
+    ),
 ]
 _Advertise = Annotated[
     str | None,
@@ -62,12 +72,8 @@ def serve(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
     config_file: BrokerConf = None,
     commit_log: CommitLogDir = None,
-    tls_cert: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
-    ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)
-    ] = None,
+    tls_cert: _Certificate = None,
+    tls_key: _Key = None,
     tls_client_ca: _ClientCa = None,
     tokens: Annotated[
         str | None,
@@ -75,6 +81,7 @@ def serve(
     ] = None,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
+    namesrv: _NameServers = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
@@ -100,8 +107,8 @@ def serve(
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if advertise is not None and rocketmq is None:
-        raise typer.BadParameter("It is the address of the broker: give --rocketmq, too.", param_hint="--advertise")
+    if rocketmq is None and (advertise or namesrv):
+        raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint="--advertise, --namesrv")
     tls = _tls(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
@@ -117,6 +124,7 @@ def serve(
         access_log=access_log,
         rocketmq=rocketmq,
         advertise=advertise,
+        name_servers=namesrv,
     )
     serve_until_stopped(request, say)
 

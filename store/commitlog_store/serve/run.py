@@ -51,6 +51,7 @@ class ServeRequest:
     access_log: bool = False
     rocketmq: str | None = None
     advertise: str | None = None
+    name_servers: str | None = None
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
@@ -122,11 +123,14 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
 
 
 def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
-    """The broker of the store, answering. ``InvalidValue``."""
+    """The broker of the store, answering. ``InvalidValue``, ``ListenFailed``."""
     from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings  # servers without it are lighter
 
     assert request.rocketmq is not None
-    broker = RocketMQBroker(owned, RocketMQSettings.parse(request.rocketmq, request.advertise))
+    settings = RocketMQSettings.parse(
+        *(request.rocketmq, request.advertise, request.name_servers), tls=request.listen.tls
+    )
+    broker = RocketMQBroker(owned, settings)
     broker.start()
     return broker
 

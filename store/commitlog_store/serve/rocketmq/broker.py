@@ -6,6 +6,7 @@ docs/decisions/0036-rocketmq-clients.md has the reasons.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,17 +14,20 @@ from typing import TypeVar
 from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
-from commitlog_store.errors import InvalidValue
+from commitlog_store.errors import InvalidValue, ListenFailed
 from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
-from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.queue.topic_config import read_topic_settings
+from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from commitlog_store.serve.rocketmq.listener import RemotingServer
+from commitlog_store.serve.rocketmq.name_server import DEFAULT_PORT as NAME_SERVER_PORT
+from commitlog_store.serve.rocketmq.name_server import NameServerRegistration
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
 from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor
@@ -42,14 +46,27 @@ class RocketMQSettings:
 
     listen: ListenSettings
     advertise: str | None = None
+    name_servers: tuple[ListenSettings, ...] = ()
     limits: ConnectionLimits | None = None
 
     @classmethod
-    def parse(cls, listen: str, advertise: str | None = None) -> RocketMQSettings:
-        """From texts, each HOST:PORT. ``InvalidValue``."""
+    def parse(
+        cls,
+        listen: str,
+        advertise: str | None = None,
+        name_servers: str | None = None,
+        *,
+        tls: TlsFiles | None = None,
+    ) -> RocketMQSettings:
+        """From texts, each HOST:PORT; those of name servers are separated by semicolons. ``InvalidValue``."""
+        servers = [text for text in (name_servers or "").split(";") if text]
         if advertise is not None:
             advertise = str(ListenSettings.parse(advertise, default_port=DEFAULT_PORT))
-        return cls(listen=ListenSettings.parse(listen, default_port=DEFAULT_PORT), advertise=advertise)
+        return cls(
+            listen=ListenSettings.parse(listen, tls=tls, default_port=DEFAULT_PORT),
+            advertise=advertise,
+            name_servers=tuple(ListenSettings.parse(text, default_port=NAME_SERVER_PORT) for text in servers),
+        )
 
     def refuse_open(self) -> None:
         """``InvalidValue`` for an address that other hosts reach: access control is still missing."""
@@ -60,25 +77,48 @@ class RocketMQSettings:
             )
 
 
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """The server's side of TLS. ``InvalidValue`` for files that cannot be used."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        if files.client_ca is not None:
+            context.load_verify_locations(files.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # an ssl.SSLError is one
+        raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
+    return context
+
+
 class RocketMQBroker:
     """Serves an open store from ``start`` to ``stop``; the store is its caller's. One use."""
 
     def __init__(self, store: MessageStore, settings: RocketMQSettings) -> None:
-        """Bind to the address. ``InvalidValue`` for one that cannot be."""
+        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that other hosts reach."""
         settings.refuse_open()
         listen = settings.listen
         try:
-            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits)
+            tls = None if listen.tls is None else tls_context(listen.tls)
+            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits, tls=tls)
         except OSError as error:
-            raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
+            raise ListenFailed("listen on", path=str(listen), cause=error) from error
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
         loop = self._server.loop
-        self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
 
         def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
             return loop.run_in_executor(None, work)
 
         identity = BrokerIdentity(address=self.address)
+        self._registration: NameServerRegistration | None = None
+        if settings.name_servers:
+            self._registration = NameServerRegistration(
+                settings.name_servers,
+                identity,
+                lambda: read_topic_settings(store.path),
+                in_thread,
+            )
+        self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
+
         self._groups = GroupProcessors(store, identity, in_thread)
         self._processors = [
             *self._groups.processors,
@@ -89,6 +129,8 @@ class RocketMQBroker:
         """Answer clients from now on, and ask producers for the outcome of their half messages."""
         self._server.start(self._processors, on_answer=self._groups.calls.answered, on_stop=self._hold.release)
         self._groups.transactions.start_checks(self._server.loop)
+        if self._registration is not None:
+            self._server.run_on_loop(self._registration.run())
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, and let those under way end within ``drain_s`` seconds."""
@@ -109,7 +151,13 @@ def _processors(
     topics = owned.engine.topics
     return (
         RouteInfoProcessor(identity, topics),
-        SendMessageProcessor(_Puts(owned, loop), topics, _retry_max_times(groups.groups), in_thread),
+        SendMessageProcessor(
+            StorePuts(owned, loop),
+            topics,
+            _retry_max_times(groups.groups),
+            in_thread,
+            has_locks=groups.locks.has_locks,
+        ),
         PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread),
     )
 
@@ -118,8 +166,8 @@ def _retry_max_times(groups: ConsumerGroups) -> Callable[[str], int]:
     return lambda group: groups.settings(group).retry_max_times
 
 
-class _Puts:
-    """Puts into an open store."""
+class StorePuts:
+    """Puts of clients into an open store, for one loop."""
 
     def __init__(self, owned: OwnedStore, loop: asyncio.AbstractEventLoop) -> None:
         self._owned = owned

@@ -34,11 +34,12 @@ class GroupProcessors:
         self.calls = calls = ClientCalls()
         self.readers = readers = Readers(store)
         self.groups = groups = ConsumerGroups(owned, readers)
+        self.locks = locks = RebalanceLockProcessor()
         self.transactions = EndTransactionProcessor(store, clients, readers, in_thread)
         self.processors: tuple[Processor, ...] = (
             ClientManageProcessor(clients, groups, in_thread),
             ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], in_thread),
-            RebalanceLockProcessor(),
+            locks,
             SendBackProcessor(owned, groups, readers, in_thread),
             self.transactions,
             QueryMessageProcessor(readers, in_thread),

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from commitlog_store.errors import CommitLogError
@@ -27,6 +29,8 @@ _LOOKS = 12
 _LAST_ANSWERS_S = 1.0
 # The new thread answers what comes meanwhile, even if it begins later than that.
 _START_S = 10.0
+# The first byte of a TLS connection: a record of type handshake. No frame of RocketMQ's begins so.
+_HANDSHAKE = b"\x16"
 
 
 class RemotingServer:
@@ -35,8 +39,11 @@ class RemotingServer:
     ``start`` and ``stop`` are called by one thread, which is not the loop's; everything else runs on the loop's.
     """
 
-    def __init__(self, host: str, port: int, *, limits: ConnectionLimits | None = None) -> None:
-        """Bind to the address; port 0 takes a free one. ``OSError``."""
+    def __init__(
+        self, host: str, port: int, *, limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Bind to the address; port 0 takes a free one. With ``tls``, clients may use TLS, or not. ``OSError``."""
+        self._tls = tls
         self.limits = limits or ConnectionLimits()
         self.bytes_in_flight = 0
         self.is_draining = False
@@ -45,6 +52,7 @@ class RemotingServer:
         self.on_answer: Callable[[RemotingCommand, Connection], None] = lambda *_: None
         self._on_stop: Callable[[], None] = lambda: None
         self._connections: set[RemotingConnection] = set()
+        self._beginning: set[asyncio.Task[None]] = set()
         self._waiting: list[RemotingConnection] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -136,16 +144,56 @@ class RemotingServer:
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
-        server = await self.loop.create_server(lambda: RemotingConnection(self), sock=self._socket, backlog=_BACKLOG)
-        idle = self.loop.create_task(self._close_idle())
+        tasks = [self.loop.create_task(self._close_idle())]
+        server = None
+        if self._tls is None:
+            make = partial(RemotingConnection, self)
+            server = await self.loop.create_server(make, sock=self._socket, backlog=_BACKLOG)
+        else:
+            tasks.append(self.loop.create_task(self._accept()))
         await self._stopping.wait()
-        server.close()
+        if server is not None:
+            server.close()
+        for task in tasks[1:]:
+            task.cancel()
         await self._drain()
-        idle.cancel()
         others = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        """Take connections whose first byte says whether they are TLS."""
+        self._socket.setblocking(False)
+        while True:
+            try:
+                connection, _ = await self.loop.sock_accept(self._socket)
+            except OSError as error:  # too many open files
+                _LOG.warning("A connection of a client cannot be taken: %s", error)
+                await asyncio.sleep(1.0)
+                continue
+            task = self.loop.create_task(self._begin(connection))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        """Begin a connection, as TLS if its first byte is a handshake's. Without one it ends as an idle one does."""
+        limits, has_begun = self.limits, False
+        try:
+            if len(self._connections) + len(self._beginning) <= limits.max_connections:
+                async with asyncio.timeout(limits.idle_s):
+                    await _readable(self.loop, connection)
+                tls = self._tls if connection.recv(1, socket.MSG_PEEK) == _HANDSHAKE else None
+                timeout = None if tls is None else limits.idle_s
+                await self.loop.connect_accepted_socket(
+                    partial(RemotingConnection, self), connection, ssl=tls, ssl_handshake_timeout=timeout
+                )
+                has_begun = True
+        except (OSError, TimeoutError) as error:  # an ssl.SSLError is an OSError
+            _LOG.info("A client's connection did not begin: %s", str(error) or type(error).__name__)
+        finally:
+            if not has_begun:
+                connection.close()
 
     async def _close_idle(self) -> None:
         while True:
@@ -172,3 +220,13 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    """Return when there is something to read."""
+    found: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(connection, lambda: None if found.done() else found.set_result(None))
+    try:
+        await found
+    finally:
+        loop.remove_reader(connection)

@@ -21,7 +21,7 @@ from commitlog_store.errors import CommitLogError
 LENGTH_SIZE = 4
 MAX_FRAME = 16 * 1024 * 1024
 # What answers say they are: that of a 5.3.3 broker (``MQVersion.Version.V5_3_3``).
-VERSION = 493
+VERSION = 479
 _RESPONSE = 1
 _ONE_WAY = 2
 _LANGUAGES = (

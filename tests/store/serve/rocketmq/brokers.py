@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commitlog_store import MessageStore, MessageStoreConfig
-from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 
@@ -23,11 +23,16 @@ class Served:
 
 @contextlib.contextmanager
 def broker(
-    path: Path, config: MessageStoreConfig | None = None, *, limits: ConnectionLimits | None = None
+    path: Path,
+    config: MessageStoreConfig | None = None,
+    *,
+    limits: ConnectionLimits | None = None,
+    tls: TlsFiles | None = None,
 ) -> Iterator[Served]:
     """A broker of the store at ``path``."""
     with MessageStore.open(path, config) as store:
-        served = RocketMQBroker(store, RocketMQSettings(listen=ListenSettings.parse("127.0.0.1:0"), limits=limits))
+        listen = ListenSettings.parse("127.0.0.1:0", tls=tls)
+        served = RocketMQBroker(store, RocketMQSettings(listen=listen, limits=limits))
         served.start()
         try:
             yield Served(store, served.address)

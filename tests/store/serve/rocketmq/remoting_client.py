@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping
@@ -21,10 +22,19 @@ SUSPEND, SUBSCRIPTION, COMMIT = 2, 4, 1
 class RemotingClient:
     """One connection; ``ask`` sends a request and waits for its answer, whatever else is answered in between."""
 
-    def __init__(self, address: str, *, kind: HeaderKind = HeaderKind.JSON, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        kind: HeaderKind = HeaderKind.JSON,
+        timeout_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._kind = kind
         self._opaque = itertools.count(1)
         self._answers: dict[int, RemotingCommand] = {}

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from pathlib import Path
 
 import pytest
 
-from commitlog_store import Message, MessageExt, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import (
+    Message,
+    MessageExt,
+    MessageStore,
+    MessageStoreConfig,
+    PutMessageResult,
+    PutMessageStatus,
+    StoreReader,
+)
 from commitlog_store.config import FlushDiskType
+from commitlog_store.serve.rocketmq.broker import StorePuts
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.remoting_command import HeaderKind
+from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor, put_answer
+from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
+from commitlog_store.store import owned_by
 from commitlog_store.testing import parts_of
 from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, batch_body, send_fields
@@ -228,3 +240,55 @@ def test_a_clients_put_and_the_programs_share_queues(tmp_path: Path) -> None:
         client.send("orders", b"client")
         served.store.put_message(Message(topic="orders", body=b"program", queue_id=0))
         assert [one.body for one in _stored(served.store, "orders")] == [b"client", b"program"]
+
+
+def test_what_consumers_in_order_give_up_is_a_dead_letter(tmp_path: Path) -> None:
+    """They have tried it as often as they may; the retry topic would give it to them once more."""
+
+    class Address:
+        address = ("127.0.0.1", 4000)
+
+    async def send(store: MessageStore) -> None:
+        loop = asyncio.get_running_loop()
+        owned = owned_by(store)
+        processor = SendMessageProcessor(
+            StorePuts(owned, loop),
+            owned.engine.topics,
+            lambda _: 16,
+            lambda work: loop.run_in_executor(None, work),
+            has_locks=lambda group: group == "ordered",
+        )
+        handle = processor.handlers()[RequestCode.SEND_MESSAGE_V2]
+        for group in ("ordered", "others"):
+            fields = {name: str(value) for name, value in send_fields(f"%RETRY%{group}", j=1, l=1).items()}
+            request = RemotingCommand(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=b"given up")
+            outcome = handle(request, Address())  # type: ignore[arg-type]
+            answer = outcome if isinstance(outcome, RemotingCommand) else await outcome
+            assert answer.code == 0
+
+    with MessageStore.open(tmp_path / "s") as store:
+        asyncio.run(send(store))
+        assert [one.body for one in _stored(store, "%DLQ%ordered")] == [b"given up"]
+        assert [one.body for one in _stored(store, "%RETRY%others")] == [b"given up"]
+
+
+@pytest.mark.parametrize("status", list(PutMessageStatus))
+def test_every_status_of_a_put_has_a_code(status: PutMessageStatus) -> None:
+    """A stored message that is not yet where it should be has its place in the answer, beside the code."""
+    codes = {
+        "PUT_OK": 0,
+        "FLUSH_DISK_TIMEOUT": ResponseCode.FLUSH_DISK_TIMEOUT,
+        "FLUSH_SLAVE_TIMEOUT": ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "SLAVE_NOT_AVAILABLE": ResponseCode.SLAVE_NOT_AVAILABLE,
+        "SERVICE_NOT_AVAILABLE": ResponseCode.SERVICE_NOT_AVAILABLE,
+        "MESSAGE_ILLEGAL": ResponseCode.MESSAGE_ILLEGAL,
+        "PROPERTIES_SIZE_EXCEEDED": ResponseCode.MESSAGE_ILLEGAL,
+        "OS_PAGECACHE_BUSY": ResponseCode.SYSTEM_BUSY,
+    }
+    request = RemotingCommand(code=RequestCode.SEND_MESSAGE_V2, opaque=5)
+    refused = put_answer(request, 1, PutMessageResult(status, reason="why"), "key")
+    assert (refused.code, refused.opaque) == (codes.get(status.value, ResponseCode.SYSTEM_ERROR), 5)
+    assert "why" in str(refused.remark)
+    place = PutMessageResult(status, 7, 3, record_offsets=(7,), store_hosts=((bytes(4), 1),))
+    stored = put_answer(request, 1, place, "key")
+    assert (stored.code, stored.fields["queueOffset"], stored.fields["queueId"]) == (refused.code, "3", "1")

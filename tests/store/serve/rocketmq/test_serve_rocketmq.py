@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from commitlog_store.format.message_id import decode_message_id
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
+from tests.support.waiting import wait_for
 
 
 def _broker_of(server: ServeProcess) -> str:
@@ -76,7 +80,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server:
             assert server.process.wait(60) == 1
-            assert f"cannot listen on 127.0.0.1:{port}" in server.first_line
+            assert f"Cannot listen on 127.0.0.1:{port}" in server.first_line
     assert_clean(tmp_path / "s")
 
 
@@ -87,3 +91,33 @@ def test_a_server_without_it_loads_none_of_it(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_nothing_that_was_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None:
+    """Under SYNC_FLUSH; messages that were not acknowledged may be there, too."""
+    config = tmp_path / "broker.conf"
+    config.write_text("flushDiskType=SYNC_FLUSH\n")
+    acknowledged: list[list[bytes]] = [[] for _ in range(4)]
+
+    def send(address: str, number: int) -> None:
+        with contextlib.suppress(OSError), RemotingClient(address) as client:
+            for turn in itertools.count():
+                body = b"%d-%d" % (number, turn)
+                if client.send("orders", body, number).code == 0:
+                    acknowledged[number].append(body)
+
+    with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server:
+        senders = [threading.Thread(target=send, args=(_broker_of(server), number)) for number in range(4)]
+        for sender in senders:
+            sender.start()
+        wait_for(lambda: min(map(len, acknowledged)) >= 50)
+        server.process.kill()
+        for sender in senders:
+            sender.join()
+    with MessageStore.open(tmp_path / "s") as store:
+        store.dispatch()
+        for number, bodies in enumerate(acknowledged):
+            with store.reader() as reader:
+                found = [body for batch in reader.read("orders", number, 0) for body in batch["body"].to_pylist()]
+            assert found[: len(bodies)] == bodies
+            assert len(found) <= len(bodies) + 1

@@ -68,6 +68,11 @@ class RebalanceLockProcessor:
     def connection_lost(self, connection: Connection) -> None:
         """Locks end by their time."""
 
+    def has_locks(self, group: str) -> bool:
+        """Whether a consumer of the group has a queue locked, as those do that consume in order."""
+        now = self._clock()
+        return any(place[0] == group and now <= lock.until for place, lock in self._locks.items())
+
     def _lock(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         wanted = _decoded(request)
         now = self._clock()

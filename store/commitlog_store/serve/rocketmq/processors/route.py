@@ -27,19 +27,23 @@ _INHERITED = 7
 _READ_AND_WRITE = 6
 
 
+def own_topics(identity: BrokerIdentity) -> dict[str, TopicSettings]:
+    """Topics that every broker has: the model of new ones, and those by which mqadmin and tests find the broker."""
+    return {
+        AUTO_CREATE_TOPIC: TopicSettings(AUTO_CREATE_QUEUES, AUTO_CREATE_QUEUES, _INHERITED),
+        identity.name: TopicSettings(1, 1, _INHERITED),
+        identity.cluster: TopicSettings(16, 16, _INHERITED),
+        "SELF_TEST_TOPIC": TopicSettings(1, 1, _READ_AND_WRITE),
+    }
+
+
 class RouteInfoProcessor:
     """Answers with this broker alone."""
 
     def __init__(self, identity: BrokerIdentity, topics: TopicConfig) -> None:
         self._identity = identity
         self._topics = topics
-        # Topics of a broker's own, which mqadmin asks for by these names.
-        self._own_topics = {
-            AUTO_CREATE_TOPIC: TopicSettings(AUTO_CREATE_QUEUES, AUTO_CREATE_QUEUES, _INHERITED),
-            identity.name: TopicSettings(1, 1, _INHERITED),
-            identity.cluster: TopicSettings(16, 16, _INHERITED),
-            "SELF_TEST_TOPIC": TopicSettings(1, 1, _READ_AND_WRITE),
-        }
+        self._own_topics = own_topics(identity)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}

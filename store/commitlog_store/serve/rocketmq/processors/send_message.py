@@ -136,8 +136,14 @@ class SendMessageProcessor:
         topics: TopicConfig,
         retry_max_times: Callable[[str], int],
         in_thread: InThread,
+        *,
+        has_locks: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``retry_max_times``: of a consumer group. ``in_thread`` does work in another thread."""
+        """``retry_max_times``: of a consumer group. ``in_thread`` does work in another thread.
+
+        ``has_locks``: whether consumers of a group have locked queues, as those do that consume in order.
+        """
+        self._has_locks = has_locks
         self._puts = puts
         self._topics = topics
         self._retry_max_times = retry_max_times
@@ -217,11 +223,14 @@ class SendMessageProcessor:
         return self._put(request, header, properties, host)
 
     def _is_dead(self, header: _SendHeader) -> bool:
-        """Whether a message that a consumer sends back was consumed too often."""
-        most = header.max_reconsume_times
+        """Whether a message that a consumer sends back was consumed too often.
+
+        Consumers in order try again themselves, and send back what they give up.
+        """
+        group, most = header.topic.removeprefix(RETRY_TOPIC_PREFIX), header.max_reconsume_times
         if most is None:
-            most = self._retry_max_times(header.topic.removeprefix(RETRY_TOPIC_PREFIX))
-        return header.reconsume_times > most
+            most = self._retry_max_times(group)
+        return header.reconsume_times > most or self._has_locks(group)
 
     async def _put_dead_letter(
         self, request: RemotingCommand, header: _SendHeader, properties: dict[str, str], host: tuple[bytes, int]
@@ -271,11 +280,17 @@ class SendMessageProcessor:
         try:
             encoded = encode()
         except PutRefused as refusal:
-            return _answer(request, header, PutMessageResult(refusal.status, reason=refusal.reason), unique_key)
+            return put_answer(
+                request, header.queue_id, PutMessageResult(refusal.status, reason=refusal.reason), unique_key
+            )
 
         def start(take: Take) -> None:
             def receive(outcome: Outcome) -> None:
-                take(outcome if isinstance(outcome, Exception) else _answer(request, header, outcome, unique_key))
+                take(
+                    outcome
+                    if isinstance(outcome, Exception)
+                    else put_answer(request, header.queue_id, outcome, unique_key)
+                )
 
             self._puts.put_for(encoded, receive)
 
@@ -297,7 +312,7 @@ class SendMessageProcessor:
 
         result = await self._in_thread(prepare)
         assert isinstance(result, PutMessageResult)
-        return _answer(request, header, result, message.properties[UNIQ_KEY])
+        return put_answer(request, header.queue_id, result, message.properties[UNIQ_KEY])
 
 
 def _check(header: _SendHeader) -> None:
@@ -335,16 +350,19 @@ def _host(ip: str, port: int) -> tuple[bytes, int]:
     return socket.inet_pton(family, ip.partition("%")[0]), port
 
 
-def _answer(
-    request: RemotingCommand, header: _SendHeader, result: PutMessageResult, unique_key: str | None
+def put_answer(
+    request: RemotingCommand, queue_id: int, result: PutMessageResult, unique_key: str | None
 ) -> RemotingCommand:
-    """``queueId`` is that of the request, also for a delayed message, whose offset is in its level's queue."""
+    """The answer to a send, by the result of its put.
+
+    ``queue_id`` is the message's own, also for a delayed one, whose offset is in its level's queue.
+    """
     code = _CODES[result.status]
     if result.physical_offset < 0:
         return request.answer(code, f"{result.status.value}: {result.reason}", fields=_ANSWER_FIELDS)
     fields = {
         "msgId": result.message_id,
-        "queueId": str(header.queue_id),
+        "queueId": str(queue_id),
         "queueOffset": str(result.queue_offset),
         **_ANSWER_FIELDS,
     }

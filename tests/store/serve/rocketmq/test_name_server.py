@@ -1,0 +1,142 @@
+"""A broker registers with name servers: at once, with each new topic, after a lost connection; and it leaves them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from commitlog_store import MessageStore
+from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
+from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
+from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.support.waiting import wait_for
+
+
+class _NameServer:
+    """Keeps what brokers say, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[RemotingCommand] = []
+        self.code = ResponseCode.SUCCESS
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._connections: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self._connections.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
+            while head := stream.read(4):
+                request = decode(stream.read(int.from_bytes(head, "big")))
+                self.requests.append(request)
+                connection.sendall(request.answer(self.code, "refused" if self.code else None).encode())
+
+    def drop(self) -> None:
+        """End all connections."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.drop()
+
+    def topics(self) -> set[str]:
+        """Those of the last registration."""
+        found = [one for one in self.requests if one.code == RequestCode.REGISTER_BROKER]
+        return set(_table(found[-1])) if found else set()
+
+
+def _table(request: RemotingCommand) -> dict[str, Any]:
+    table: dict[str, Any] = orjson.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    return table
+
+
+@contextlib.contextmanager
+def _broker(path: Path, *servers: str) -> Iterator[tuple[MessageStore, str]]:
+    with MessageStore.open(path) as store:
+        names = tuple(ListenSettings.parse(one) for one in servers)
+        served = RocketMQBroker(store, RocketMQSettings(listen=ListenSettings.parse("127.0.0.1:0"), name_servers=names))
+        served.start()
+        try:
+            yield store, served.address
+        finally:
+            served.stop(5.0)
+
+
+@pytest.fixture
+def name_server() -> Iterator[_NameServer]:
+    server = _NameServer()
+    yield server
+    server.close()
+
+
+def test_a_broker_registers_and_leaves(tmp_path: Path, name_server: _NameServer) -> None:
+    with _broker(tmp_path / "s", name_server.address) as (store, address):
+        store.create_topic("orders", 3)
+        wait_for(lambda: "orders" in name_server.topics())
+    first, last = name_server.requests[0], name_server.requests[-1]
+    expected = {"brokerAddr": address, "brokerId": "0", "brokerName": "broker-a", "clusterName": "DefaultCluster"}
+    assert expected.items() <= dict(first.fields).items()
+    assert (last.code, dict(last.fields)) == (RequestCode.UNREGISTER_BROKER, expected)
+
+
+def test_a_new_topic_is_registered_at_once(tmp_path: Path, name_server: _NameServer) -> None:
+    with _broker(tmp_path / "s", name_server.address) as (_, address), RemotingClient(address) as client:
+        wait_for(lambda: name_server.requests)
+        client.send("orders", b"x", d=3)
+        wait_for(lambda: "orders" in name_server.topics())
+        entry = _table(name_server.requests[-1])["orders"]
+        assert (entry["writeQueueNums"], entry["readQueueNums"], entry["perm"]) == (3, 3, 6)
+        counters = [
+            orjson.loads(one.body)["topicConfigSerializeWrapper"]["dataVersion"]["counter"]
+            for one in name_server.requests
+        ]
+        assert counters == sorted(set(counters))
+
+
+def test_after_a_lost_connection_it_registers_again(tmp_path: Path, name_server: _NameServer) -> None:
+    with _broker(tmp_path / "s", name_server.address):
+        wait_for(lambda: len(name_server.requests) == 1)
+        name_server.drop()
+        wait_for(lambda: len(name_server.requests) == 2)
+
+
+def test_a_name_server_that_is_away_is_asked_again_and_logged_once(
+    tmp_path: Path, name_server: _NameServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        away = f"127.0.0.1:{free.getsockname()[1]}"
+    name_server.code = ResponseCode.SYSTEM_ERROR
+    with caplog.at_level(logging.WARNING), _broker(tmp_path / "s", away, name_server.address) as (_, address):
+        wait_for(lambda: len(name_server.requests) >= 2)
+        with RemotingClient(address) as client:
+            assert client.send("orders", b"served all the same").code == 0
+    said = [record.getMessage() for record in caplog.records if "registration" in record.getMessage()]
+    assert len(said) == 2
+    assert any("it answers 1: refused" in one for one in said)
+    assert any(away in one for one in said)
+
+
+def test_topics_that_producers_start_with_are_registered(tmp_path: Path, name_server: _NameServer) -> None:
+    """Without the route of TBW102 in the name server no producer could begin a topic."""
+    with _broker(tmp_path / "s", name_server.address):
+        wait_for(lambda: name_server.requests)
+        entry = _table(name_server.requests[0])["TBW102"]
+        assert (entry["perm"], entry["writeQueueNums"]) == (7, 8)
