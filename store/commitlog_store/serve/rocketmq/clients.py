@@ -170,6 +170,7 @@ class ClientRegistry:
         came before it is noted.
         """
         _check_name("clientID", data.client_id)
+        self._look_later()
         client = Client(data.client_id, language[:_LONGEST_NAME], version, self._clock())
         for consumer in data.consumer_data_set:
             is_new = self._note_consumer(connection, client, consumer)
@@ -178,7 +179,6 @@ class ClientRegistry:
                 self._notify(consumer.group_name)
         for producer in data.producer_data_set:
             self._note_producer(connection, client, producer.group_name)
-        self._look_later()
 
     def _note_consumer(self, connection: Connection, client: Client, data: ConsumerData) -> bool:
         """Whether the client is new in the group."""

@@ -187,6 +187,22 @@ async def test_a_client_without_heartbeats_for_two_minutes_is_forgotten(tmp_path
 
 
 @on_a_loop
+async def test_silent_clients_are_looked_for_by_themselves_also_those_of_a_heartbeat_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients_module, "_LOOK_S", 0.01)
+    clock = Clock()
+    with MessageStore.open(tmp_path) as store:
+        registry = ClientRegistry(clock)
+        body = heartbeat(producers=["payments", ""])
+        assert (await ask(processor_of(store, registry), HEART_BEAT, body=body)).code == ResponseCode.SYSTEM_ERROR
+        assert registry.producers("payments")
+        clock.now = 121.0
+        await eventually(lambda: not registry.producers("payments"))
+        await eventually(lambda: not registry._is_looking)
+
+
+@on_a_loop
 async def test_a_newer_subscription_replaces_an_older_one_and_topics_left_out_are_gone(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         registry = ClientRegistry()
