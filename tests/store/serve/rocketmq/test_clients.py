@@ -12,6 +12,7 @@ import pytest
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.serve.rocketmq import clients as clients_module
+from commitlog_store.serve.rocketmq import consumer_groups
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
@@ -334,3 +335,32 @@ async def test_a_group_that_many_clients_bring_at_once_is_created_once(tmp_path:
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
         with StoreReader.open(tmp_path) as reader:
             assert [one.group_name for one in reader.group_settings()] == ["billing"]
+
+
+@on_a_loop
+async def test_clients_create_groups_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_groups, "MOST_CREATED_GROUPS", 2)
+    with MessageStore.open(tmp_path) as store:
+        processor = processor_of(store, ClientRegistry())
+        answers = [
+            await ask(processor, HEART_BEAT, body=heartbeat(consumers={group: {"orders": "*"}}))
+            for group in ("a", "b", "c", "a")
+        ]
+        assert [answer.code for answer in answers] == [0, 0, ResponseCode.SYSTEM_BUSY, 0]
+        assert "2 consumer groups" in str(answers[2].remark)
+        with StoreReader.open(tmp_path) as reader:
+            assert [one.group_name for one in reader.group_settings()] == ["a", "b"]
+
+
+@on_a_loop
+async def test_a_retry_topic_that_was_deleted_is_there_again_after_the_next_heartbeat(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        groups = ConsumerGroups(owned_by(store), Readers(store))
+        processor = ClientManageProcessor(ClientRegistry(), groups, asyncio.to_thread)
+        body = heartbeat(consumers={"billing": {"orders": "*"}})
+        await ask(processor, HEART_BEAT, body=body)
+        store.delete_topic("%RETRY%billing")
+        groups.forget("billing")
+        await ask(processor, HEART_BEAT, body=body)
+        with StoreReader.open(tmp_path) as reader:
+            assert "%RETRY%billing" in reader.topic_settings()
