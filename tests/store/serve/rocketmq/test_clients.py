@@ -309,6 +309,51 @@ async def test_names_without_quotes_and_numbers_in_quotes_are_read(tmp_path: Pat
 
 
 @on_a_loop
+async def test_heartbeats_of_other_languages_are_read(tmp_path: Path) -> None:
+    """Clients in C++ send the numbers of enums and versions as texts, those in Go null for an empty list."""
+    with MessageStore.open(tmp_path) as store:
+        registry = ClientRegistry()
+        processor = processor_of(store, registry)
+        one = {"groupName": "cpp", "consumeType": 1, "messageModel": 0, "consumeFromWhere": 4}
+        one["subscriptionDataSet"] = [{"topic": "t", "subString": "*", "subVersion": "7", "codeSet": ["97"]}]
+        body = {"clientID": "c", "consumerDataSet": [one], "producerDataSet": None}
+        assert not (await ask(processor, HEART_BEAT, body=body)).code
+        found = registry.consumers("cpp")
+        assert found is not None
+        assert (found.consume_type, found.message_model) == ("CONSUME_PASSIVELY", "BROADCASTING")
+        assert found.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+        assert found.subscriptions["t"].sub_version == 7
+        body = {"clientID": "g", "consumerDataSet": [{"groupName": "go", "subscriptionDataSet": None}]}
+        assert not (await ask(processor, HEART_BEAT, body=body)).code
+        assert registry.consumers("go") is not None
+        body = {"clientID": "g", "consumerDataSet": [{"groupName": "none", "messageModel": 2}]}
+        answer = await ask(processor, HEART_BEAT, body=body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "CLUSTERING" in str(answer.remark)
+        assert registry.consumers("none") is None
+
+
+@pytest.mark.parametrize("name", ["subscriptionGroup.json", "topics.json", "consumerOffset.json"])
+def test_a_damaged_file_is_named_and_the_client_comes_again(tmp_path: Path, name: str) -> None:
+    @on_a_loop
+    async def check() -> None:
+        with MessageStore.open(tmp_path) as store:
+            store.create_topic("orders", 1)
+        (tmp_path / "config" / name).write_bytes(b"{damaged")
+        (tmp_path / "config" / f"{name}.bak").unlink(missing_ok=True)
+        body = heartbeat(consumers={"billing": {"orders": "*"}})
+        with MessageStore.open(tmp_path) as store:
+            processor = processor_of(store, ClientRegistry())
+            answer = await ask(processor, HEART_BEAT, body=body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert name in str(answer.remark)
+            (tmp_path / "config" / name).unlink()
+            assert not (await ask(processor, HEART_BEAT, body=body)).code
+
+    check()
+
+
+@on_a_loop
 async def test_an_expression_is_checked_before_a_client_starts(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         processor = processor_of(store, ClientRegistry())

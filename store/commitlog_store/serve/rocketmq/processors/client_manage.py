@@ -55,7 +55,8 @@ class ClientManageProcessor:
         def note() -> RemotingCommand:
             data = decode_body(request.body, HeartbeatData, most=_MOST_HEARTBEAT)
             self._clients.heartbeat(connection, data, request.language, request.version, self._notifies)
-            new.extend(one.group_name for one in data.consumer_data_set if not self._groups.is_created(one.group_name))
+            names = [one.group_name for one in data.consumer_data_set or ()]
+            new.extend(name for name in names if not self._groups.is_created(name))
             return request.answer(ResponseCode.SUCCESS)
 
         def create() -> RemotingCommand:

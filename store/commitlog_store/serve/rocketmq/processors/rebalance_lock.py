@@ -38,7 +38,7 @@ class _Queue(msgspec.Struct, frozen=True, rename="camel"):
 class _LockBatch(msgspec.Struct, rename="camel"):
     consumer_group: str
     client_id: str
-    mq_set: list[_Queue] = []
+    mq_set: list[_Queue] | None = None
 
 
 class _Lock(NamedTuple):
@@ -72,7 +72,7 @@ class RebalanceLockProcessor:
         wanted = _decoded(request)
         now = self._clock()
         locked = []
-        for queue in wanted.mq_set:
+        for queue in wanted.mq_set or ():
             place = wanted.consumer_group, queue
             found = self._locks.get(place)
             if found is None:
@@ -85,7 +85,7 @@ class RebalanceLockProcessor:
 
     def _unlock(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         wanted = _decoded(request)
-        for queue in wanted.mq_set:
+        for queue in wanted.mq_set or ():
             found = self._locks.get((wanted.consumer_group, queue))
             if found is not None and found.client_id == wanted.client_id:
                 del self._locks[wanted.consumer_group, queue]
@@ -100,8 +100,8 @@ class RebalanceLockProcessor:
 
 def _decoded(request: RemotingCommand) -> _LockBatch:
     found = decode_body(request.body, _LockBatch, most=_MOST_BODY)
-    names = [found.consumer_group, found.client_id, *(queue.topic for queue in found.mq_set)]
-    names += [queue.broker_name for queue in found.mq_set]
+    names = [found.consumer_group, found.client_id, *(queue.topic for queue in found.mq_set or ())]
+    names += [queue.broker_name for queue in found.mq_set or ()]
     if max(map(len, names)) > _LONGEST_NAME:
         raise RequestFault(
             ResponseCode.SYSTEM_ERROR, f"names in the body of this request have at most {_LONGEST_NAME} characters"
