@@ -23,6 +23,7 @@ from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.serve.rocketmq.codes import ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.threads.jobs import JobThreadEnded
 
 Work: TypeAlias = Callable[[], RemotingCommand]
 # Does work that may wait for a disk or a lock, in another thread than the event loop's: ``asyncio.to_thread`` is one.
@@ -100,6 +101,8 @@ def answer_of(request: RemotingCommand, work: Work) -> RemotingCommand:
         return request.answer(fault.code, str(fault))
     except CommitLogError as error:
         return request.answer(response_code(error), str(error))
+    except JobThreadEnded:
+        return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is being closed")
 
 
 def answered_here(answer: Callable[[RemotingCommand, Connection], RemotingCommand]) -> Handler:
