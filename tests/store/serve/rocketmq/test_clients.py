@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.serve.rocketmq import clients as clients_module
 from commitlog_store.serve.rocketmq import consumer_groups
+from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
+from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processors.client_manage import ClientManageProcessor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.store import owned_by
@@ -283,7 +286,7 @@ async def test_everything_kept_for_a_client_is_gone_when_its_connection_is(tmp_p
         (b'{"clientID":""}', "clientID"),
         (b'{"clientID":"x","consumerDataSet":[{"groupName":""}]}', "groupName"),
         (b'{"clientID":"' + b"x" * 300 + b'"}', "255"),
-        (b'{"clientID":"' + b"x" * (2 << 20) + b'"}', "at most"),
+        (b'{"clientID":"' + b"x" * (257 << 10) + b'"}', "at most"),
         (b'{"clientID":"x","consumerDataSet":[{"groupName":"no/group"}]}', "no/group"),
     ],
 )
@@ -306,6 +309,21 @@ async def test_names_without_quotes_and_numbers_in_quotes_are_read(tmp_path: Pat
         one = registry.subscription("g", "t,{a:1")
         assert one is not None
         assert one.sub_version == 7
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b'\\"', b'"', b"{", b"{ ", b"a", b",a", b"{a", b"[", b'{"', b"{a:", b"\\"],
+    ids=lambda piece: piece.decode(),
+)
+def test_a_long_body_that_is_no_json_is_refused_in_no_time(piece: bytes) -> None:
+    """The event loop reads it: a search that takes the square of its length would hold up all clients for hours."""
+    body = b'"' + piece * ((1 << 20) // len(piece) - 1)
+    begun = time.process_time()
+    for text in (body, body[1:], b"{" + body[1:-1]):
+        with pytest.raises(RequestFault):
+            decode_body(text, HeartbeatData, most=1 << 20)
+    assert time.process_time() - begun < 20
 
 
 @on_a_loop
@@ -365,6 +383,7 @@ async def test_an_expression_is_checked_before_a_client_starts(tmp_path: Path) -
 
         assert await check("a > 5 AND b IS NOT NULL", "SQL92") == ResponseCode.SUCCESS
         assert await check("a > ", "SQL92") == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert await check("(" * 30_000, "SQL92") == ResponseCode.SUBSCRIPTION_PARSE_FAILED
         assert await check("a > ", "TAG") == ResponseCode.SUCCESS
         assert not (await ask(processor, RequestCode.CHECK_CLIENT_CONFIG)).code
 

@@ -23,7 +23,8 @@ from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 LOCK_S = 60.0
 MOST_LOCKS = 100_000
-_MOST_BODY = 4 << 20
+# Some ten thousand queues.
+_MOST_BODY = 1 << 20
 _LONGEST_NAME = 255
 
 
