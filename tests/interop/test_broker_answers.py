@@ -88,6 +88,30 @@ REQUESTS = [
     Asked(Code.GET_TOPIC_STATS_INFO, {"topic": "orders"}),
     Asked(Code.GET_TOPIC_STATS_INFO, {"topic": "none"}),
     Asked(Code.GET_CONSUME_STATS, {"consumerGroup": "billing", "topic": "orders"}),
+    Asked(Code.GET_CONSUME_STATS, {"consumerGroup": "billing"}),
+    Asked(Code.GET_CONSUME_STATS, {"consumerGroup": "none"}),
+    Asked(Code.GET_CONSUME_STATS, {"consumerGroup": "billing", "topic": "none"}),
+    Asked(Code.GET_TOPIC_CONFIG, {"topic": "orders"}, only="5"),
+    Asked(Code.GET_TOPIC_CONFIG, {"topic": "none"}, only="5"),
+    Asked(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"}, only="5"),
+    Asked(
+        Code.END_TRANSACTION,
+        {
+            "producerGroup": "p",
+            "tranStateTableOffset": 0,
+            "commitLogOffset": 2**40,
+            "commitOrRollback": 8,
+            "fromTransactionCheck": "false",
+        },
+    ),
+    Asked(
+        Code.CHECK_CLIENT_CONFIG,
+        body={
+            "clientId": "c",
+            "group": "billing",
+            "subscriptionData": {"topic": "orders", "subString": "*", "expressionType": "TAG"},
+        },
+    ),
     Asked(Code.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"}),
     Asked(Code.UPDATE_CONSUMER_OFFSET, {**BILLING, "commitOffset": 2}),
     Asked(Code.QUERY_CONSUMER_OFFSET, BILLING, same=("offset",)),
@@ -185,8 +209,8 @@ def shown(asked: Asked, answer: RemotingCommand) -> dict[str, Any]:
             one[name] = sorted(one[name])
     for one in body.get("connectionSet", ()):
         one.pop("clientAddr")
-    # Rates.
-    for name in ("topicPutTps", "consumeTps"):
+    # Rates, and what only brokers of 5.x give a group.
+    for name in ("topicPutTps", "consumeTps", "attributes", "groupRetryPolicy"):
         body.pop(name, None)
     return {**found, "body": body}
 

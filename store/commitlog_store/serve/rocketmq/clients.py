@@ -44,6 +44,17 @@ _LONGEST_NAME = 255
 
 TAG = "TAG"
 BROADCASTING = "BROADCASTING"
+# In the order of RocketMQ's enums: clients in C++ send their numbers.
+_CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+_MESSAGE_MODELS = (BROADCASTING, "CLUSTERING")
+_CONSUME_FROM = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
@@ -92,13 +103,13 @@ class ProducerData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A group of consumers in a heartbeat."""
+    """A group of consumers in a heartbeat. Clients in Go send null for no subscriptions."""
 
     group_name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    subscription_data_set: list[SubscriptionData] = []
+    consume_type: int | str = "CONSUME_PASSIVELY"
+    message_model: int | str = "CLUSTERING"
+    consume_from_where: int | str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionData] | None = None
     unit_mode: bool = False
 
 
@@ -106,8 +117,8 @@ class HeartbeatData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a client says of itself. ``without_sub``: the subscriptions are those of its last heartbeat."""
 
     client_id: str = msgspec.field(name="clientID")
-    producer_data_set: list[ProducerData] = []
-    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] | None = None
+    consumer_data_set: list[ConsumerData] | None = None
     without_sub: bool = False
 
 
@@ -170,28 +181,32 @@ class ClientRegistry:
         came before it is noted.
         """
         _check_name("clientID", data.client_id)
+        self._look_later()
         client = Client(data.client_id, language[:_LONGEST_NAME], version, self._clock())
-        for consumer in data.consumer_data_set:
+        for consumer in data.consumer_data_set or ():
             is_new = self._note_consumer(connection, client, consumer)
             changed = not data.without_sub and self._note_subscriptions(consumer)
             if (is_new or changed) and notifies(consumer.group_name):
                 self._notify(consumer.group_name)
-        for producer in data.producer_data_set:
+        for producer in data.producer_data_set or ():
             self._note_producer(connection, client, producer.group_name)
-        self._look_later()
 
     def _note_consumer(self, connection: Connection, client: Client, data: ConsumerData) -> bool:
         """Whether the client is new in the group."""
         _check_name("groupName", data.group_name)
         validate_group(data.group_name)
+        kinds = (
+            _name_in(_CONSUME_TYPES, data.consume_type),
+            _name_in(_MESSAGE_MODELS, data.message_model),
+            _name_in(_CONSUME_FROM, data.consume_from_where),
+        )
         group = self._consumers.get(data.group_name)
         is_new = group is None or connection not in group.clients
         if is_new:
             self._refuse_when_full(is_new_group=group is None)
         if group is None:
-            group = self._consumers[data.group_name] = ConsumerGroupInfo("", "", "")
-        group.consume_type, group.message_model = data.consume_type[:_LONGEST_NAME], data.message_model[:_LONGEST_NAME]
-        group.consume_from_where = data.consume_from_where[:_LONGEST_NAME]
+            group = self._consumers[data.group_name] = ConsumerGroupInfo(*kinds)
+        group.consume_type, group.message_model, group.consume_from_where = kinds
         group.clients[connection] = client
         self._groups_of.setdefault(connection, (set(), set()))[0].add(data.group_name)
         self._clients += is_new
@@ -200,7 +215,7 @@ class ClientRegistry:
     def _note_subscriptions(self, data: ConsumerData) -> bool:
         """Whether the group subscribes to other topics than before. A newer subscription replaces an older one."""
         old = self._consumers[data.group_name].subscriptions
-        new = {one.topic: one for one in data.subscription_data_set}
+        new = {one.topic: one for one in data.subscription_data_set or ()}
         for topic, one in old.items():
             if topic in new and one.sub_version >= new[topic].sub_version:
                 new[topic] = one
@@ -338,6 +353,15 @@ class ClientRegistry:
 
 def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:
     return sum(one.size for one in subscriptions)
+
+
+def _name_in(names: tuple[str, ...], value: int | str) -> str:
+    """The name of an enum's value, given by name or number."""
+    if isinstance(value, str) and value in names:
+        return value
+    if isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    raise RequestFault(ResponseCode.SYSTEM_ERROR, f"a heartbeat has one of {', '.join(names)}, not {str(value)[:100]}")
 
 
 def _check_name(what: str, name: str) -> None:

@@ -19,8 +19,9 @@ from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.codes import ResponseCode
 from commitlog_store.serve.rocketmq.readers import Readers
 
-# Clients create no more groups than this in a store; ``MessageStore.set_group_settings`` has no limit.
-MOST_CREATED_GROUPS = 20_000
+# Clients create no more groups than this in a store, since each one writes the files of all;
+# ``MessageStore.set_group_settings`` has no limit.
+MOST_CREATED_GROUPS = 5_000
 NO_POSITION = -1
 
 

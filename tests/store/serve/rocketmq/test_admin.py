@@ -96,7 +96,7 @@ def settings_of(store: MessageStore, topic: str) -> tuple[int, int, int]:
 
 
 @on_a_loop
-async def test_a_topic_is_created_and_changed_and_puts_use_its_queues_at_once(admin: Admin) -> None:
+async def test_a_topic_is_created_and_changed_and_puts_obey_at_once(admin: Admin) -> None:
     topics, store = admin.topics, admin.store
     assert not (await ask(topics, RequestCode.UPDATE_AND_CREATE_TOPIC, create())).code
     assert settings_of(store, "paid") == (4, 8, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.serve.rocketmq import clients as clients_module
+from commitlog_store.serve.rocketmq import consumer_groups
+from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
+from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processors.client_manage import ClientManageProcessor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.store import owned_by
@@ -187,6 +191,22 @@ async def test_a_client_without_heartbeats_for_two_minutes_is_forgotten(tmp_path
 
 
 @on_a_loop
+async def test_silent_clients_are_looked_for_by_themselves_also_those_of_a_heartbeat_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients_module, "_LOOK_S", 0.01)
+    clock = Clock()
+    with MessageStore.open(tmp_path) as store:
+        registry = ClientRegistry(clock)
+        body = heartbeat(producers=["payments", ""])
+        assert (await ask(processor_of(store, registry), HEART_BEAT, body=body)).code == ResponseCode.SYSTEM_ERROR
+        assert registry.producers("payments")
+        clock.now = 121.0
+        await eventually(lambda: not registry.producers("payments"))
+        await eventually(lambda: not registry._is_looking)
+
+
+@on_a_loop
 async def test_a_newer_subscription_replaces_an_older_one_and_topics_left_out_are_gone(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         registry = ClientRegistry()
@@ -266,7 +286,7 @@ async def test_everything_kept_for_a_client_is_gone_when_its_connection_is(tmp_p
         (b'{"clientID":""}', "clientID"),
         (b'{"clientID":"x","consumerDataSet":[{"groupName":""}]}', "groupName"),
         (b'{"clientID":"' + b"x" * 300 + b'"}', "255"),
-        (b'{"clientID":"' + b"x" * (2 << 20) + b'"}', "at most"),
+        (b'{"clientID":"' + b"x" * (257 << 10) + b'"}', "at most"),
         (b'{"clientID":"x","consumerDataSet":[{"groupName":"no/group"}]}', "no/group"),
     ],
 )
@@ -291,6 +311,66 @@ async def test_names_without_quotes_and_numbers_in_quotes_are_read(tmp_path: Pat
         assert one.sub_version == 7
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [b'\\"', b'"', b"{", b"{ ", b"a", b",a", b"{a", b"[", b'{"', b"{a:", b"\\"],
+    ids=lambda piece: piece.decode(),
+)
+def test_a_long_body_that_is_no_json_is_refused_in_no_time(piece: bytes) -> None:
+    """The event loop reads it: a search that takes the square of its length would hold up all clients for hours."""
+    body = b'"' + piece * ((1 << 20) // len(piece) - 1)
+    begun = time.process_time()
+    for text in (body, body[1:], b"{" + body[1:-1]):
+        with pytest.raises(RequestFault):
+            decode_body(text, HeartbeatData, most=1 << 20)
+    assert time.process_time() - begun < 20
+
+
+@on_a_loop
+async def test_heartbeats_of_other_languages_are_read(tmp_path: Path) -> None:
+    """Clients in C++ send the numbers of enums and versions as texts, those in Go null for an empty list."""
+    with MessageStore.open(tmp_path) as store:
+        registry = ClientRegistry()
+        processor = processor_of(store, registry)
+        one = {"groupName": "cpp", "consumeType": 1, "messageModel": 0, "consumeFromWhere": 4}
+        one["subscriptionDataSet"] = [{"topic": "t", "subString": "*", "subVersion": "7", "codeSet": ["97"]}]
+        body = {"clientID": "c", "consumerDataSet": [one], "producerDataSet": None}
+        assert not (await ask(processor, HEART_BEAT, body=body)).code
+        found = registry.consumers("cpp")
+        assert found is not None
+        assert (found.consume_type, found.message_model) == ("CONSUME_PASSIVELY", "BROADCASTING")
+        assert found.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+        assert found.subscriptions["t"].sub_version == 7
+        body = {"clientID": "g", "consumerDataSet": [{"groupName": "go", "subscriptionDataSet": None}]}
+        assert not (await ask(processor, HEART_BEAT, body=body)).code
+        assert registry.consumers("go") is not None
+        body = {"clientID": "g", "consumerDataSet": [{"groupName": "none", "messageModel": 2}]}
+        answer = await ask(processor, HEART_BEAT, body=body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "CLUSTERING" in str(answer.remark)
+        assert registry.consumers("none") is None
+
+
+@pytest.mark.parametrize("name", ["subscriptionGroup.json", "topics.json", "consumerOffset.json"])
+def test_a_damaged_file_is_named_and_the_client_comes_again(tmp_path: Path, name: str) -> None:
+    @on_a_loop
+    async def check() -> None:
+        with MessageStore.open(tmp_path) as store:
+            store.create_topic("orders", 1)
+        (tmp_path / "config" / name).write_bytes(b"{damaged")
+        (tmp_path / "config" / f"{name}.bak").unlink(missing_ok=True)
+        body = heartbeat(consumers={"billing": {"orders": "*"}})
+        with MessageStore.open(tmp_path) as store:
+            processor = processor_of(store, ClientRegistry())
+            answer = await ask(processor, HEART_BEAT, body=body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert name in str(answer.remark)
+            (tmp_path / "config" / name).unlink()
+            assert not (await ask(processor, HEART_BEAT, body=body)).code
+
+    check()
+
+
 @on_a_loop
 async def test_an_expression_is_checked_before_a_client_starts(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
@@ -303,6 +383,7 @@ async def test_an_expression_is_checked_before_a_client_starts(tmp_path: Path) -
 
         assert await check("a > 5 AND b IS NOT NULL", "SQL92") == ResponseCode.SUCCESS
         assert await check("a > ", "SQL92") == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert await check("(" * 30_000, "SQL92") == ResponseCode.SUBSCRIPTION_PARSE_FAILED
         assert await check("a > ", "TAG") == ResponseCode.SUCCESS
         assert not (await ask(processor, RequestCode.CHECK_CLIENT_CONFIG)).code
 
@@ -318,3 +399,32 @@ async def test_a_group_that_many_clients_bring_at_once_is_created_once(tmp_path:
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
         with StoreReader.open(tmp_path) as reader:
             assert [one.group_name for one in reader.group_settings()] == ["billing"]
+
+
+@on_a_loop
+async def test_clients_create_groups_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_groups, "MOST_CREATED_GROUPS", 2)
+    with MessageStore.open(tmp_path) as store:
+        processor = processor_of(store, ClientRegistry())
+        answers = [
+            await ask(processor, HEART_BEAT, body=heartbeat(consumers={group: {"orders": "*"}}))
+            for group in ("a", "b", "c", "a")
+        ]
+        assert [answer.code for answer in answers] == [0, 0, ResponseCode.SYSTEM_BUSY, 0]
+        assert "2 consumer groups" in str(answers[2].remark)
+        with StoreReader.open(tmp_path) as reader:
+            assert [one.group_name for one in reader.group_settings()] == ["a", "b"]
+
+
+@on_a_loop
+async def test_a_retry_topic_that_was_deleted_is_there_again_after_the_next_heartbeat(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        groups = ConsumerGroups(owned_by(store), Readers(store))
+        processor = ClientManageProcessor(ClientRegistry(), groups, asyncio.to_thread)
+        body = heartbeat(consumers={"billing": {"orders": "*"}})
+        await ask(processor, HEART_BEAT, body=body)
+        store.delete_topic("%RETRY%billing")
+        groups.forget("billing")
+        await ask(processor, HEART_BEAT, body=body)
+        with StoreReader.open(tmp_path) as reader:
+            assert "%RETRY%billing" in reader.topic_settings()

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
@@ -19,7 +19,8 @@ from commitlog_store.serve.rocketmq.processors import consumer_manage
 from commitlog_store.serve.rocketmq.processors.consumer_manage import ConsumerManageProcessor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.store import owned_by
-from tests.store.serve.rocketmq.asking import AClient, ask, on_a_loop
+from commitlog_store.testing import kill
+from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop
 from tests.store.serve.rocketmq.test_clients import heartbeat
 
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
@@ -177,6 +178,25 @@ async def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
         processor = processor_of(store)
     for code in (QUERY, RequestCode.GET_MAX_OFFSET):
         assert (await ask(processor, code, place())).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@on_a_loop
+async def test_a_killed_owner_has_written_the_positions_of_the_last_interval(tmp_path: Path) -> None:
+    store = MessageStore.open(tmp_path, MessageStoreConfig(flush_consumer_offset_interval=10))
+    for _ in range(9):
+        store.put_message(Message(topic="orders", body=b"x", queue_id=0))
+    store.flush()
+    store.set_group_settings(SubscriptionGroupConfig(group_name="billing"))
+    assert not (await ask(processor_of(store), UPDATE, place(commitOffset=7))).code
+
+    def written() -> bool:
+        with StoreReader.open(tmp_path) as reader:
+            return reader.group_offsets("billing") == {("orders", 0): 7}
+
+    await eventually(written)
+    kill(store)
+    with MessageStore.open(tmp_path) as again:
+        assert (await ask(processor_of(again), QUERY, place())).fields == {"offset": "7"}
 
 
 @on_a_loop

@@ -72,6 +72,20 @@ async def test_a_commit_puts_the_message_into_its_topic_once(store: MessageStore
     assert not store.half_messages.pending()
 
 
+@pytest.mark.parametrize("settings", [{"flush_disk_type": "SYNC_FLUSH"}, {"transient_store_pool_enable": True}])
+def test_a_message_that_is_not_in_the_files_yet_is_committed(tmp_path: Path, settings: dict[str, object]) -> None:
+    @on_a_loop
+    async def check() -> None:
+        config = MessageStoreConfig.from_mapping({**settings, "mapped_file_size_commit_log": 1 << 20})
+        with MessageStore.open(tmp_path, config) as store:
+            answer = await end(store, prepare(store), COMMIT)
+            assert not answer.code, answer.remark
+            store.flush()
+            assert bodies(store) == [b"paid"]
+
+    check()
+
+
 @on_a_loop
 async def test_a_rollback_drops_it_and_an_unknown_outcome_changes_nothing(store: MessageStore) -> None:
     handle = prepare(store)

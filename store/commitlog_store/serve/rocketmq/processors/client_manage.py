@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 import msgspec
 
 from commitlog_store.errors import FilterError
-from commitlog_store.serve.rocketmq.answering import InThread, answer_of, answered_here
+from commitlog_store.serve.rocketmq.answering import InThread, answer_of, answered_here, answered_in_thread, shown
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData, SubscriptionData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
@@ -18,7 +18,8 @@ from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
-_MOST_HEARTBEAT = 1 << 20
+# Some thousand subscriptions.
+_MOST_HEARTBEAT = 256 << 10
 _MOST_CHECK = 64 << 10
 
 
@@ -39,7 +40,8 @@ class ClientManageProcessor:
         return {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: answered_here(self._unregister),
-            RequestCode.CHECK_CLIENT_CONFIG: answered_here(_check),
+            # A long expression takes a while to parse.
+            RequestCode.CHECK_CLIENT_CONFIG: answered_in_thread(self._in_thread, _check),
         }
 
     def connection_lost(self, connection: Connection) -> None:
@@ -55,7 +57,8 @@ class ClientManageProcessor:
         def note() -> RemotingCommand:
             data = decode_body(request.body, HeartbeatData, most=_MOST_HEARTBEAT)
             self._clients.heartbeat(connection, data, request.language, request.version, self._notifies)
-            new.extend(one.group_name for one in data.consumer_data_set if not self._groups.is_created(one.group_name))
+            names = [one.group_name for one in data.consumer_data_set or ()]
+            new.extend(name for name in names if not self._groups.is_created(name))
             return request.answer(ResponseCode.SUCCESS)
 
         def create() -> RemotingCommand:
@@ -86,5 +89,5 @@ def _check(request: RemotingCommand, _: Connection) -> RemotingCommand:
         try:
             wanted.filter  # noqa: B018 - parses it
         except FilterError as error:
-            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, shown(str(error)))
     return request.answer(ResponseCode.SUCCESS)

@@ -112,10 +112,13 @@ class GroupAdminProcessor:
         return request.answer(ResponseCode.SUCCESS, fields=fields, body=encode_body(body))
 
     def _settings(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        found = self._positions.subscription_groups.get(text_field(request, "group"))
-        if found is None:
+        group, settings = text_field(request, "group"), self._positions.subscription_groups
+        known = settings.get(group)
+        if known is None:
             return request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
-        return request.answer(ResponseCode.SUCCESS, body=encode_body(msgspec.to_builtins(found)))
+        # With the members that only brokers know.
+        entry = {**settings.content()["subscriptionGroupTable"][group], **msgspec.to_builtins(known)}
+        return request.answer(ResponseCode.SUCCESS, body=encode_body(entry))
 
     def _consumers(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         group = text_field(request, "consumerGroup")

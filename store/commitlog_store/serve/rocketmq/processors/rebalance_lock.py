@@ -23,7 +23,8 @@ from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 LOCK_S = 60.0
 MOST_LOCKS = 100_000
-_MOST_BODY = 4 << 20
+# Some ten thousand queues.
+_MOST_BODY = 1 << 20
 _LONGEST_NAME = 255
 
 
@@ -38,7 +39,7 @@ class _Queue(msgspec.Struct, frozen=True, rename="camel"):
 class _LockBatch(msgspec.Struct, rename="camel"):
     consumer_group: str
     client_id: str
-    mq_set: list[_Queue] = []
+    mq_set: list[_Queue] | None = None
 
 
 class _Lock(NamedTuple):
@@ -77,7 +78,7 @@ class RebalanceLockProcessor:
         wanted = _decoded(request)
         now = self._clock()
         locked = []
-        for queue in wanted.mq_set:
+        for queue in wanted.mq_set or ():
             place = wanted.consumer_group, queue
             found = self._locks.get(place)
             if found is None:
@@ -90,7 +91,7 @@ class RebalanceLockProcessor:
 
     def _unlock(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         wanted = _decoded(request)
-        for queue in wanted.mq_set:
+        for queue in wanted.mq_set or ():
             found = self._locks.get((wanted.consumer_group, queue))
             if found is not None and found.client_id == wanted.client_id:
                 del self._locks[wanted.consumer_group, queue]
@@ -105,8 +106,8 @@ class RebalanceLockProcessor:
 
 def _decoded(request: RemotingCommand) -> _LockBatch:
     found = decode_body(request.body, _LockBatch, most=_MOST_BODY)
-    names = [found.consumer_group, found.client_id, *(queue.topic for queue in found.mq_set)]
-    names += [queue.broker_name for queue in found.mq_set]
+    names = [found.consumer_group, found.client_id, *(queue.topic for queue in found.mq_set or ())]
+    names += [queue.broker_name for queue in found.mq_set or ()]
     if max(map(len, names)) > _LONGEST_NAME:
         raise RequestFault(
             ResponseCode.SYSTEM_ERROR, f"names in the body of this request have at most {_LONGEST_NAME} characters"
