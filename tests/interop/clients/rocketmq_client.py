@@ -49,14 +49,15 @@ class RocketMQClient(CommandProcess):
         header: str = "JSON",
         jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
-        """Starts it. ``header`` is the kind of header of Java's clients; Go has ROCKETMQ alone.
+        """Starts it. ``header`` is the kind of header of Java's clients; Go has JSON.
 
         ``directory`` is its home, for its log and the positions of broadcasting. ``RocketMqUnavailable``.
         """
         self.kind = kind
         number = next(self._numbers)
-        command = client_command(kind, cache, directory / f"home-{kind}", header, jvm)
-        super().__init__(command, directory / f"{kind}-{number}.log")
+        home = directory / f"home-{kind}"
+        command = client_command(kind, cache, home, header, jvm)
+        super().__init__(command, directory / f"{kind}-{number}.log", {"HOME": str(home)})
 
     @property
     def is_java(self) -> bool:
