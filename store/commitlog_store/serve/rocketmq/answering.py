@@ -23,12 +23,14 @@ from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.serve.rocketmq.codes import ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.threads.jobs import JobThreadEnded
 
 Work: TypeAlias = Callable[[], RemotingCommand]
 # Does work that may wait for a disk or a lock, in another thread than the event loop's: ``asyncio.to_thread`` is one.
 InThread: TypeAlias = Callable[[Work], Awaitable[RemotingCommand]]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_LONGEST_REMARK = 1_000
 _STATUS_CODES = {
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -92,14 +94,21 @@ def response_code(error: CommitLogError) -> ResponseCode:
     return ResponseCode.INVALID_PARAMETER if isinstance(error, InvalidValue) else ResponseCode.SYSTEM_ERROR
 
 
+def shown(text: str) -> str:
+    """A remark of bounded length: errors repeat what a client has sent."""
+    return text if len(text) <= _LONGEST_REMARK else f"{text[:_LONGEST_REMARK]}..."
+
+
 def answer_of(request: RemotingCommand, work: Work) -> RemotingCommand:
     """What the work answers; the store's errors, and those of the request, are answers too."""
     try:
         return work()
     except RequestFault as fault:
-        return request.answer(fault.code, str(fault))
+        return request.answer(fault.code, shown(str(fault)))
     except CommitLogError as error:
-        return request.answer(response_code(error), str(error))
+        return request.answer(response_code(error), shown(str(error)))
+    except JobThreadEnded:
+        return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is being closed")
 
 
 def answered_here(answer: Callable[[RemotingCommand, Connection], RemotingCommand]) -> Handler:
