@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from commitlog_store.errors import CommitLogError
-from commitlog_store.serve.rocketmq.answering import RequestFault, response_code
+from commitlog_store.serve.rocketmq.answering import answer_of, shown
 from commitlog_store.serve.rocketmq.codes import ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler
 from commitlog_store.serve.rocketmq.remoting_command import (
@@ -308,9 +307,12 @@ class RemotingConnection(asyncio.Protocol):
 
 def _failed(request: RemotingCommand, error: BaseException) -> RemotingCommand:
     """The answer to a request whose processor raised."""
-    if isinstance(error, RequestFault):
-        return request.answer(error.code, str(error))
-    if isinstance(error, CommitLogError):
-        return request.answer(response_code(error), str(error))
-    _LOG.error("A request of code %d failed", request.code, exc_info=error)
-    return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def work() -> RemotingCommand:
+        raise error
+
+    try:
+        return answer_of(request, work)
+    except Exception as other:  # noqa: BLE001 - the client gets an answer in any case
+        _LOG.exception("A request of code %d failed", request.code)
+        return request.answer(ResponseCode.SYSTEM_ERROR, shown(f"{type(other).__name__}: {other}"))

@@ -86,6 +86,7 @@ class RemotingServer:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
         if not self._thread.is_alive():
             self._socket.close()
+            self.loop.close()  # of a server that never began
             return
         self._drain_s = drain_s
         with contextlib.suppress(RuntimeError):  # the loop has ended by itself

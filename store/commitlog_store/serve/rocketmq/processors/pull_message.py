@@ -168,9 +168,15 @@ class PullMessageProcessor:
 
     def _hold_for(self, connection: Connection, pull: _Pull) -> asyncio.Task[RemotingCommand]:
         task = asyncio.get_running_loop().create_task(self._held_pull(pull))
-        held = self._held.setdefault(connection, set())
-        held.add(task)
-        task.add_done_callback(held.discard)
+        self._held.setdefault(connection, set()).add(task)
+
+        def forget(_: object) -> None:
+            held = self._held.get(connection, set())
+            held.discard(task)
+            if not held:  # also of a connection that was lost before its pull was held
+                self._held.pop(connection, None)
+
+        task.add_done_callback(forget)
         return task
 
     async def _held_pull(self, pull: _Pull) -> RemotingCommand:
