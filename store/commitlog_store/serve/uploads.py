@@ -8,7 +8,7 @@ from typing import Any
 from commitlog_store.batch.staging import remove_batch, remove_files
 from commitlog_store.batch.uploads import finish_upload, write_part
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan, refuse_store_application
-from commitlog_store.errors import CorruptStaging
+from commitlog_store.errors import CorruptStaging, InvalidValue
 from commitlog_store.format.checksum import crc32
 from commitlog_store.paths import UNNAMED_WRITE_PREFIX
 from commitlog_store.queue.queue_counts import queue_counts
@@ -52,6 +52,8 @@ def _upload_part(
 def _commit_batch(
     writer: StoreWriter, batch: BatchId, staged: Sequence[StagedFile], new_topic_queues: int, on_device: bool
 ) -> CommittedBatch:
+    if not batch.app_id:  # a call may be repeated, and such a batch is written each time
+        raise InvalidValue("A batch through a server belongs to an application: give it an id, which is not empty.")
     writer.forgotten.refuse(batch)
     committed = writer.store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
     writer.store.dispatch()
