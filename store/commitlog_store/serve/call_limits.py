@@ -153,11 +153,15 @@ def answering(wanted: Callable[[], bool]) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+def is_wanted_still() -> bool:
+    """Whether the call that this thread answers is wanted still; True outside of one."""
+    return _CURRENT.get(lambda: True)()
+
+
 def each(items: Iterable[_T]) -> Iterator[_T]:
     """The parts of a question of many, as long as it is wanted. ``RemoteFailed``."""
-    is_wanted = _CURRENT.get(lambda: True)
     for item in items:
-        if not is_wanted():
+        if not is_wanted_still():
             raise RemoteFailed(
                 "The server has ended this call: its client left, its time (--call-timeout) was over, or the server "
                 "stops. Ask for less at once."

@@ -38,6 +38,7 @@ from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.sessions import AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.store_writes import answer_write
@@ -53,6 +54,8 @@ _LARGEST_PEM = 1 << 20
 # A client asks again.
 _LONGEST_WAIT_SECONDS = 30.0
 
+# What of Arrow Flight is used.
+_ANSWERED = frozenset({flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_GET, flight.FlightMethod.LIST_ACTIONS})
 # Calls that may wait for messages, for a second at most.
 _POLLS = frozenset({"poll", "poll_batch"})
 # More than any question needs; what is larger is refused before it is parsed here.
@@ -122,6 +125,8 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._tokens, self._limits, self._logs = tokens, limits, logs
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
+        if info.method not in _ANSWERED:  # DoPut and DoExchange would hold a thread until their first message comes
+            raise flight.FlightServerError(f"This server has no answer to {info.method.name}.")
         name, role = ("", Role.ADMIN) if self._tokens is None else self._token_of(self._tokens, headers)
         with _named_errors():
             slot = self._limits.enter(name)
@@ -313,6 +318,8 @@ def _named_errors() -> Iterator[None]:
         yield
     except CommitLogError as error:
         raise flight.FlightServerError(type(error).__name__, extra_info=encode_error(error)) from error
+    except AnswerNotWaitedFor as error:
+        raise flight.FlightTimedOutError("The same call is under way since an earlier attempt.") from error
     except Exception as error:
         _LOG.exception("A call failed")
         raise flight.FlightInternalError(f"{type(error).__name__} at the server; its log says more.") from error

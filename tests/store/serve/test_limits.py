@@ -23,6 +23,7 @@ from commitlog_store.remote.block_wire import BlocksWanted
 from commitlog_store.remote.wire import encode
 from commitlog_store.serve.call_limits import CallLimits, answering, each
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
+from tests.store.serve.header_streams import connect_with_streams
 from tests.store.serve.memory import anonymous_mib, descriptors, threads
 from tests.store.serve.servers import SPOKEN, ServeProcess, served
 from tests.support.clean_store import assert_clean
@@ -257,6 +258,17 @@ def is_closed(connection: socket.socket) -> bool:
     except OSError:
         pass
     return True
+
+
+@pytest.mark.parametrize("method", ["DoAction", "DoGet", "DoPut", "DoExchange", "Handshake", "ListFlights"])
+def test_calls_that_are_begun_and_say_nothing_shut_nobody_out(store: Path, method: str) -> None:
+    """DoPut and DoExchange began with their headers, and held a thread and a place among the calls for ever."""
+    with ServeProcess(store, "--read-only", "--max-calls", "8") as server:
+        streams = connect_with_streams(server.url, method, 100)
+        with streams, StoreReader.open(server.url) as reader:
+            assert reader.topics() == ["orders"]
+            if sys.platform == "linux":
+                wait_for(lambda: threads(server.process.pid) < 60)
 
 
 def test_an_expired_token_is_refused_by_name(store: Path, tmp_path: Path) -> None:
