@@ -41,10 +41,12 @@ from commitlog_store.remote.put_wire import (
     SessionOpened,
     TableResult,
 )
+from commitlog_store.retention.decision import CleanReport
+from commitlog_store.retention.survey import CleanRequest
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
@@ -54,7 +56,10 @@ MOST_UNITS = 262_144
 QueueKey = tuple[str, int]
 # Of a message: topic, queue id, and queue offset.
 Place = tuple[str, int, int]
+# The position that a group has in a queue: topic, queue id, and queue offset, if it has one.
+FormerPlace = tuple[str, int, int | None]
 Boundary = Literal["lower", "upper"]
+RedriveTo = Literal["retry", "topic"]
 # The end marker of an upload: rows, size in bytes and checksum of its staged file.
 UploadEnd = tuple[int, int, int]
 
@@ -80,7 +85,8 @@ class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Call(NamedTuple):
-    """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store.
+    """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store,
+    ``administers`` if it takes a token of the role admin.
 
     A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
     that the server knows it again, or does no more the second time. With ``once`` its first argument is a ``CallId``.
@@ -90,10 +96,12 @@ class Call(NamedTuple):
     answer: Any
     writes: bool = False
     once: bool = False
+    administers: bool = False
 
 
-def _once(*arguments: Any, answer: Any) -> Call:
-    return Call(tuple.__class_getitem__((CallId, *arguments)), answer, writes=True, once=True)
+def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
+    given = tuple.__class_getitem__((CallId, *arguments))
+    return Call(given, answer, writes=True, once=True, administers=administers)
 
 
 # ``bytes`` among other answers is the error of that one, encoded.
@@ -162,6 +170,14 @@ CALLS: Mapping[str, Call] = {
     "commit_batch": Call(tuple[BatchId, list[StagedFile], int, bool], CommittedBatch, writes=True),
     "remove_staged": Call(tuple[list[StagedFile]], None, writes=True),
     "forget_write": Call(tuple[BatchId], None, writes=True),
+    "expired_topics": Call(tuple[()], list[str], writes=True),
+    "delete_topic": _once(str, bool, answer=None, administers=True),
+    "clean_unused_topics": _once(list[str], bool, answer=list[str], administers=True),
+    "clean": _once(CleanRequest | None, bool, answer=CleanReport, administers=True),
+    "set_group_settings": _once(SubscriptionGroupConfig, answer=None, administers=True),
+    "commit_group_offsets": _once(str, list[Place], answer=None),
+    "reset_group_offsets": _once(str, list[Place], list[FormerPlace], answer=bool, administers=True),
+    "redrive": _once(str, RedriveTo, int, OnDamage, bool, answer=tuple[int, list[SkippedRange]]),
 }
 
 

@@ -191,7 +191,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
-            _refuse_reader(call, caller)
+            _refuse_role(call, caller)
             question = decode_question(call, memoryview(body))
             if call == "wait_for_any":
                 question = self._waited(question, caller.slot, is_wanted)
@@ -288,12 +288,17 @@ def _refuse_other_version(context: flight.ServerCallContext) -> None:
         )
 
 
-def _refuse_reader(call: str, caller: _Caller) -> None:
-    """``RemoteAccessRefused`` for a call that writes, by a token that may read only: before its arguments are read."""
-    if call in CALLS and CALLS[call].writes and caller.role < Role.WRITE:
+def _refuse_role(call: str, caller: _Caller) -> None:
+    """``RemoteAccessRefused`` for a call that a token of this role may not make: before its arguments are read."""
+    known = CALLS.get(call)
+    if known is None or not known.writes:
+        return
+    needed = Role.ADMIN if known.administers else Role.WRITE
+    if caller.role < needed:
+        may, does = ("read only", "writes") if caller.role == Role.READ else ("read and write", "administers the store")
         raise RemoteAccessRefused(
-            f"The token {caller.name!r} may read only, and {call} writes. "
-            "`commitlog token new --role write` makes one that may."
+            f"The token {caller.name!r} may {may}, and {call} {does}. "
+            f"`commitlog token new --role {needed.name.lower()}` makes one that may."
         )
 
 
