@@ -95,7 +95,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),
     "groups": frozenset({"msgspec", "numpy", "pyarrow"}),
     "remote": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "serve": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -42,6 +42,9 @@ from commitlog_store.groups.commit import owned_config, set_positions
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.reader import QueueInfo, StoreReader
+
+if TYPE_CHECKING:
+    from commitlog_store import RemoteStore
 
 
 def register(app: typer.Typer) -> None:
@@ -412,7 +415,8 @@ def reset_group(
     if is_address(path):
         moves = _moves(path, group, topic, queue_id, target, on_damage, commit_log)
         _refuse_changed(moves, shown)
-        _reset_at_server(path, group, moves, as_shown=shown is not None)
+        with connect_to(path, lock_timeout_s) as store:
+            _reset_at_server(store, group, moves, as_shown=shown is not None)
         return moves
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
@@ -426,13 +430,12 @@ def _refuse_changed(moves: Sequence[Move], shown: Sequence[Move] | None) -> None
         raise Changed
 
 
-def _reset_at_server(path: str, group: str, moves: Sequence[Move], *, as_shown: bool) -> None:
+def _reset_at_server(store: RemoteStore, group: str, moves: Sequence[Move], *, as_shown: bool) -> None:
     """``Changed`` if the server has other positions than were shown: it writes them to their file every few seconds."""
     after = {(one.topic, one.queue_id): one.after for one in moves}
     before = {(one.topic, one.queue_id): one.before for one in moves if as_shown}
-    with connect_to(path) as store:
-        if not store.commit_group_offsets(group, after, expected=before):
-            raise Changed
+    if not store.commit_group_offsets(group, after, expected=before):
+        raise Changed
 
 
 def _moves(

@@ -33,11 +33,7 @@ def is_address(path: str) -> bool:
 def open_owner(path: str, commit_log: str | None, lock_timeout_s: float) -> Iterator[MessageStore | RemoteStore]:
     """The store to change, owned by this process, or at the server of the address. The errors of both openings."""
     if is_address(path):
-        if lock_timeout_s:
-            raise typer.BadParameter(
-                "It is for a directory: at an address, the server owns the store.", param_hint="--lock-timeout"
-            )
-        with connect_to(path) as served:
+        with connect_to(path, lock_timeout_s) as served:
             yield served
     else:
         config = owner_config(path, commit_log=commit_log)
@@ -45,8 +41,12 @@ def open_owner(path: str, commit_log: str | None, lock_timeout_s: float) -> Iter
             yield store
 
 
-def connect_to(address: str) -> RemoteStore:
-    """The store at a server, for calls that may take long."""
+def connect_to(address: str, lock_timeout_s: float = 0.0) -> RemoteStore:
+    """The store at a server, for calls that may take long. ``BadParameter`` for a ``lock_timeout_s``."""
+    if lock_timeout_s:
+        raise typer.BadParameter(
+            "It is for a directory: at an address, the server owns the store.", param_hint="--lock-timeout"
+        )
     from commitlog_store import connect  # here: with a directory, nothing of Arrow Flight is imported
 
     return connect(address, rpc_timeout_s=_RPC_TIMEOUT_S)
