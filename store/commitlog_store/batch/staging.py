@@ -389,6 +389,21 @@ def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
             remove_application(store_path, name)
 
 
+def staged_bytes(store_path: str, least_size: int) -> int:
+    """The bytes of all staged files, each counted as ``least_size`` at least. What goes meanwhile is not counted."""
+    return _size_in(os.path.join(store_path, STAGING), _DEPTH + 1, least_size)
+
+
+def _size_in(path: str, depth: int, least_size: int) -> int:
+    found = 0
+    with contextlib.suppress(OSError, StoreAccessDenied):
+        if not depth or disk.is_symlink(path) or not disk.is_directory(path):
+            return max(disk.size_at(path), least_size)
+        for name in disk.list_names(path):
+            found += _size_in(os.path.join(path, name), depth - 1, least_size)
+    return found
+
+
 def _last_change(directory: str, depth: int) -> float:
     """When anything down to ``depth`` in it was written last, links not followed; seconds since the epoch."""
     found = disk.modified_at(directory)

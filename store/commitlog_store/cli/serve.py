@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
+from commitlog_store.cli.values import size_option
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.listen import TlsFiles
 
 
 class RoleName(str, enum.Enum):
@@ -34,6 +38,15 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
+_MaxStaged = Annotated[
+    int | None,
+    typer.Option(
+        parser=size_option,
+        metavar="SIZE",
+        help="The most that batches hold which are not committed: 50G.",
+        show_default="a quarter of the disk",
+    ),
+]
 _File = Annotated[str | None, typer.Option(metavar="FILE", show_default=False)]
 
 
@@ -69,6 +82,7 @@ def serve(
         float,
         typer.Option(min=1.0, metavar="SECONDS", help="How long a call may take; readers continue with another."),
     ] = 300.0,
+    max_staged: _MaxStaged = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for each call.")] = False,
 ) -> None:
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
@@ -81,14 +95,10 @@ def serve(
 
     from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
-    from commitlog_store.serve.listen import ListenSettings, TlsFiles
+    from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
-        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
-    tls = None
-    if tls_cert is not None and tls_key is not None:
-        tls = TlsFiles(certificate=tls_cert, key=tls_key, client_ca=tls_client_ca)
+    tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
     request = ServeRequest(
@@ -101,8 +111,20 @@ def serve(
         max_calls=max_calls,
         call_timeout_s=call_timeout,
         access_log=access_log,
+        max_staged=max_staged,
     )
     serve_until_stopped(request, say)
+
+
+def _tls_files(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+    """``BadParameter`` for a part of what TLS takes."""
+    from commitlog_store.serve.listen import TlsFiles
+
+    if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
+        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
+    if certificate is None or key is None:
+        return None
+    return TlsFiles(certificate=certificate, key=key, client_ca=client_ca)
 
 
 def token_new(
@@ -112,7 +134,7 @@ def token_new(
         RoleName,
         typer.Option(
             metavar="ROLE",
-            help="read; write, to put and consume too; admin, as write so far.",
+            help="read; write, to put and consume too; admin, to delete, clean and reset too.",
             autocompletion=one_of("read", "write", "admin"),
         ),
     ] = RoleName.READ,

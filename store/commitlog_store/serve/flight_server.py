@@ -150,6 +150,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     """Serves stores until ``shutdown``. ``stores`` has a function for each name that opens a reader of that store.
 
     ``owned`` is the store that takes writes: the only one, which this process owns. It stays the caller's to close.
+    ``most_staged``: see ``StagingSpace``.
     """
 
     def __init__(
@@ -160,10 +161,11 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         owned: MessageStore | None = None,
         limits: CallLimits | None = None,
         access_log: bool = False,
+        most_staged: int | None = None,
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
-        self._writer = None if owned is None else StoreWriter(owned)
+        self._writer = None if owned is None else StoreWriter(owned, most_staged=most_staged)
         self._limits = limits or CallLimits()
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)

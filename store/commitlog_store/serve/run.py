@@ -32,7 +32,7 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns.
+    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
     """
 
     stores: Sequence[str]
@@ -44,6 +44,7 @@ class ServeRequest:
     max_calls: int = DEFAULT_MAX_CALLS
     call_timeout_s: float = DEFAULT_CALL_TIMEOUT_S
     access_log: bool = False
+    max_staged: int | None = None
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
@@ -77,7 +78,14 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         limits = CallLimits(request.max_calls, request.call_timeout_s)
-        server = StoreServer(openers, request.listen, owned=owned, limits=limits, access_log=request.access_log)
+        server = StoreServer(
+            openers,
+            request.listen,
+            owned=owned,
+            limits=limits,
+            access_log=request.access_log,
+            most_staged=request.max_staged,
+        )
         say(_begun(request, paths, server.port))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")

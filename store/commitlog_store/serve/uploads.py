@@ -45,6 +45,7 @@ def _upload_part(
         raise CorruptStaging(
             "Part", path=name, offset=offset, expected=f"checksum {crc:#010x}", found=f"{crc32(data):#010x}"
         )
+    writer.staging.take(len(data), is_new=offset == 0)
     write_part(writer.store.path, batch, name, offset, data)
     return None if end is None else finish_upload(writer.store.path, batch, name, *end)
 
@@ -56,12 +57,14 @@ def _commit_batch(
         raise InvalidValue("A batch through a server belongs to an application: give it an id, which is not empty.")
     writer.forgotten.refuse(batch)
     committed = writer.store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
+    writer.staging.note_removed()
     writer.store.dispatch()
     return committed
 
 
 def _remove_staged(writer: StoreWriter, staged: Sequence[StagedFile]) -> None:
     remove_files(writer.store.path, staged)
+    writer.staging.note_removed()
 
 
 def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
@@ -69,6 +72,7 @@ def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
     if batch.app_id.startswith(UNNAMED_WRITE_PREFIX):
         writer.forgotten.add(batch)
         remove_batch(writer.store.path, batch)
+        writer.staging.note_removed()
         writer.store.forget_batches(batch.app_id)
 
 
