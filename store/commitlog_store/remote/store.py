@@ -15,7 +15,7 @@ from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import shown
-from commitlog_store.message import Message, PutMessageStatus
+from commitlog_store.message import Message
 from commitlog_store.producing import Producing
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.reader import StoreReader
@@ -24,11 +24,11 @@ from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.remote.half_messages import RemoteHalfMessages
-from commitlog_store.remote.message_puts import put_together
+from commitlog_store.remote.message_puts import put_together, size_to_put
 from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.reader import RemoteReader, filter_texts
 from commitlog_store.remote.session_pool import SessionPool
-from commitlog_store.remote.table_puts import LARGEST_PART, put_table
+from commitlog_store.remote.table_puts import put_table
 from commitlog_store.remote.transaction import RemoteTransaction
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
@@ -127,12 +127,7 @@ class RemoteStore(Producing, RemoteAdministration):
     ) -> PutMessageResult:
         try:
             fields = [MessageFields.of(message) for message in messages]
-            size = sum(len(one.body) for one in fields)
-            if size > LARGEST_PART:
-                raise PutRefused(
-                    PutMessageStatus.MESSAGE_ILLEGAL,
-                    f"A put through a server has at most {LARGEST_PART} bytes; these bodies have {size}.",
-                )
+            size = size_to_put(fields)
             with self._sessions.session() as session:
                 result: PutMessageResult = session.once(call, argument(fields), size=size)
                 return result

@@ -53,7 +53,6 @@ WIRE_HEADER = "commitlog-wire"
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
 
-QueueKey = tuple[str, int]
 # Of a message: topic, queue id, and queue offset.
 Place = tuple[str, int, int]
 # The position that a group has in a queue: topic, queue id, and queue offset, if it has one.
@@ -108,7 +107,7 @@ def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
 CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
     "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
-    "queue_infos": Call(tuple[list[QueueKey]], list[QueueInfo]),
+    "bounds": Call(tuple[list[tuple[str, list[int]]]], list[tuple[int, int]]),
     "queues_of": Call(tuple[list[str]], list[QueueInfo]),
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
     "group_offsets": Call(tuple[str], list[Place]),

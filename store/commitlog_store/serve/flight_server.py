@@ -35,7 +35,7 @@ from commitlog_store.remote.wire import (
     encode_error,
 )
 from commitlog_store.serve.blocks import blocks_of
-from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
+from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering, refuse_unwanted
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.sessions import AnswerNotWaitedFor
@@ -82,6 +82,7 @@ class Readers:
             reader = None if place is None else self._idle.pop(place)[1]
         if reader is None:
             reader = self._open(on_damage)
+            reader.interrupt_with(refuse_unwanted)
         try:
             yield reader
         except BaseException:
