@@ -16,6 +16,7 @@ from functools import partial
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.limits import allow_most_open_files
+from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
@@ -47,7 +48,7 @@ class ServeRequest:
     max_staged: int | None = None
 
     def named_paths(self) -> dict[str, str]:
-        """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
+        """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
         found: dict[str, str] = {}
         for text in self.stores:
             name, separator, path = text.partition("=")
@@ -55,6 +56,8 @@ class ServeRequest:
                 name, path = "", text
             if name in found or (not name and len(self.stores) > 1):
                 raise InvalidValue(f"Several stores are given as NAME=PATH, each with its own name, not as {text!r}.")
+            if path.startswith(REMOTE_SCHEMES):
+                raise InvalidValue(f"A server shows directories of its host, and {path!r} is the address of a server.")
             found[name] = path
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")
