@@ -111,7 +111,7 @@ class _RemoteCatalog:
         return self._reader.queue_ids(topic)
 
     def queue(self, topic: str, queue_id: int) -> _RemoteQueue:
-        return _RemoteQueue(self._reader, topic, queue_id)
+        return _RemoteQueue(self._reader, topic, checked_int("queue_id", queue_id))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self.queue(topic, queue_id).bounds()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from operator import index
+from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import msgspec
 
@@ -201,8 +202,12 @@ class Answer(NamedTuple):
 
 
 def encode(value: object) -> bytes:
-    """A question's body, or an answer's."""
-    return _ENCODER.encode(value)
+    """A question's body, or an answer's. ``InvalidValue`` for what cannot travel: numbers of more than 64 bits, texts
+    that UTF-8 does not have, other types."""
+    try:
+        return _ENCODER.encode(value)
+    except (OverflowError, UnicodeEncodeError, TypeError) as error:
+        raise InvalidValue(f"An argument is nothing that a server takes: {error}.") from error
 
 
 def decode_answer(call: str, body: bytes | memoryview) -> Answer:
@@ -256,11 +261,13 @@ def decode_error(body: bytes) -> CommitLogError:
     return error
 
 
-def _encode_other(value: object) -> bytes:
-    """Errors within an answer, such as why a store would not open."""
+def _encode_other(value: object) -> bytes | int:
+    """Errors within an answer, such as why a store would not open, and integers of numpy."""
     if isinstance(value, CommitLogError):
         return encode_error(value)
-    raise NotImplementedError(type(value))
+    if isinstance(value, SupportsIndex):
+        return index(value)
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")
 
 
 def _decode_other(kind: type, value: Any) -> CommitLogError:
