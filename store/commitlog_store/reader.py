@@ -327,9 +327,18 @@ class StoreReader:
         self._reads.close()
         self._watch.close()
 
+    # ``interrupt_with``
+    _before_call: Callable[[], None] | None = None
+
+    def interrupt_with(self, check: Callable[[], None]) -> None:
+        """Call ``check`` as each call of this reader begins. What it raises ends a question that makes many of them."""
+        self._before_call = check
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
+        if self._before_call is not None:
+            self._before_call()
 
     def _count(self, topic: str, batch: pa.RecordBatch) -> None:
         if self._on_read is not None:

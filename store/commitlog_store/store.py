@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal
@@ -314,7 +314,8 @@ class MessageStore(Producing):
 
         The rows of the files follow each other in the order of the files. When it returns, the batch is in the log (on
         the device, under SYNC_FLUSH), and all staged files of this version of the application or an earlier one are
-        removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
+        removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and
+        ``InvalidValue`` for a file that is named twice, is of another batch, or is behind a symbolic link: nothing was
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
         ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
         same batch may be committed again, which waits for them again.
@@ -446,6 +447,36 @@ class MessageStore(Producing):
         """
         self._engine.state.refuse_on_replica()
         self._engine.run(lambda: self._owned.groups.set_settings(settings))
+
+    def commit_group_offsets(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        expected: Mapping[tuple[str, int], int | None] | None = None,
+    ) -> bool:
+        """Set positions of a consumer group, ``{(topic, queue id): next queue offset}``: all of them, or none.
+
+        They are on the device when it returns. With ``expected``, the positions before (None: none), False if they are
+        others now, and nothing is set. ``commit_group_offsets`` does it in a store that is not open. ::
+
+            store.commit_group_offsets("billing", {("orders", 0): 120, ("orders", 1): 97})
+
+        ``InvalidValue`` for what cannot be a position, and for a group that has consumers here: they keep positions of
+        their own. ``PutRefused`` for a store in the role SLAVE; ``CorruptConfig``, ``StoreIOError``.
+        """
+        self._engine.state.refuse_on_replica()
+
+        def set_positions() -> bool:
+            members = self._groups.get(group)
+            if members is not None and (count := members.member_count):
+                raise InvalidValue(
+                    f"Group {group!r} has {count} consumers that are open in {self.path}, which keep its positions. "
+                    "Close them first; Consumer.seek moves one that is open."
+                )
+            return self._owned.groups.set_positions(group, offsets, expected)
+
+        return self._engine.run(set_positions)
 
     def redrive(
         self,

@@ -411,7 +411,7 @@ def _check_served(parsed: SourceOptions, given: Mapping[str, str]) -> None:
     """What needs the files of a store is not for one that a server shows."""
     if not any(is_remote(path) for path in (parsed.path, *parsed.stores.values())):
         return
-    needs_files = {_COMMIT_LOG: parsed.commit_logs, "fromLog": parsed.from_log, "commitGroup": parsed.commit_group}
+    needs_files = {_COMMIT_LOG: parsed.commit_logs, "fromLog": parsed.from_log}
     for name, value in needs_files.items():
         if value:
             raise OptionError(

@@ -64,7 +64,7 @@ class StreamSource(DataSourceStreamReader):
         if group is None:
             return
         if self._group_commits is None:
-            self._group_commits = GroupCommits(self._options.path, group)
+            self._group_commits = GroupCommits(self._options.path, group, remote=self._options.remote)
         self._group_commits.commit(end)
 
     def _open(self, *, ends: bool = False) -> StreamPlanner:

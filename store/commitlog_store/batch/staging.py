@@ -17,7 +17,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -169,15 +169,30 @@ def _make_directories(store_path: str, directory: str) -> None:
 
 def staged_size(store_path: str, staged: StagedFile) -> int:
     """The bytes of a staged file as it is now. ``StagingLost``."""
-    path = _path_of(store_path, staged)
-    try:
-        descriptor = disk.open_file(path)
-    except OSError as error:
-        raise _lost(path, error) from error
+    descriptor = _opened(store_path, staged)
     try:
         return disk.size_of(descriptor)
     finally:
         disk.close(descriptor)
+
+
+def refuse_foreign_files(batch: BatchId, staged: Sequence[StagedFile]) -> None:
+    """``InvalidValue`` for a file that is named twice, for one of another batch, and for what is no staged file.
+
+    A batch that belongs to no application may have files of one that does: ``batch.app_id`` is empty then.
+    """
+    seen: set[str] = set()
+    for one in staged:
+        _refuse_other_path(one)
+        if one.path in seen:
+            raise InvalidValue(f"The staged file {one.path} is named twice in {batch}: its rows would be stored twice.")
+        seen.add(one.path)
+        own = os.path.dirname(staged_path(batch, "any"))
+        if batch.app_id and os.path.dirname(one.path) != own:
+            raise InvalidValue(
+                f"The staged file {one.path} is not one of {batch}, whose files lie in {own}: commit it with the batch "
+                "that it was staged for."
+            )
 
 
 class BlockBuffers:
@@ -204,10 +219,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
     ``StagingLost``, ``CorruptStaging``.
     """
     path = _path_of(store_path, staged)
-    try:
-        descriptor = disk.open_file(path)
-    except OSError as error:
-        raise _lost(path, error) from error
+    descriptor = _opened(store_path, staged)
     try:
         at = rows = crc = 0
         while at < staged.size:
@@ -249,10 +261,25 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
 
 
 def _path_of(store_path: str, staged: StagedFile) -> str:
+    _refuse_other_path(staged)
+    return os.path.join(store_path, staged.path)
+
+
+def _refuse_other_path(staged: StagedFile) -> None:
     parts = staged.path.split(os.sep)
     if len(parts) != 4 or parts[0] != STAGING or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise InvalidValue(f"{staged.path!r} is not the path of a staged file.")
-    return os.path.join(store_path, staged.path)
+
+
+def _opened(store_path: str, staged: StagedFile) -> int:
+    """Open a staged file for reading. ``StagingLost``; ``InvalidValue`` for a symbolic link on the path to it."""
+    path = _path_of(store_path, staged)
+    if not is_own(store_path, staged.path):
+        raise InvalidValue(f"{path} is, or leads through, a symbolic link; staged files lie in the store. {_ADVICE}")
+    try:
+        return disk.open_file(path)
+    except OSError as error:
+        raise _lost(path, error) from error
 
 
 def _lost(path: str, error: OSError) -> StagingLost:
@@ -360,6 +387,21 @@ def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
     with contextlib.suppress(OSError, CommitLogError):  # of one application; the others are still checked
         if not disk.is_symlink(directory) and _last_change(directory, _DEPTH) < before:
             remove_application(store_path, name)
+
+
+def staged_bytes(store_path: str, least_size: int) -> int:
+    """The bytes of all staged files, each counted as ``least_size`` at least. What goes meanwhile is not counted."""
+    return _size_in(os.path.join(store_path, STAGING), _DEPTH + 1, least_size)
+
+
+def _size_in(path: str, depth: int, least_size: int) -> int:
+    found = 0
+    with contextlib.suppress(OSError, StoreAccessDenied):
+        if not depth or disk.is_symlink(path) or not disk.is_directory(path):
+            return max(disk.size_at(path), least_size)
+        for name in disk.list_names(path):
+            found += _size_in(os.path.join(path, name), depth - 1, least_size)
+    return found
 
 
 def _last_change(directory: str, depth: int) -> float:

@@ -33,7 +33,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.owner_config import connect_to, is_address, open_owner
 from commitlog_store.cli.render import json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
@@ -42,7 +42,6 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, DoomedFile
 from commitlog_store.retention.survey import CleanRequest, clean_request, forecast_clean
-from commitlog_store.store import MessageStore
 
 
 def register(app: typer.Typer) -> None:
@@ -107,8 +106,8 @@ def clean(
 
     Files go oldest first, with the queue and index files that point only into them. The last file stays, and what
     delayed messages need that are not delivered yet. Deleting takes the store's lock; a broker deletes its own
-    files. Exit code 1 if a file stays only because a reader holds it, and without a terminal and --yes if there is
-    anything to delete.
+    files. At the address of a server, the server deletes them; --keep-for names directories of its host. Exit code 1
+    if a file stays only because a reader holds it, and without a terminal and --yes if there is anything to delete.
     """
     try:
         request = clean_request(
@@ -150,27 +149,37 @@ def show_clean(path: str, commit_log: str | None, request: CleanRequest, form: O
 
     The errors of ``survey``.
     """
-    report = forecast_clean(path, request, store_path_commit_log=commit_log)
+    report = _forecast(path, commit_log, request)
     with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         unread = unread_before(reader, report.log_start) if report.deleted else []
     print_clean(report, form, unread)
     return report
 
 
+def _forecast(path: str, commit_log: str | None, request: CleanRequest) -> CleanReport:
+    if not is_address(path):
+        return forecast_clean(path, request, store_path_commit_log=commit_log)
+    with connect_to(path) as store:
+        return replace(store.clean_as(request, dry_run=True), path=path)
+
+
 def clean_store(
     path: str, commit_log: str | None, request: CleanRequest, lock_timeout_s: float, shown: CleanReport | None
 ) -> CleanReport:
-    """Delete under the store's lock: the files of ``shown``, or without it what the request takes now.
+    """Delete as the store's owner: the files of ``shown``, or without it what the request takes now.
 
     ``Changed`` when these files would not go now; the errors of opening, and of ``survey``.
     """
-    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+    with open_owner(path, commit_log, lock_timeout_s) as store:
         if shown is None:
             return store.clean_as(request)
         now = store.clean_as(request, dry_run=True)
         if _files(now)[: len(shown.deleted)] != _files(shown):
             raise Changed
-        done = store.clean_as(replace(request, most=len(shown.deleted)))
+        first = shown.deleted[0].file.base  # a server's own retention may come between
+        done = store.clean_as(replace(request, most=len(shown.deleted), first=first))
+        if not done.deleted:
+            raise Changed
         return replace(done, held=now.held, holders=now.holders)
 
 

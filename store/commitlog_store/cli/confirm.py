@@ -8,7 +8,6 @@ changed in between, they show and ask again.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -18,9 +17,7 @@ import typer
 
 from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.groups.positions import GroupPosition
-from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import is_system_group
-from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.reader import StoreReader
 
 _Plan = TypeVar("_Plan")
@@ -97,18 +94,13 @@ def unread_in(reader: StoreReader, topics: Collection[str]) -> list[Unread]:
 def unread_before(reader: StoreReader, log_start: int) -> list[Unread]:
     """What consumer groups have not read of the messages before a physical offset, by their positions."""
     rows = reader.groups()
-    with contextlib.closing(CommitLog(reader.paths.commit_log)) as log:
-        log.refresh()
-        catalog = QueueCatalog(reader.path, log)
-
-        def lost(row: GroupPosition) -> int | None:
-            if not row.lag:
-                return row.lag
-            low, high = catalog.bounds(row.topic, row.queue_id)
-            first = catalog.queue(row.topic, row.queue_id).first_offset_from(log_start, low, high)
-            return max(first - max(row.committed_offset or 0, low), 0)
-
-        return _counted((row, lost(row)) for row in rows)
+    behind = [row for row in rows if row.lag and row.min_offset is not None and row.max_offset is not None]
+    wanted = [(row.topic, row.queue_id, log_start, row.min_offset or 0, row.max_offset or 0) for row in behind]
+    lost = {
+        (row.group, row.topic, row.queue_id): max(first - max(row.committed_offset or 0, row.min_offset or 0), 0)
+        for row, first in zip(behind, reader.first_offsets_from(wanted), strict=True)
+    }
+    return _counted((row, lost.get((row.group, row.topic, row.queue_id), row.lag)) for row in rows)
 
 
 def _counted(rows: Iterable[tuple[GroupPosition, int | None]]) -> list[Unread]:

@@ -30,17 +30,16 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.owner_config import open_owner
 from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import topic_before_retries
-from commitlog_store.groups.positions import DeadLetters, group_offsets
+from commitlog_store.groups.positions import DeadLetters
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
-from commitlog_store.store import MessageStore
 
 
 class _To(str, enum.Enum):
@@ -118,7 +117,8 @@ def dlq_redrive(
 
     They go to %RETRY%GROUP, which this group alone reads; with --to topic to the topic that each was sent to first,
     where other groups get it again too. They count as never consumed. The dead letters stay in %DLQ%GROUP, and the
-    position of the group there says which were put back. Takes the store's lock, so no broker may run. Exit code 1
+    position of the group there says which were put back. Takes the store's lock, so no broker may run, or asks the
+    server that owns it. Exit code 1
     for a group that never had dead letters, and without a terminal and --yes if there is anything to put back.
 
     Damage ends it after those before. --on-damage skip puts back those after it too, says how many were skipped, and
@@ -246,7 +246,7 @@ def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> Counter[
 def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
     """How many messages would go to which topic."""
     found: Counter[str] = Counter()
-    topic, positions = DLQ_TOPIC_PREFIX + wanted.group, group_offsets(reader, wanted.group)
+    topic, positions = DLQ_TOPIC_PREFIX + wanted.group, reader.group_offsets(wanted.group)
     for info in reader.queues(topic) if topic in reader.topics() else []:
         start = max(positions.get((topic, info.queue_id), 0), info.min_offset)
         stop = info.max_offset if wanted.most is None else min(info.max_offset, start + wanted.most - found.total())
@@ -270,7 +270,7 @@ def redrive_dead_letters(
     message was put back then.
     """
     skipped: list[SkippedRange] = []
-    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+    with open_owner(path, commit_log, lock_timeout_s) as store:
         with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
             targets = _targets(reader, wanted)
         if shown is not None and targets != shown:

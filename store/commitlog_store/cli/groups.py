@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -33,14 +33,18 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
+from commitlog_store.cli.owner_config import connect_to, is_address
 from commitlog_store.cli.render import printable_text, say, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.times import parse_time, parse_zone
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
-from commitlog_store.groups.positions import GroupPosition, committed_offsets
+from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.reader import QueueInfo, StoreReader
+
+if TYPE_CHECKING:
+    from commitlog_store import RemoteStore
 
 
 def register(app: typer.Typer) -> None:
@@ -148,7 +152,8 @@ def groups_reset(
     --topic is needed. A position outside of a queue becomes its nearest end. With --topic, a group needs no position
     yet.
 
-    Setting them takes the store's lock, so no broker may run: it would overwrite the positions. The retry topic and the
+    Setting them takes the store's lock, so no broker may run: it would overwrite the positions. At the address of a
+    server, the server sets them, for a group that has no open consumers there. The retry topic and the
     dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
     a terminal and --yes.
     """
@@ -407,12 +412,30 @@ def reset_group(
     validate_group(group)
     if lock_timeout_s is None:
         return _moves(path, group, topic, queue_id, target, on_damage, commit_log)
+    if is_address(path):
+        moves = _moves(path, group, topic, queue_id, target, on_damage, commit_log)
+        _refuse_changed(moves, shown)
+        with connect_to(path, lock_timeout_s) as store:
+            _reset_at_server(store, group, moves, as_shown=shown is not None)
+        return moves
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
-        if shown is not None and [one.positions for one in moves] != [one.positions for one in shown]:
-            raise Changed
+        _refuse_changed(moves, shown)
         set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
         return moves
+
+
+def _refuse_changed(moves: Sequence[Move], shown: Sequence[Move] | None) -> None:
+    if shown is not None and [one.positions for one in moves] != [one.positions for one in shown]:
+        raise Changed
+
+
+def _reset_at_server(store: RemoteStore, group: str, moves: Sequence[Move], *, as_shown: bool) -> None:
+    """``Changed`` if the server has other positions than were shown: it writes them to their file every few seconds."""
+    after = {(one.topic, one.queue_id): one.after for one in moves}
+    before = {(one.topic, one.queue_id): one.before for one in moves if as_shown}
+    if not store.commit_group_offsets(group, after, expected=before):
+        raise Changed
 
 
 def _moves(
@@ -425,21 +448,21 @@ def _moves(
     commit_log: str | None,
 ) -> list[Move]:
     with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=on_damage.value) as reader:
-        offsets = committed_offsets(reader)
+        offsets = reader.group_offsets(group)
+        topics = sorted({name for name, _ in offsets})
         own = (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group)
-        known = [name for name in offsets.topics(group) if name not in own]
+        known = [name for name in topics if name not in own]
         moves = []
         for name in known if topic is None else [topic]:
-            before = offsets.get(group, name)
             moves += [
-                Move(group, name, one, before.get(one), *target.in_queue(reader, name, one))
+                Move(group, name, one, offsets.get((name, one)), *target.in_queue(reader, name, one))
                 for one in _queue_ids(reader, name, required=topic is not None)
                 if queue_id in (None, one)
             ]
     if not moves:
         raise InvalidValue(
             f"Group {group!r} has no position in a queue of {path} that exists; to set the first ones, name a topic "
-            f"with --topic. It has positions in: {', '.join(map(repr, offsets.topics(group))) or 'no topic'}."
+            f"with --topic. It has positions in: {', '.join(map(repr, topics)) or 'no topic'}."
         )
     return moves
 

@@ -1,8 +1,11 @@
-"""Configuration with which a command opens a store as its owner."""
+"""How a command opens a store as its owner: with which configuration, or at the server that owns it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,7 +13,43 @@ from commitlog_store.cli.render import say
 from commitlog_store.config import BrokerProperties, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, ReadFailed, StoreOpenError
 from commitlog_store.log.store_directory import check_store_directory
+from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.recovery.indexed import was_indexed
+from commitlog_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from commitlog_store import RemoteStore
+
+# For a call of a server, such as the deletion of many files.
+_RPC_TIMEOUT_S = 300.0
+
+
+def is_address(path: str) -> bool:
+    """Whether a store's path is the address of a server."""
+    return path.startswith(REMOTE_SCHEMES)
+
+
+@contextlib.contextmanager
+def open_owner(path: str, commit_log: str | None, lock_timeout_s: float) -> Iterator[MessageStore | RemoteStore]:
+    """The store to change, owned by this process, or at the server of the address. The errors of both openings."""
+    if is_address(path):
+        with connect_to(path, lock_timeout_s) as served:
+            yield served
+    else:
+        config = owner_config(path, commit_log=commit_log)
+        with MessageStore.open(path, config, lock_timeout_s=lock_timeout_s) as store:
+            yield store
+
+
+def connect_to(address: str, lock_timeout_s: float = 0.0) -> RemoteStore:
+    """The store at a server, for calls that may take long. ``BadParameter`` for a ``lock_timeout_s``."""
+    if lock_timeout_s:
+        raise typer.BadParameter(
+            "It is for a directory: at an address, the server owns the store.", param_hint="--lock-timeout"
+        )
+    from commitlog_store import connect  # here: with a directory, nothing of Arrow Flight is imported
+
+    return connect(address, rpc_timeout_s=_RPC_TIMEOUT_S)
 
 
 def owner_config(path: str, config_file: str | None = None, commit_log: str | None = None) -> MessageStoreConfig:

@@ -9,6 +9,7 @@ import typer
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
+from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
     from commitlog_store.serve.listen import TlsFiles
@@ -62,6 +63,15 @@ _Advertise = Annotated[
         metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
     ),
 ]
+_MaxStaged = Annotated[
+    int | None,
+    typer.Option(
+        parser=size_option,
+        metavar="SIZE",
+        help="The most that batches hold which are not committed: 50G.",
+        show_default="a quarter of the disk",
+    ),
+]
 
 
 def serve(
@@ -92,6 +102,7 @@ def serve(
         float,
         typer.Option(min=1.0, metavar="SECONDS", help="How long a call may take; readers continue with another."),
     ] = 300.0,
+    max_staged: _MaxStaged = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for each call.")] = False,
 ) -> None:
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
@@ -109,7 +120,7 @@ def serve(
 
     if rocketmq is None and (advertise or namesrv):
         raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint="--advertise, --namesrv")
-    tls = _tls(tls_cert, tls_key, tls_client_ca)
+    tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
     request = ServeRequest(
@@ -122,6 +133,7 @@ def serve(
         max_calls=max_calls,
         call_timeout_s=call_timeout,
         access_log=access_log,
+        max_staged=max_staged,
         rocketmq=rocketmq,
         advertise=advertise,
         name_servers=namesrv,
@@ -129,7 +141,8 @@ def serve(
     serve_until_stopped(request, say)
 
 
-def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+def _tls_files(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+    """``BadParameter`` for a part of what TLS takes."""
     from commitlog_store.serve.listen import TlsFiles
 
     if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
@@ -146,7 +159,7 @@ def token_new(
         RoleName,
         typer.Option(
             metavar="ROLE",
-            help="read; write, to put and consume too; admin, as write so far.",
+            help="read; write, to put and consume too; admin, to delete, clean and reset too.",
             autocompletion=one_of("read", "write", "admin"),
         ),
     ] = RoleName.READ,

@@ -26,7 +26,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.owner_config import is_address, open_owner, owner_config
 from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.config import MessageStoreConfig
@@ -47,7 +47,6 @@ from commitlog_store.queue.topic_config import TopicConfig, TopicSettings, read_
 from commitlog_store.reader import StoreReader
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.start import StartKind
-from commitlog_store.store import MessageStore
 
 
 def register(app: typer.Typer) -> None:
@@ -151,7 +150,8 @@ def topics_rm(
 
     A topic that has messages in the log is refused without --with-messages. With it no queue leads to these messages
     any more, and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the
-    store's lock. Exit code 1 without a terminal and --yes if there is anything to delete.
+    store's lock, or the server that owns it does it. Exit code 1 without a terminal and --yes if there is anything to
+    delete.
     """
     if bool(topics) + expired + unused != 1:
         raise typer.BadParameter("Name topics, or give one of --expired and --unused.")
@@ -271,7 +271,7 @@ def _doomed(reader: StoreReader, wanted: Deletion) -> dict[str, _Doomed]:
     delayed = _delayed_to(reader)
     topics = wanted.named or reader.topics()
     if wanted.unused:
-        topics = unused_topics(reader.path, reader.topics(), wanted.retain)
+        topics = unused_topics(reader.topic_settings(), reader.topics(), wanted.retain)
     found = {topic: _Doomed(_messages_in(reader, topic, delayed), delayed[topic]) for topic in topics}
     if wanted.expired:
         found = {topic: one for topic, one in found.items() if not any(one) and not is_system_topic(topic)}
@@ -280,6 +280,8 @@ def _doomed(reader: StoreReader, wanted: Deletion) -> dict[str, _Doomed]:
 
 def _is_rebuilt(path: str, commit_log: str | None) -> bool:
     """Whether opening builds the queues from the log: only the log says what would be deleted then."""
+    if is_address(path):
+        return False
     try:
         forecast = forecast_open(path, owner_config(path, commit_log=commit_log), scan=False)
     except (StoreAccessDenied, StoreLocked):
@@ -294,7 +296,7 @@ def _messages_in(reader: StoreReader, topic: str, delayed: Container[str]) -> in
     except UnsupportedStore:
         return -1
     except TopicNotFound:
-        if topic in delayed or topic in read_topic_settings(reader.path):
+        if topic in delayed or topic in reader.topic_settings():
             return 0
         raise
 
@@ -318,7 +320,7 @@ def delete_topics(
     ``Changed`` when they, or the numbers of their messages, are not as shown; the errors of opening, and of
     ``delete_topic``.
     """
-    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+    with open_owner(path, commit_log, lock_timeout_s) as store:
         if shown is not None:
             with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
                 if _doomed(reader, wanted) != shown:

@@ -48,6 +48,11 @@ class ConsumerGroup:
             self._share()
             return member
 
+    @property
+    def member_count(self) -> int:
+        with self._lock:
+            return len(self._members)
+
     def leave(self, member: int) -> None:
         """Remove a member; the others take its queues over."""
         with self._lock:

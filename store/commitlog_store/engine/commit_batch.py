@@ -12,7 +12,14 @@ from collections.abc import Callable, Generator, Sequence
 
 from commitlog_store.batch.frames import FoundFrame, frame_of
 from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, load_ledger
-from commitlog_store.batch.staging import BlockBuffers, read_blocks, remove_leftovers, remove_up_to, staged_size
+from commitlog_store.batch.staging import (
+    BlockBuffers,
+    read_blocks,
+    refuse_foreign_files,
+    remove_leftovers,
+    remove_up_to,
+    staged_size,
+)
 from commitlog_store.batch_id import (
     EPOCH_APPLICATION,
     BatchId,
@@ -87,13 +94,15 @@ class CommitBatchService:
 
         Topics that are new with it get ``new_topic_queues`` queues, by default as many as any new topic.
 
-        ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and what
-        ``TopicConfig.admit`` raises before: nothing was written.
+        ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, ``InvalidValue`` for a
+        file that is named twice, is of another batch or a symbolic link, and what ``TopicConfig.admit`` raises before:
+        nothing was written.
         ``StoreIOError``: outcome unknown; open the store again and repeat the commit to find out.
         """
         files = [one for one in staged if one.rows]
 
         def admit() -> None:
+            refuse_foreign_files(batch, files)
             for one in files:
                 if (found := staged_size(self._store_path, one)) != one.size:
                     raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)

@@ -561,6 +561,11 @@ def modified_at(path: str) -> float:
     return os.lstat(path).st_mtime
 
 
+def size_at(path: str) -> int:
+    """The bytes of a file; a link's own."""
+    return os.lstat(path).st_size
+
+
 def file_key(path: str) -> tuple[int, int] | None:
     """Device and inode of the path's file or directory; None when it does not exist."""
     try:

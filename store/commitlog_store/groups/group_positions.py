@@ -112,6 +112,19 @@ class GroupPositions(Subject):
         # Last: should the file be written in between, the message is read again, and says the same.
         self.offsets.commit(POSITIONS_GROUP, {(POSITIONS_TOPIC, 0): next_of_topic})
 
+    def set_positions(
+        self, group: str, offsets: Mapping[Queue, int], expected: Mapping[Queue, int | None] | None
+    ) -> bool:
+        """``MessageStore.commit_group_offsets``. On the job thread."""
+        self.restore(group)
+        if expected is not None:
+            now = {queue: self.offsets.get(group, queue[0]).get(queue[1]) for queue in expected}
+            if now != dict(expected):
+                return False
+        self.offsets.commit(group, offsets)
+        self.flush()
+        return True
+
     def forget_topic(self, topic: str) -> None:
         """Remove the positions of groups in a topic: its next messages may have offsets from 0 on. ``StoreIOError``."""
         # In memory too: what the open store knows is written over the file at the next flush.

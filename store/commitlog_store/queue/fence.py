@@ -32,6 +32,8 @@ def fence_of(commit_log: CommitLog, queue: QueueView, offset: int, *, tolerant: 
 
     With ``tolerant``, also None for a damaged record. ``CorruptConsumeQueue`` without.
     """
+    if offset < 0:  # a queue that was not read yet has -1 as its last offset
+        return None
     last_offset, place = queue.last_unit()
     if offset != last_offset:
         unit = queue.unit(offset)

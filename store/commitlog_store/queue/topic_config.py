@@ -432,12 +432,12 @@ def read_topic_config(store_path: str) -> dict[str, int]:
     return _queue_nums(file, file.read())
 
 
-def unused_topics(store_path: str, known: Iterable[str], retain: Iterable[str]) -> list[str]:
-    """The ``known`` topics that are neither in ``retain`` nor in the list of topics. ``CorruptConfig``, ``ReadFailed``.
+def unused_topics(listed: Iterable[str], known: Iterable[str], retain: Iterable[str]) -> list[str]:
+    """The ``known`` topics that are neither in ``retain`` nor ``listed``, by ``config/topics.json``.
 
     Without RocketMQ's own and light queues, as RocketMQ's ``cleanUnusedTopic``, which a broker calls with its list.
     """
-    used = {*retain, *read_topic_config(store_path)}
+    used = {*retain, *listed}
     return [
         topic
         for topic in known

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
 import pyarrow.flight as flight
 
 from commitlog_store.errors import RemoteFailed
@@ -14,7 +13,7 @@ from commitlog_store.queue.log_blocks import Block, BlockLimits, Lost, QueueRang
 from commitlog_store.queue.views import QueueView
 from commitlog_store.remote.block_wire import BlocksWanted, decode_piece
 from commitlog_store.remote.connection import Connection
-from commitlog_store.remote.wire import FilterTexts
+from commitlog_store.remote.wire import FilterTexts, encode
 
 # An answer is bounded, so that no call is long; the next one continues.
 _BUDGET = 64 << 20
@@ -107,7 +106,7 @@ class RemoteBlocks:
         """
         silent = 0
         while (wanted := question()) is not None:
-            stream = self._connection.stream(msgspec.msgpack.encode(wanted))
+            stream = self._connection.stream(encode(wanted))
             failure: Exception | None = None
             got = complete = False
             try:

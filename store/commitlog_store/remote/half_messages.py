@@ -14,6 +14,7 @@ from commitlog_store.half.transactional_message import (
 )
 from commitlog_store.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
 from commitlog_store.message import Message
+from commitlog_store.remote.message_puts import size_to_put
 from commitlog_store.remote.put_wire import HalfMessagesAsked, MessageFields
 from commitlog_store.remote.reader import RemoteReader
 from commitlog_store.remote.session_pool import SessionPool
@@ -50,10 +51,9 @@ class RemoteHalfMessages:
     def prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
         """``TransactionalMessageService.prepare``."""
         fields = MessageFields.of(message)
+        size = size_to_put([fields])
         with self._sessions.session() as session:
-            handle: HalfMessageHandle = session.once(
-                "prepare_half_message", fields, producer_group, size=len(fields.body)
-            )
+            handle: HalfMessageHandle = session.once("prepare_half_message", fields, producer_group, size=size)
             return handle
 
     def commit(self, handle: HalfMessageHandle) -> None:

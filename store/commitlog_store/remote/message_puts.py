@@ -6,14 +6,26 @@ from collections.abc import Iterator, Sequence
 
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, PutNotConfirmed, PutRefused, RemoteFailed
-from commitlog_store.message import Message
+from commitlog_store.message import Message, PutMessageStatus
 from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.session import Session
+from commitlog_store.remote.table_puts import LARGEST_PART
 from commitlog_store.remote.wire import decode_error
 
 # Of one call, whose question has at most 16 MiB; and of a message beside its body, whose properties are bounded.
 _CALL_SIZE = 12 << 20
 _HEAD_SIZE = 33 << 10
+
+
+def size_to_put(fields: Sequence[MessageFields]) -> int:
+    """The bytes of the bodies of a call. ``PutRefused`` for more than a question holds."""
+    size = sum(len(one.body) for one in fields)
+    if size > LARGEST_PART:
+        raise PutRefused(
+            PutMessageStatus.MESSAGE_ILLEGAL,
+            f"A put through a server has at most {LARGEST_PART} bytes; these bodies have {size}.",
+        )
+    return size
 
 
 def put_together(session: Session, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:

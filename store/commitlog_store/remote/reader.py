@@ -10,6 +10,8 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -109,7 +111,7 @@ class _RemoteCatalog:
         return self._reader.queue_ids(topic)
 
     def queue(self, topic: str, queue_id: int) -> _RemoteQueue:
-        return _RemoteQueue(self._reader, topic, queue_id)
+        return _RemoteQueue(self._reader, topic, checked_int("queue_id", queue_id))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self.queue(topic, queue_id).bounds()
@@ -234,14 +236,22 @@ class RemoteReader(StoreReader):
         self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
     ) -> list[QueueInfo]:
         if not callable(queues):
-            return list(self._ask("queue_infos", list(queues)))
+            return self._bounds_of(list(queues))
         wanted = list(queues())
         for _ in range(_MOST_LOOKS):
-            infos = list(self._ask("queue_infos", wanted))
+            infos = self._bounds_of(wanted)
             before, wanted = wanted, list(queues())
             if wanted == before:  # no queue has come with a batch that the bounds have
                 return infos
         raise StoreBusy(f"Queues came or went during each of {_MOST_LOOKS} looks at {self.path}. Ask again.")
+
+    def _bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[QueueInfo]:
+        """In one question, so that they are of one moment; it has each topic once, for the queues that follow there."""
+        topics = [(topic, [one for _, one in found]) for topic, found in groupby(queues, key=itemgetter(0))]
+        bounds = self._ask("bounds", topics)
+        if len(bounds) != len(queues):
+            raise RemoteFailed(f"The server at {self.path} gave {len(bounds)} bounds of {len(queues)} queues.")
+        return [QueueInfo(*queue, *one) for queue, one in zip(queues, bounds, strict=True)]
 
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         for _ in range(_MOST_LOOKS):

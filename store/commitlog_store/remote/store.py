@@ -15,19 +15,20 @@ from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.message_rules import shown
-from commitlog_store.message import Message, PutMessageStatus
+from commitlog_store.message import Message
 from commitlog_store.producing import Producing
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.reader import StoreReader
+from commitlog_store.remote.administration import RemoteAdministration
 from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.remote.half_messages import RemoteHalfMessages
-from commitlog_store.remote.message_puts import put_together
+from commitlog_store.remote.message_puts import put_together, size_to_put
 from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.reader import RemoteReader, filter_texts
 from commitlog_store.remote.session_pool import SessionPool
-from commitlog_store.remote.table_puts import LARGEST_PART, put_table
+from commitlog_store.remote.table_puts import put_table
 from commitlog_store.remote.transaction import RemoteTransaction
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
@@ -41,8 +42,9 @@ def connect(
 ) -> RemoteStore:
     """A store to write to, at a server: ``commitlog serve`` without ``--read-only``, ``grpc://host:8815``.
 
-    ``token`` is one of the role ``write``, ``tls_root_certificates`` are those to trust (PEM; by default the system's).
-    What is not given comes from the environment, ``COMMITLOG_TOKEN`` and ``COMMITLOG_TLS_ROOT_CERTIFICATES``.
+    ``token`` is one of the role ``write``, or ``admin`` to administer the store; ``tls_root_certificates`` are those to
+    trust (PEM; by default the system's). What is not given comes from the environment, ``COMMITLOG_TOKEN`` and
+    ``COMMITLOG_TLS_ROOT_CERTIFICATES``.
     ``rpc_timeout_s`` is how long a call may take, with all its attempts.
 
     ``RemoteFailed`` if no server answers; ``RemoteAccessRefused`` without the right token; ``NotServed`` for a
@@ -58,8 +60,9 @@ def connect(
     return RemoteStore(address)
 
 
-class RemoteStore(Producing):
-    """What ``connect`` gives: the methods of ``MessageStore`` that put, commit and read, with its results and errors.
+class RemoteStore(Producing, RemoteAdministration):
+    """What ``connect`` gives: the methods of ``MessageStore`` that put, commit, read and administer, with its results
+    and errors.
 
     Any number of threads may call, each with a connection of its own. A call whose answer is lost is asked for again
     until ``rpc_timeout_s`` is over, and is done once. If the server was started again in between, or no answer comes in
@@ -124,12 +127,7 @@ class RemoteStore(Producing):
     ) -> PutMessageResult:
         try:
             fields = [MessageFields.of(message) for message in messages]
-            size = sum(len(one.body) for one in fields)
-            if size > LARGEST_PART:
-                raise PutRefused(
-                    PutMessageStatus.MESSAGE_ILLEGAL,
-                    f"A put through a server has at most {LARGEST_PART} bytes; these bodies have {size}.",
-                )
+            size = size_to_put(fields)
             with self._sessions.session() as session:
                 result: PutMessageResult = session.once(call, argument(fields), size=size)
                 return result

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from operator import index
+from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import msgspec
 
@@ -41,20 +42,24 @@ from commitlog_store.remote.put_wire import (
     SessionOpened,
     TableResult,
 )
+from commitlog_store.retention.decision import CleanReport
+from commitlog_store.retention.survey import CleanRequest
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
 
-QueueKey = tuple[str, int]
 # Of a message: topic, queue id, and queue offset.
 Place = tuple[str, int, int]
+# The position that a group has in a queue: topic, queue id, and queue offset, if it has one.
+FormerPlace = tuple[str, int, int | None]
 Boundary = Literal["lower", "upper"]
+RedriveTo = Literal["retry", "topic"]
 # The end marker of an upload: rows, size in bytes and checksum of its staged file.
 UploadEnd = tuple[int, int, int]
 
@@ -80,7 +85,8 @@ class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Call(NamedTuple):
-    """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store.
+    """A question: the type of its arguments, in order, and that of its answer; ``writes`` if it changes the store,
+    ``administers`` if it takes a token of the role admin.
 
     A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
     that the server knows it again, or does no more the second time. With ``once`` its first argument is a ``CallId``.
@@ -90,17 +96,19 @@ class Call(NamedTuple):
     answer: Any
     writes: bool = False
     once: bool = False
+    administers: bool = False
 
 
-def _once(*arguments: Any, answer: Any) -> Call:
-    return Call(tuple.__class_getitem__((CallId, *arguments)), answer, writes=True, once=True)
+def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
+    given = tuple.__class_getitem__((CallId, *arguments))
+    return Call(given, answer, writes=True, once=True, administers=administers)
 
 
 # ``bytes`` among other answers is the error of that one, encoded.
 CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
     "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
-    "queue_infos": Call(tuple[list[QueueKey]], list[QueueInfo]),
+    "bounds": Call(tuple[list[tuple[str, list[int]]]], list[tuple[int, int]]),
     "queues_of": Call(tuple[list[str]], list[QueueInfo]),
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
     "group_offsets": Call(tuple[str], list[Place]),
@@ -162,6 +170,14 @@ CALLS: Mapping[str, Call] = {
     "commit_batch": Call(tuple[BatchId, list[StagedFile], int, bool], CommittedBatch, writes=True),
     "remove_staged": Call(tuple[list[StagedFile]], None, writes=True),
     "forget_write": Call(tuple[BatchId], None, writes=True),
+    "expired_topics": Call(tuple[()], list[str], writes=True),
+    "delete_topic": _once(str, bool, answer=None, administers=True),
+    "clean_unused_topics": _once(list[str], bool, answer=list[str], administers=True),
+    "clean": _once(CleanRequest | None, bool, answer=CleanReport, administers=True),
+    "set_group_settings": _once(SubscriptionGroupConfig, answer=None, administers=True),
+    "commit_group_offsets": _once(str, list[Place], answer=None),
+    "reset_group_offsets": _once(str, list[Place], list[FormerPlace], answer=bool, administers=True),
+    "redrive": _once(str, RedriveTo, int, OnDamage, bool, answer=tuple[int, list[SkippedRange]]),
 }
 
 
@@ -186,8 +202,12 @@ class Answer(NamedTuple):
 
 
 def encode(value: object) -> bytes:
-    """A question's body, or an answer's."""
-    return _ENCODER.encode(value)
+    """A question's body, or an answer's. ``InvalidValue`` for what cannot travel: numbers of more than 64 bits, texts
+    that UTF-8 does not have, other types."""
+    try:
+        return _ENCODER.encode(value)
+    except (OverflowError, UnicodeEncodeError, TypeError) as error:
+        raise InvalidValue(f"An argument is nothing that a server takes: {error}.") from error
 
 
 def decode_answer(call: str, body: bytes | memoryview) -> Answer:
@@ -241,11 +261,13 @@ def decode_error(body: bytes) -> CommitLogError:
     return error
 
 
-def _encode_other(value: object) -> bytes:
-    """Errors within an answer, such as why a store would not open."""
+def _encode_other(value: object) -> bytes | int:
+    """Errors within an answer, such as why a store would not open, and integers of numpy."""
     if isinstance(value, CommitLogError):
         return encode_error(value)
-    raise NotImplementedError(type(value))
+    if isinstance(value, SupportsIndex):
+        return index(value)
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")
 
 
 def _decode_other(kind: type, value: Any) -> CommitLogError:

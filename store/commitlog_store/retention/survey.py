@@ -41,7 +41,7 @@ AgeClock = Literal["store", "mtime"]
 class CleanRequest:
     """What a cleaning is to delete: the limits, how age is measured, and the readers that hold files, for how long.
 
-    ``most``: at most so many files, the oldest.
+    ``most``: at most so many files, the oldest. ``first``: none, unless the log begins at this physical offset.
     """
 
     limits: RetentionLimits
@@ -49,6 +49,7 @@ class CleanRequest:
     keep_for: Sequence[str] = field(default=())
     keep_at_most_ms: int | None = None
     most: int | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,9 @@ def survey(
             needed = [*unfinished, *(one for one in named if one is not None)]
         except OSError as error:
             raise ReadFailed("look at", path=str(error.filename or store_path), cause=error) from error
-        decision = decide(files, end, request.limits, needed, now_ms, most=most)
+        decision = Decision()
+        if request.first in (None, log.min_offset):
+            decision = decide(files, end, request.limits, needed, now_ms, most=most)
         return Survey(decision=decision, log_start=log.min_offset, log_end=end)
 
 

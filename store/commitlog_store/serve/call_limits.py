@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from commitlog_store.errors import RemoteFailed, ServerBusy
 
@@ -153,13 +153,42 @@ def answering(wanted: Callable[[], bool]) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+def is_wanted_still() -> bool:
+    """Whether the call that this thread answers is wanted still; True outside of one."""
+    return _CURRENT.get(lambda: True)()
+
+
+def refuse_unwanted() -> None:
+    """``RemoteFailed`` when the call that this thread answers is not wanted any more."""
+    if not is_wanted_still():
+        raise RemoteFailed(
+            "The server has ended this call: its client left, its time (--call-timeout) was over, or the server "
+            "stops. Ask for less at once."
+        )
+
+
 def each(items: Iterable[_T]) -> Iterator[_T]:
     """The parts of a question of many, as long as it is wanted. ``RemoteFailed``."""
-    is_wanted = _CURRENT.get(lambda: True)
     for item in items:
-        if not is_wanted():
-            raise RemoteFailed(
-                "The server has ended this call: its client left, its time (--call-timeout) was over, or the server "
-                "stops. Ask for less at once."
-            )
+        refuse_unwanted()
         yield item
+
+
+class Parts(Sequence[_T]):
+    """``each`` of a sequence, any number of times."""
+
+    def __init__(self, items: Sequence[_T]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[_T]:
+        return each(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, place: int) -> _T: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[_T]: ...
+    def __getitem__(self, place: int | slice) -> _T | Sequence[_T]:
+        return self._items[place]

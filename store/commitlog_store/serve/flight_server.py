@@ -35,9 +35,10 @@ from commitlog_store.remote.wire import (
     encode_error,
 )
 from commitlog_store.serve.blocks import blocks_of
-from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
+from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering, refuse_unwanted
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.sessions import AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.store_writes import answer_write
@@ -53,6 +54,8 @@ _LARGEST_PEM = 1 << 20
 # A client asks again.
 _LONGEST_WAIT_SECONDS = 30.0
 
+# What of Arrow Flight is used.
+_ANSWERED = frozenset({flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_GET, flight.FlightMethod.LIST_ACTIONS})
 # Calls that may wait for messages, for a second at most.
 _POLLS = frozenset({"poll", "poll_batch"})
 # More than any question needs; what is larger is refused before it is parsed here.
@@ -79,6 +82,7 @@ class Readers:
             reader = None if place is None else self._idle.pop(place)[1]
         if reader is None:
             reader = self._open(on_damage)
+            reader.interrupt_with(refuse_unwanted)
         try:
             yield reader
         except BaseException:
@@ -122,6 +126,8 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._tokens, self._limits, self._logs = tokens, limits, logs
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
+        if info.method not in _ANSWERED:  # DoPut and DoExchange would hold a thread until their first message comes
+            raise flight.FlightServerError(f"This server has no answer to {info.method.name}.")
         name, role = ("", Role.ADMIN) if self._tokens is None else self._token_of(self._tokens, headers)
         with _named_errors():
             slot = self._limits.enter(name)
@@ -145,6 +151,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     """Serves stores until ``shutdown``. ``stores`` has a function for each name that opens a reader of that store.
 
     ``owned`` is the store that takes writes: the only one, which this process owns. It stays the caller's to close.
+    ``most_staged``: see ``StagingSpace``.
     """
 
     def __init__(
@@ -155,10 +162,11 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         owned: MessageStore | None = None,
         limits: CallLimits | None = None,
         access_log: bool = False,
+        most_staged: int | None = None,
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
-        self._writer = None if owned is None else StoreWriter(owned)
+        self._writer = None if owned is None else StoreWriter(owned, most_staged=most_staged)
         self._limits = limits or CallLimits()
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)
@@ -186,7 +194,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
-            _refuse_reader(call, caller)
+            _refuse_role(call, caller)
             question = decode_question(call, memoryview(body))
             if call == "wait_for_any":
                 question = self._waited(question, caller.slot, is_wanted)
@@ -283,12 +291,17 @@ def _refuse_other_version(context: flight.ServerCallContext) -> None:
         )
 
 
-def _refuse_reader(call: str, caller: _Caller) -> None:
-    """``RemoteAccessRefused`` for a call that writes, by a token that may read only: before its arguments are read."""
-    if call in CALLS and CALLS[call].writes and caller.role < Role.WRITE:
+def _refuse_role(call: str, caller: _Caller) -> None:
+    """``RemoteAccessRefused`` for a call that a token of this role may not make: before its arguments are read."""
+    known = CALLS.get(call)
+    if known is None or not known.writes:
+        return
+    needed = Role.ADMIN if known.administers else Role.WRITE
+    if caller.role < needed:
+        may, does = ("read only", "writes") if caller.role == Role.READ else ("read and write", "administers the store")
         raise RemoteAccessRefused(
-            f"The token {caller.name!r} may read only, and {call} writes. "
-            "`commitlog token new --role write` makes one that may."
+            f"The token {caller.name!r} may {may}, and {call} {does}. "
+            f"`commitlog token new --role {needed.name.lower()}` makes one that may."
         )
 
 
@@ -313,6 +326,8 @@ def _named_errors() -> Iterator[None]:
         yield
     except CommitLogError as error:
         raise flight.FlightServerError(type(error).__name__, extra_info=encode_error(error)) from error
+    except AnswerNotWaitedFor as error:
+        raise flight.FlightTimedOutError("The same call is under way since an earlier attempt.") from error
     except Exception as error:
         _LOG.exception("A call failed")
         raise flight.FlightInternalError(f"{type(error).__name__} at the server; its log says more.") from error

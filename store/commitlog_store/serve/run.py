@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.limits import allow_most_open_files
+from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
@@ -37,7 +38,7 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns.
+    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
     """
 
     stores: Sequence[str]
@@ -49,12 +50,13 @@ class ServeRequest:
     max_calls: int = DEFAULT_MAX_CALLS
     call_timeout_s: float = DEFAULT_CALL_TIMEOUT_S
     access_log: bool = False
+    max_staged: int | None = None
     rocketmq: str | None = None
     advertise: str | None = None
     name_servers: str | None = None
 
     def named_paths(self) -> dict[str, str]:
-        """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
+        """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
         found: dict[str, str] = {}
         for text in self.stores:
             name, separator, path = text.partition("=")
@@ -62,6 +64,8 @@ class ServeRequest:
                 name, path = "", text
             if name in found or (not name and len(self.stores) > 1):
                 raise InvalidValue(f"Several stores are given as NAME=PATH, each with its own name, not as {text!r}.")
+            if path.startswith(REMOTE_SCHEMES):
+                raise InvalidValue(f"A server shows directories of its host, and {path!r} is the address of a server.")
             found[name] = path
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")
@@ -108,7 +112,14 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         broker = None if owned is None or request.rocketmq is None else _broker(owned, request)
         if broker is not None:
             stack.callback(broker.stop, 0.0)
-        server = StoreServer(openers, request.listen, owned=owned, limits=limits, access_log=request.access_log)
+        server = StoreServer(
+            openers,
+            request.listen,
+            owned=owned,
+            limits=limits,
+            access_log=request.access_log,
+            most_staged=request.max_staged,
+        )
         say(_begun(request, paths, server.port, broker))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")

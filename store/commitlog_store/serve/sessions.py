@@ -18,6 +18,7 @@ from typing import Protocol
 from commitlog_store.errors import CommitLogError, RemoteFailed, SessionLost, put_error
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.put_wire import CallId
+from commitlog_store.serve.call_limits import is_wanted_still
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +27,16 @@ SESSION_SECONDS = 600.0
 # So long a consumer keeps its queues without a call.
 LEASE_SECONDS = 60.0
 _MOST_SESSIONS = 10_000
+# So often a call that waits for another's answer asks whether it is wanted still.
+_ASK_SECONDS = 0.5
 _MOST_BYTES = 64 << 20
+
+
+class AnswerNotWaitedFor(Exception):
+    """A repeated call is not wanted any more, and the one that it repeats is under way: what it does is not known.
+
+    Not one of the package's errors, which say what became of a call: a client takes this for an answer that was lost.
+    """
 
 
 class Kept(Protocol):
@@ -60,9 +70,11 @@ class _Outcome:
         return len(self._answer)
 
     def answer(self) -> bytes:
-        """Wait for the answer, and give it. The error of the call."""
-        with self._under_way:
-            pass
+        """Wait for the answer, and give it. The error of the call, and ``AnswerNotWaitedFor``."""
+        while not self._under_way.acquire(timeout=_ASK_SECONDS):
+            if not is_wanted_still():
+                raise AnswerNotWaitedFor
+        self._under_way.release()
         if self._error is not None:
             raise self._error.again()
         return self._answer
@@ -136,7 +148,10 @@ class Sessions:
         _discard(gone)
 
     def once(self, call: CallId, work: Callable[[Session], bytes]) -> bytes:
-        """The answer to a call, by ``work`` or as it was before. ``SessionLost``, and the errors of the work."""
+        """The answer to a call, by ``work`` or as it was before.
+
+        ``SessionLost``, ``AnswerNotWaitedFor``, and the errors of the work.
+        """
         gone: list[Session] = []
         try:
             with self._lock:

@@ -13,11 +13,17 @@ from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, Place, encode_error
-from commitlog_store.serve.call_limits import each
+from commitlog_store.serve.call_limits import Parts, each
 
 
 def _queues_of(reader: StoreReader, topics: Sequence[str]) -> list[QueueInfo]:
     return reader.queue_infos(lambda: [(topic, one) for topic in each(topics) for one in reader.queue_ids(topic)])
+
+
+def _bounds(reader: StoreReader, topics: Sequence[tuple[str, list[int]]]) -> list[tuple[int, int]]:
+    """Of all queues in one moment. Without their names, which the client has."""
+    wanted = [(topic, queue_id) for topic, queue_ids in topics for queue_id in queue_ids]
+    return [(info.min_offset, info.max_offset) for info in reader.queue_infos(lambda: each(wanted))]
 
 
 def _group_offsets(reader: StoreReader, group: str) -> list[Place]:
@@ -117,7 +123,7 @@ def _metadata(reader: StoreReader, table: str) -> bytes:
 ANSWERS: Mapping[str, Callable[..., Any]] = {
     "topics": StoreReader.topics,
     "queue_ids": lambda reader, topics: _with_errors(reader.queue_ids_of(topics)),
-    "queue_infos": StoreReader.queue_infos,
+    "bounds": _bounds,
     "queues_of": _queues_of,
     "groups": lambda reader, group, now_ms: reader.groups(group, now_ms=now_ms),
     "group_offsets": _group_offsets,
@@ -134,8 +140,8 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "index_files": StoreReader.index_files,
     "get_message": _get_message,
     "wait_for_any": _wait_for_any,
-    "first_offsets_from": StoreReader.first_offsets_from,
-    "fences": StoreReader.fences,
+    "first_offsets_from": lambda reader, wanted: reader.first_offsets_from(Parts(wanted)),
+    "fences": lambda reader, positions: reader.fences(Parts(positions)),
     "store_timestamps": lambda reader, positions: _with_errors(reader.store_timestamps(positions)),
     "offsets_by_time": _offsets_by_time,
     "message_at": lambda reader, place, verify_crc: reader.message_at(place, verify_crc=verify_crc),

@@ -7,6 +7,7 @@ import threading
 from commitlog_store.batch_id import BatchId
 from commitlog_store.errors import StagingLost
 from commitlog_store.serve.sessions import Sessions
+from commitlog_store.serve.staging_space import StagingSpace
 from commitlog_store.store import MessageStore
 
 _MOST_FORGOTTEN = 10_000
@@ -43,7 +44,9 @@ class ForgottenWrites:
 class StoreWriter:
     """What calls that write work with."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, *, most_staged: int | None = None) -> None:
+        """``most_staged``: see ``StagingSpace``."""
         self.store = store
+        self.staging = StagingSpace(store, most_staged)
         self.sessions = Sessions()
         self.forgotten = ForgottenWrites()

@@ -19,6 +19,7 @@ from commitlog_store.remote.put_wire import (
     decode_rows,
 )
 from commitlog_store.remote.wire import CALLS, encode_error
+from commitlog_store.serve.admin_calls import ADMIN_CALLS
 from commitlog_store.serve.consumer_calls import CONSUMER_CALLS
 from commitlog_store.serve.sessions import Session
 from commitlog_store.serve.store_writer import StoreWriter
@@ -85,6 +86,7 @@ WRITES: Mapping[str, Callable[..., Any]] = {
     "close_session": lambda writer, name: writer.sessions.close(name),
     "flush": lambda writer: writer.store.flush(),
     "dispatch": lambda writer: writer.store.dispatch(),
+    "expired_topics": lambda writer: writer.store.expired_topics(),
     "committed_batch": lambda writer, *batch: writer.store.transaction(*batch).result,
     "create_topic": lambda writer, topic, queues, read: writer.store.create_topic(topic, queues, read_queues=read),
     **BATCH_WRITES,
@@ -105,6 +107,7 @@ ONCE: Mapping[str, Callable[..., Any]] = {
     "roll_back_half_message": lambda writer, _, handle: writer.store.half_messages.rollback(handle),
     "check_half_messages": _check_half_messages,
     "resume_half_message": lambda writer, _, message_id: writer.store.half_messages.resume(message_id),
+    **ADMIN_CALLS,
     **TRANSACTION_CALLS,
     **CONSUMER_CALLS,
 }

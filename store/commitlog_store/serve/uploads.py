@@ -8,7 +8,7 @@ from typing import Any
 from commitlog_store.batch.staging import remove_batch, remove_files
 from commitlog_store.batch.uploads import finish_upload, write_part
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan, refuse_store_application
-from commitlog_store.errors import CorruptStaging
+from commitlog_store.errors import CorruptStaging, InvalidValue
 from commitlog_store.format.checksum import crc32
 from commitlog_store.paths import UNNAMED_WRITE_PREFIX
 from commitlog_store.queue.queue_counts import queue_counts
@@ -45,6 +45,7 @@ def _upload_part(
         raise CorruptStaging(
             "Part", path=name, offset=offset, expected=f"checksum {crc:#010x}", found=f"{crc32(data):#010x}"
         )
+    writer.staging.take(len(data), is_new=offset == 0)
     write_part(writer.store.path, batch, name, offset, data)
     return None if end is None else finish_upload(writer.store.path, batch, name, *end)
 
@@ -52,14 +53,18 @@ def _upload_part(
 def _commit_batch(
     writer: StoreWriter, batch: BatchId, staged: Sequence[StagedFile], new_topic_queues: int, on_device: bool
 ) -> CommittedBatch:
+    if not batch.app_id:  # a call may be repeated, and such a batch is written each time
+        raise InvalidValue("A batch through a server belongs to an application: give it an id, which is not empty.")
     writer.forgotten.refuse(batch)
     committed = writer.store.commit_batch(batch, staged, new_topic_queues=new_topic_queues, on_device=on_device)
+    writer.staging.note_removed()
     writer.store.dispatch()
     return committed
 
 
 def _remove_staged(writer: StoreWriter, staged: Sequence[StagedFile]) -> None:
     remove_files(writer.store.path, staged)
+    writer.staging.note_removed()
 
 
 def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
@@ -67,6 +72,7 @@ def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
     if batch.app_id.startswith(UNNAMED_WRITE_PREFIX):
         writer.forgotten.add(batch)
         remove_batch(writer.store.path, batch)
+        writer.staging.note_removed()
         writer.store.forget_batches(batch.app_id)
 
 

@@ -9,14 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyspark_commitlog
-from commitlog_store import MessageStore
+from commitlog_store import MessageStore, StoreReader, connect
 from commitlog_store.errors import RemoteFailed
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.options.remote import RemoteOptions
+from pyspark_commitlog.source.group_commits import GroupCommits
+from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
+from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.store.serve.servers import ServeProcess
+
+PLACE = StructType([StructField("topic", StringType()), StructField("queueOffset", LongType())])
 
 
 def _put(path: Path, count: int, first: int = 0) -> None:
@@ -124,8 +133,53 @@ def test_options_of_a_served_store(tmp_path: Path) -> None:
         "a": "grpc://h:1",
         "b": "/data",
     }
-    with pytest.raises(OptionError, match="commitGroup needs the files"):
-        parse_stream_options({**given, "commitGroup": "billing"})
+    with pytest.raises(OptionError, match="fromLog needs the files"):
+        parse_stream_options({**given, "fromLog": "true"})
+
+
+def test_a_group_follows_a_query_through_the_server_that_owns_the_store(tmp_path: Path) -> None:
+    _put(tmp_path / "store", 40)
+    with ServeProcess(tmp_path / "store") as server:
+        given = {"path": server.url, "subscribe": "orders", "startingOffsets": "earliest", "commitGroup": "billing"}
+        reader = CommitLogStreamReader(parse_stream_options(given), check_schema(PLACE))
+        first = reader.initialOffset()
+        end = reader.latestOffset(first, ReadAllAvailable())
+        with StoreReader.open(server.url) as remote:
+            assert remote.group_offsets("billing") == {}, "no batch has ended"
+            reader.latestOffset(end, ReadAllAvailable())
+            committed = remote.group_offsets("billing")
+            assert committed == {(one.topic, one.queue_id): one.max_offset for one in remote.queues("orders")}
+        reader.stop()
+        assert server.stop()[0] == 0
+    with StoreReader.open(tmp_path / "store") as local:
+        assert local.group_offsets("billing") == committed
+
+
+@pytest.mark.parametrize("reason", ["read only", "away"])
+def test_a_group_that_cannot_follow_at_a_server_does_not_end_the_query(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: str
+) -> None:
+    _put(tmp_path / "store", 2)
+    with ServeProcess(tmp_path / "store", "--read-only") as server:
+        commits = GroupCommits(server.url, "billing", remote=RemoteOptions(rpc_timeout_s=0.5))
+        if reason == "away":
+            server.stop()
+        commits.commit(StreamOffset(offsets={("orders", 0): 1}).to_json())
+        assert "the query continues, and tries it again after 1 s" in caplog.text
+
+
+def test_a_group_follows_once_its_consumers_have_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _put(tmp_path / "store", 2)
+    now = [0.0]
+    with ServeProcess(tmp_path / "store") as server, connect(server.url) as store:
+        commits = GroupCommits(server.url, "billing", clock=lambda: now[0])
+        with store.consumer("billing", "orders"):
+            commits.commit(StreamOffset(offsets={("orders", 0): 1}).to_json())
+            assert "Group 'billing' has 1 consumers that are open" in caplog.text
+        now[0] = 2.0
+        commits.commit(StreamOffset(offsets={("orders", 0): 1}).to_json())
+        with store.reader() as reader:
+            assert reader.group_offsets("billing")["orders", 0] == 1
 
 
 def test_a_server_that_is_away_is_skipped_and_its_store_read_on_when_it_is_back(

@@ -52,6 +52,51 @@ def test_missing_or_changed_staged_files_commit_nothing(tmp_path: Path) -> None:
     assert topic_bodies(tmp_path) == expected("a")
 
 
+def stage_file(path: Path, batch: BatchId) -> StagedFile:
+    with BatchStager(path, batch, queue_counts={}, topic="orders") as stager:
+        stager.put(pa.table({"body": [b"row of %d" % batch.version]}))
+        staged = stager.finish()
+    assert staged is not None
+    return staged
+
+
+def test_a_file_that_is_named_twice_or_of_another_batch_commits_nothing(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        batch = BatchId("loader", 5)
+        own, later, foreign = (stage_file(tmp_path, one) for one in (batch, BatchId("loader", 6), BatchId("other", 5)))
+        with pytest.raises(InvalidValue, match=f"{own.path} is named twice in batch 5 of 'loader'"):
+            store.commit_batch(batch, [own, own])
+        for one in (later, foreign):
+            with pytest.raises(InvalidValue, match=f"{one.path} is not one of batch 5 of 'loader'"):
+                store.commit_batch(batch, [own, one])
+        with pytest.raises(InvalidValue, match="named twice"):
+            store.commit_batch(BatchId(""), [foreign, foreign])
+        assert store.physical_bounds() == (0, 0)
+        assert store.commit_batch(batch, [own]).rows == 1
+        assert store.commit_batch(batch, [own, own]).already_there, "the ledger is asked first"
+    assert topic_bodies(tmp_path) == [b"row of 5"]
+
+
+@pytest.mark.parametrize("link", ["file", "version", "application"])
+def test_a_staged_file_behind_a_symbolic_link_commits_nothing(tmp_path: Path, link: str) -> None:
+    path, batch = tmp_path / "store", BatchId("loader", 5)
+    with open_store(path) as store:
+        staged = stage_file(path, batch)
+        linked = {
+            "file": path / staged.path,
+            "version": path / "staging/loader/5",
+            "application": path / "staging/loader",
+        }
+        moved = linked[link].rename(tmp_path / "elsewhere")
+        linked[link].symlink_to(moved)
+        with pytest.raises(InvalidValue, match="leads through, a symbolic link"):
+            store.commit_batch(batch, [staged])
+        assert store.physical_bounds() == (0, 0)
+        linked[link].unlink()
+        moved.rename(linked[link])
+        assert store.commit_batch(batch, [staged]).rows == 1
+
+
 def test_files_staged_by_a_program_that_died_are_removed_by_the_next_commit(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for version in (1, 2, 3):

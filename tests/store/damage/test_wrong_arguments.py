@@ -44,7 +44,7 @@ def test_an_id_of_another_host_is_not_found(builder: StoreBuilder) -> None:
 
 
 _NO_ZONE = datetime(2026, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
-_WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
+WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a start of None": (lambda reader: reader.read("a", 0, None), "start is an int, not None"),
     "a start of text": (lambda reader: reader.read("a", 0, "0"), "start is an int, not '0'"),
     "a stop of float": (lambda reader: reader.read("a", 0, 0, 1.5), r"stop is an int, not 1\.5"),
@@ -66,11 +66,16 @@ _WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", _WRONG)
+@pytest.mark.parametrize("name", WRONG)
 def test_an_argument_of_the_wrong_type_is_refused_by_its_name(builder: StoreBuilder, name: str) -> None:
-    call, words = _WRONG[name]
+    call, words = WRONG[name]
     with StoreReader.open(builder.path) as reader, pytest.raises(InvalidValue, match=words):
         call(reader)
+
+
+def test_no_message_has_an_offset_below_0(builder: StoreBuilder) -> None:
+    with StoreReader.open(builder.path) as reader:
+        assert reader.fences([("a", 0, -1), ("a", 0, -2)]) == [None, None], "of a queue that was not read yet"
 
 
 def test_integers_of_numpy_are_integers_and_times_may_be_datetimes(builder: StoreBuilder) -> None:

@@ -76,6 +76,9 @@ class _Dying:
         calls: Any = store_writes.WRITES
         for name in ("upload_part", "commit_batch"):
             calls[name] = self._dying(name, calls[name])
+        once: Any = store_writes.ONCE
+        for name in ("delete_topic", "clean", "reset_group_offsets", "redrive"):
+            once[name] = self._dying(name, once[name])
 
     def _watching(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def change(*arguments: Any, **named: Any) -> Any:

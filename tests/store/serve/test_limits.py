@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from commitlog_store import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader, commit_group_offsets
 from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, ServerBusy
 from commitlog_store.remote.block_wire import BlocksWanted
 from commitlog_store.remote.wire import encode
-from commitlog_store.serve.call_limits import CallLimits, answering, each
+from commitlog_store.serve.call_limits import CallLimits, answering, each, refuse_unwanted
+from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
+from tests.store.serve.header_streams import connect_with_streams
 from tests.store.serve.memory import anonymous_mib, descriptors, threads
 from tests.store.serve.servers import SPOKEN, ServeProcess, served
 from tests.support.clean_store import assert_clean
@@ -130,6 +132,30 @@ def test_a_question_of_many_parts_ends_with_its_time() -> None:
         list(each([1, 2]))
     with answering(CallLimits().enter("").begin("h:1", lambda: False)):
         assert list(each([1, 2])) == [1, 2]
+
+
+LONG = {
+    "groups": (None, None),
+    "dead_letters": (None,),
+    "metadata": ("queues",),
+    "bounds": ([("orders", [0])],),
+    "fences": ([("orders", 0, 0)],),
+    "first_offsets_from": ([("orders", 0, 0, 0, 1)],),
+    "store_timestamps": ([("orders", 0, 0)],),
+    "queues_of": (["orders"],),
+}
+
+
+@pytest.mark.parametrize("call", LONG)
+def test_a_long_question_ends_when_its_client_has_left(store: Path, call: str) -> None:
+    """It has not ended by itself before: a question about ten thousand queues took its thread to the end."""
+    commit_group_offsets(store, "billing", {("orders", 0): 1, ("%DLQ%billing", 0): 0})
+    with StoreReader.open(store) as reader:
+        reader.interrupt_with(refuse_unwanted)
+        ANSWERS[call](reader, *LONG[call])
+        has_left = CallLimits().enter("").begin("h:1", lambda: True)
+        with answering(has_left), pytest.raises(RemoteFailed, match="its client left"):
+            ANSWERS[call](reader, *LONG[call])
 
 
 def test_a_reader_that_is_refused_comes_again_until_its_deadline(store: Path) -> None:
@@ -257,6 +283,17 @@ def is_closed(connection: socket.socket) -> bool:
     except OSError:
         pass
     return True
+
+
+@pytest.mark.parametrize("method", ["DoAction", "DoGet", "DoPut", "DoExchange", "Handshake", "ListFlights"])
+def test_calls_that_are_begun_and_say_nothing_shut_nobody_out(store: Path, method: str) -> None:
+    """DoPut and DoExchange began with their headers, and held a thread and a place among the calls for ever."""
+    with ServeProcess(store, "--read-only", "--max-calls", "8") as server:
+        streams = connect_with_streams(server.url, method, 100)
+        with streams, StoreReader.open(server.url) as reader:
+            assert reader.topics() == ["orders"]
+            if sys.platform == "linux":
+                wait_for(lambda: threads(server.process.pid) < 60)
 
 
 def test_an_expired_token_is_refused_by_name(store: Path, tmp_path: Path) -> None:

@@ -127,6 +127,13 @@ def test_an_upload_that_is_not_whole_is_not_committed(store: Path, server: Serve
             commit(batches, BATCH, whole)
         with pytest.raises(InvalidValue, match="is not the path of a staged file"):
             commit(batches, BATCH, StagedFile("../../etc/passwd", 1, 1, 1))
+        own, other = upload(batches, BATCH, b"a"), upload(batches, BatchId("other", 3), b"b")
+        with pytest.raises(InvalidValue, match=r"The server at .* is named twice"):
+            commit(batches, BATCH, own, own)
+        with pytest.raises(InvalidValue, match="is not one of batch 3 of 'loader'"):
+            commit(batches, BATCH, own, other)
+        with pytest.raises(InvalidValue, match="belongs to an application"):
+            commit(batches, BatchId(""), own)
         with pytest.raises(CorruptStaging, match="Part in one at byte 0: expected checksum"):
             batches.ask("upload_part", BATCH, "one", 0, b"damaged", 1, None)
         with pytest.raises(InvalidValue, match="belongs to the store"):

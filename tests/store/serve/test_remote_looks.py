@@ -169,12 +169,12 @@ def test_a_filter_is_at_the_server_or_at_the_reader(tmp_path: Path) -> None:
         StoreReader.open(path, filter_at="client")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("version", [1, 3])
 def test_a_client_of_another_version_is_refused_with_both(
     url: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     monkeypatch.setattr("commitlog_store.remote.connection.WIRE_VERSION", version)
-    with pytest.raises(RemoteFailed, match=f"speaks version {version} .* this server version 1: install the same"):
+    with pytest.raises(RemoteFailed, match=f"speaks version {version} .* this server version 2: install the same"):
         StoreReader.open(url)
 
 

@@ -16,6 +16,7 @@ import pytest
 from commitlog_store import MessageFilter, MessageStore, StoreReader
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed
+from commitlog_store.reader import QueueInfo
 from tests.store.serve.servers import served
 from tests.support import golden
 
@@ -277,3 +278,15 @@ def test_positions_are_found_by_a_reader_that_has_not_seen_the_queue(tmp_path: P
                     assert reader.offsets_by_time([(bounds, 9_000_000_000_000)]) == [40]
             with StoreReader.open(tmp_path / "store") as fresh:
                 assert fresh.fences([("orders", 0, 39)]) == knowing.fences([("orders", 0, 39)]) != [None]
+
+
+def test_the_bounds_of_very_many_queues_fit_into_one_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each queue with its topic's name would be too large, here a sixteenth of what 140,000 queues are."""
+    monkeypatch.setattr("commitlog_store.serve.flight_server._LARGEST_QUESTION", 1 << 20)
+    topic = "t" * 127
+    with MessageStore.open(tmp_path / "store") as store:
+        store.put(topic, b"x", queue_id=0)
+    with served(tmp_path / "store") as url, StoreReader.open(url) as reader:
+        queues = [(topic, 0)] * 9_000
+        assert reader.queue_infos(queues) == [QueueInfo(topic, 0, 0, 1)] * len(queues)
+        assert reader.queue_infos([]) == []

@@ -225,6 +225,11 @@ def test_half_messages(owned: MessageStore, remote: RemoteStore) -> None:
     assert _bodies(owned.path) == [b"0"]
 
 
+def test_a_half_message_that_is_too_large_for_a_question_is_refused_as_a_put_is(remote: RemoteStore) -> None:
+    with pytest.raises(PutRefused, match="A put through a server has at most 16711680 bytes; these bodies have"):
+        remote.half_messages.prepare(Message(topic="orders", body=bytes(17 << 20)), "payments")
+
+
 def test_a_commit_of_a_half_message_whose_answer_was_lost_is_done_once(owned: MessageStore) -> None:
     with served(owned=owned) as url, TcpProxy(int(url.rpartition(":")[2])) as proxy, connect(proxy.url) as remote:
         handle = remote.half_messages.prepare(Message(topic="orders", body=b"0"), "payments")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
 from commitlog_store.errors import PutNotConfirmed, PutRefused, RemoteFailed, SessionLost
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.remote.put_wire import CallId
-from commitlog_store.serve.sessions import Session, Sessions
+from commitlog_store.serve.call_limits import CallLimits, answering
+from commitlog_store.serve.sessions import AnswerNotWaitedFor, Session, Sessions
+from tests.support.waiting import WAIT_LIMIT_S
 
 
 class _Work:
@@ -39,6 +42,29 @@ def test_a_repeated_call_gets_the_answer_of_the_first() -> None:
     assert work.done == 1
     assert sessions.once(CallId(call.session, 2), work) == b"answer"
     assert work.done == 2
+
+
+def test_a_repeated_call_that_is_not_wanted_any_more_waits_no_longer() -> None:
+    """Its client left, or its time is over: it would hold its thread as long as the call that hangs."""
+    sessions = Sessions()
+    call = CallId(sessions.open(), 1)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hangs(_: Session) -> bytes:
+        begun.set()
+        may_end.wait(WAIT_LIMIT_S)
+        return b"late"
+
+    first = threading.Thread(target=sessions.once, args=(call, hangs))
+    first.start()
+    begun.wait(WAIT_LIMIT_S)
+    for seconds, has_left in ((0.2, False), (300.0, True)):
+        is_wanted = CallLimits(call_timeout_s=seconds).enter("").begin("h:1", partial(bool, has_left))
+        with answering(is_wanted), pytest.raises(AnswerNotWaitedFor):
+            sessions.once(call, _Work())
+    may_end.set()
+    first.join(WAIT_LIMIT_S)
+    assert sessions.once(call, _Work()) == b"late", "the call was done once, and its answer is kept"
 
 
 def test_a_call_that_comes_after_the_next_one_is_not_done() -> None:
