@@ -93,11 +93,11 @@ class QueueCatalog:
         return True
 
     def _ids_of(self, topic: str) -> _QueueIds:
-        return self._queue_ids.get(topic) or _QueueIds(os.path.join(self._topics.path, topic))
+        return self._queue_ids.get(topic) or _QueueIds(f"{self._topics.path}/{topic}")
 
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
-        if topic not in self._queue_ids:
+        if topic not in self._queue_ids and topic not in self._filled:
             validate_topic(topic)
         ids = self._ids_of(topic)
         if not ids.kind_is_known:
@@ -121,7 +121,7 @@ class QueueCatalog:
             queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
             if queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
-            path = os.path.join(self._topics.path, topic, str(queue_id))
+            path = f"{self._topics.path}/{topic}/{queue_id}"
             queue = self._queues[topic, queue_id] = ConsumeQueue(
                 path, topic, queue_id, self._commit_log, self._unflushed_from, tolerant=self._tolerant
             )
