@@ -96,7 +96,9 @@ class ConsumeQueueStore:
         # What the last owner saved of them; the topics of which not all is saved; and the generation for the mark.
         self._saved: SavedEnds | None = None
         self._not_saved: set[str] | None = None
+        # Topics that were deleted since, and those with changed queues that were forgotten.
         self._removed: set[str] = set()
+        self._forgotten: set[str] = set()
         self.saved_generation = 0
         # Dispatch takes it for one queue at a time: making its files must not hold up puts into others.
         self._lock = FairLock()
@@ -173,8 +175,10 @@ class ConsumeQueueStore:
         """
         self.saved_generation = 0
         with self._lock, contextlib.suppress(OSError, CommitLogError):
-            touched: dict[str, dict[int, int]] = {topic: {} for topic in self._not_saved or ()}
+            touched: dict[str, dict[int, int]] = {topic: {} for topic in self._forgotten.union(self._not_saved or ())}
             for (topic, queue_id), writer in self._writers.items():
+                if not writer.has_changed:
+                    continue
                 ends = touched.setdefault(topic, {})
                 if writer.next_offset is not None:
                     ends[queue_id] = writer.next_offset
@@ -379,6 +383,7 @@ class ConsumeQueueStore:
         self.flush_all()
         with self._lock:
             self._ends |= self._touched_ends()
+            self._forgotten |= {topic for (topic, _), writer in self._writers.items() if writer.has_changed}
             self._writers = {}
 
     def flush(self, least_pages: int = 0) -> None:

@@ -230,6 +230,8 @@ def _named(store_path: str) -> int:
 
 def load_saved_ends(store_path: str) -> SavedEnds | None:
     """The saved ends of a store, if they may be used now: see the decision. None otherwise, whatever the reason."""
+    if os.name != "posix":
+        return None  # what the other system calls st_ctime is the time at which a file was made
     try:
         generation = _named(store_path)
         if not generation:
