@@ -55,6 +55,7 @@ __all__ = [
     "REPAIR",
     "REPLICA_MARK",
     "RETRY_TOPIC_PREFIX",
+    "SAVED_ENDS",
     "SETTLED",
     "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
@@ -104,6 +105,7 @@ ABORT = "abort"
 LOCK = "lock"
 GATE = "gate"
 SETTLED = "settled"
+SAVED_ENDS = "savedends"
 # The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"

@@ -36,6 +36,7 @@ import msgspec
 from commitlog_store.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import replace_failed, replace_file
+from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import BACKUP_SUFFIX
 
@@ -45,6 +46,9 @@ _LOG = logging.getLogger(__name__)
 LARGEST_CONFIG = 256 << 20
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
+# How ``encode_config`` begins a row, and ends a table that is the last member and has rows.
+_ROW_START = b"{\n\t\t"
+_TABLE_END = b"\n\t}\n}"
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
@@ -64,6 +68,9 @@ class JsonConfigFile:
         self.path = path
         self.subject = subject
         self._check = check
+        # Length and CRC-32 of the content that was read or written last, and can be used; whether it was written here.
+        self._sound: tuple[int, int] | None = None
+        self._is_own = False
 
     def read(self) -> dict[str, Any]:
         """The whole content, an object; empty if there is neither the file nor its ``.bak``.
@@ -95,7 +102,11 @@ class JsonConfigFile:
         return root
 
     def _read_one(self, path: str) -> dict[str, Any]:
-        return self._decoded(self._bytes_of(path), path)
+        data = self._bytes_of(path)
+        root = self._decoded(data, path)
+        if path == self.path and self._sound != (now := _sum_of(data)):
+            self._sound, self._is_own = now, False
+        return root
 
     def _decoded(self, data: bytes, path: str) -> dict[str, Any]:
         root = decode_config(data, path, self.subject)
@@ -129,9 +140,39 @@ class JsonConfigFile:
         self._refuse_links()
         try:
             old: bytes | None = self.content()
-            self._decoded(old or b"", self.path)
+            if _sum_of(old or b"") != self._sound:  # most were read for this write, or written by the one before
+                self._decoded(old or b"", self.path)
         except (FileNotFoundError, CorruptConfig):
             old = None  # what a broker would not read either must not replace a good .bak
+        self._replace(data, old)
+
+    def add_rows(
+        self, table: str, rows: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> bool:
+        """Add new rows to the table that is the last member, and replace the members ``before`` it by ``after``.
+
+        As ``write``, but nothing is decoded: most of a content of megabytes is copied. False, and nothing is changed,
+        unless this object has written the content, with these members and a row at least.
+        """
+        try:
+            old = self.content()
+        except (FileNotFoundError, CorruptConfig):
+            return False
+        head, new_head = (f"{_laid_out(members)[:-2]},\n\t{json.dumps(table)}:{{\n\t\t" for members in (before, after))
+        own = self._is_own and _sum_of(old) == self._sound
+        if not (own and old.startswith(head.encode("ascii")) and old.endswith(_TABLE_END)):
+            return False
+        more = encode_config({table: rows}, self.path, self.subject)
+        between = len(_laid_out({table: {}})) - len("{}\n}") + len(_ROW_START)
+        inside = more[between : -len(_TABLE_END)]
+        self._refuse_links()
+        kept = memoryview(old)[len(head) : -len(_TABLE_END)]
+        self._replace(b"".join([new_head.encode("ascii"), kept, b",\n\t\t", inside, _TABLE_END]), old)
+        return True
+
+    def _replace(self, data: bytes, old: bytes | None) -> None:
+        """``write`` these bytes; ``old`` is the content to be kept, if it can be used."""
+        self._sound = None
         directory = os.path.dirname(self.path)
         try:
             if not disk.exists(directory):
@@ -152,6 +193,7 @@ class JsonConfigFile:
             disk.sync_directory(directory)
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
+        self._sound, self._is_own = _sum_of(data), True
 
     def _refuse_links(self) -> None:
         for place in (os.path.dirname(self.path), self.path):
@@ -171,6 +213,10 @@ class JsonConfigFile:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise self.corrupt(0, expected, str(error)) from error
+
+
+def _sum_of(data: bytes) -> tuple[int, int]:
+    return len(data), crc32(data)
 
 
 def decode_config(data: bytes, path: str, subject: str) -> dict[str, Any]:

@@ -120,6 +120,7 @@ class StoreFlush:
         save_batches()
         if self._log.index is not None:
             _of_index("close", self._log.index, self._log.index.close)
+        self._log.queues.save_ends()
         self._log.checkpoint.flush(self._log.mark(closed=True))
 
     def _flush_log(self) -> None:

@@ -234,6 +234,26 @@ def directory_signature(path: str) -> DirectorySignature:
     return DirectorySignature(found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
+def stamp(path: str) -> os.stat_result | None:
+    """What the system says of a file or directory, links not followed; None when it does not exist or is denied.
+
+    Every change of a file's bytes or of a directory's names sets ``st_ctime_ns``, which no program can set back.
+    """
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def boot_id() -> bytes:
+    """The id of this start of the machine, 16 bytes; empty where the system has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return bytes.fromhex(file.read(64).decode("ascii").replace("-", ""))[:16]
+    except (OSError, ValueError):
+        return b""
+
+
 def surely_has_names(path: str) -> bool:
     """Whether a directory has others in it, by its number of links: at a fifth of the cost of a list.
 

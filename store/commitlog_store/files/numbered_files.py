@@ -39,6 +39,12 @@ class DirectoryListing:
         self._signature = None
         self._settled = False
 
+    def take(self, names: list[str], signature: disk.DirectorySignature) -> None:
+        """Take the names that the directory is known to have with this signature, which cannot hide a later change."""
+        self.names = names
+        self._signature = signature
+        self._settled = True
+
     def refresh(self) -> bool:
         """Bring ``names`` up to date; True when they may have changed."""
         try:
@@ -77,6 +83,11 @@ class NumberedFiles:
     def forget(self) -> None:
         """Let the next ``refresh`` list the directory again, and say that it changed."""
         self._listing.forget()
+
+    def take(self, bases: list[int], signature: disk.DirectorySignature) -> None:
+        """Take the files that the directory is known to have with this signature (``DirectoryListing.take``)."""
+        self._listing.take([sys.intern(file_name_for_offset(base)) for base in bases], signature)
+        self.bases = bases
 
     def refresh(self) -> bool:
         """Update the list of files; True when it changed. ``NotADirectoryError``."""

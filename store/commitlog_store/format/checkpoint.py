@@ -19,16 +19,17 @@ there, in a sector of its own::
     | MAGIC    | STATE    | FLUSHED PHYSICAL | END OF THE LOG   | LAST RECORD      | the three times  | QUEUE F.,|
     | "PYCL"   | 0 1      | OFFSET           |                  | (-1 none)        | once more        | INDEX F. |
     +----------+----------+------------------+------------------+------------------+-- - - - ---------+----------+
-    576                584                592
-    +------------------+------------------+----------+
-    | START OF THE LOG | QUEUE ENDS       | CRC-32   |  of the bytes 512 to 592
-    +------------------+------------------+----------+
+    576                584                592                600
+    +------------------+------------------+------------------+----------+
+    | START OF THE LOG | QUEUE ENDS       | SAVED ENDS       | CRC-32   |  of the bytes 512 to 600
+    +------------------+------------------+------------------+----------+
 
 STATE is 1 in a store that was closed cleanly; only then are LAST RECORD and QUEUE ENDS meant. With another STATE, END
 is that of a closed log whose queues are being rebuilt. QUEUE F. and INDEX F. are how many files consume queues and the
 index had: with fewer, files are missing and are to be built again, unless retention has removed them together with log
 files before START OF THE LOG. QUEUE ENDS is the sum of the byte positions, in their queues, at which the queues' last
-files and their last units end: retention does not change it.
+files and their last units end: retention does not change it. SAVED ENDS is the generation of the file ``savedends``
+that may be used, 0 for none; earlier versions of this package wrote the CRC in its place.
 The times show whether the mark still belongs to its checkpoint: another program that wrote the store since has
 moved them. A mark that does not agree is ignored.
 
@@ -101,15 +102,20 @@ class CheckpointMark:
     index_file_count: int = 0
     log_start: int = 0
     queue_ends: int = 0
+    saved_ends: int = 0
+    """The generation of the file of saved ends (``queue/saved_ends.py``); 0 for none."""
 
 
 _MARK_AT = 512
 _MARK_MAGIC = b"PYCL"
-# Magic, state, flushed offset, end, last record, three times, queue files, index files, start of the log, queue ends.
-_MARK = struct.Struct(">4si" + "q" * 6 + "ii" + "qq")
+# Magic, state, flushed offset, end, last record, three times, queue files, index files, start of the log, queue ends,
+# saved ends.
+_MARK = struct.Struct(">4si" + "q" * 6 + "ii" + "qqq")
 _MARK_CRC = struct.Struct(">I")
+# The mark of earlier versions ends before the saved ends.
+_OLD_MARK_SIZE = _MARK.size - 8
 
-assert _MARK_AT + _MARK.size == 592
+assert _MARK_AT + _MARK.size == 600
 
 
 def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None) -> bytes:
@@ -128,6 +134,7 @@ def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None
             mark.index_file_count,
             mark.log_start,
             mark.queue_ends,
+            mark.saved_ends,
         )
         data += packed + _MARK_CRC.pack(crc32(packed))
     return data.ljust(CHECKPOINT_SIZE, b"\0")
@@ -138,9 +145,13 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
     if len(data) != CHECKPOINT_SIZE:
         return None
     packed = data[_MARK_AT : _MARK_AT + _MARK.size]
-    (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + _MARK.size)
-    magic, state, flushed, end, last, *times, queue_files, index_files, log_start, queue_ends = _MARK.unpack(packed)
-    if magic != _MARK_MAGIC or crc != crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
+    if not _agrees(data, _MARK.size):
+        packed = packed[:_OLD_MARK_SIZE].ljust(_MARK.size, b"\0")
+        if not _agrees(data, _OLD_MARK_SIZE):
+            return None
+    magic, state, flushed, end, last, *rest = _MARK.unpack(packed)
+    *times, queue_files, index_files, log_start, queue_ends, saved_ends = rest
+    if magic != _MARK_MAGIC or tuple(times) != _FIELDS.unpack_from(data)[:3]:
         return None
     return CheckpointMark(
         closed=state == 1,
@@ -151,7 +162,14 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
         index_file_count=index_files,
         log_start=log_start,
         queue_ends=queue_ends,
+        saved_ends=saved_ends,
     )
+
+
+def _agrees(data: bytes, size: int) -> bool:
+    """Whether the CRC after a mark of that size is that of its bytes."""
+    (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + size)
+    return bool(crc == crc32(data[_MARK_AT : _MARK_AT + size]))
 
 
 def _times(checkpoint: Checkpoint) -> tuple[int, int, int]:

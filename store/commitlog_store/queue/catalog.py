@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from fnmatch import fnmatchcase
 from operator import index
 from typing import SupportsIndex
@@ -24,7 +24,11 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
+from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, SavedTopic, load_saved_ends
 from commitlog_store.queue.views import CatalogView
+
+# So many topics and queues are looked at before saved ends are read, which takes longer than that.
+_LOOKED_AT_FIRST = 64
 
 
 class QueueCatalog:
@@ -41,14 +45,35 @@ class QueueCatalog:
         # Topics whose directory is known not to be empty; whether all topics were plain when they were listed last.
         self._filled: set[str] = set()
         self._all_plain = False
+        self._saved: SavedEnds | None = None
+        self._has_asked_for_saved = False
 
-    def topics(self) -> list[str]:
-        """All topics that have a directory, sorted. Other names are ignored."""
+    def use(self, saved: SavedEnds | None) -> None:
+        """Use these saved ends, or none, instead of those that the store has when many queues are asked for."""
+        self._saved, self._has_asked_for_saved = saved, True
+
+    def _saved_now(self) -> SavedEnds | None:
+        """The store's saved ends, once many queues are asked for and while they may be used."""
+        if not self._has_asked_for_saved and len(self._queue_ids) + len(self._queues) >= _LOOKED_AT_FIRST:
+            self.use(load_saved_ends(self._path))
+        if self._saved is not None and not self._saved.may_be_used():
+            self._saved = None
+        return self._saved
+
+    def saved_end(self, topic: str, queue_id: int) -> SavedEnd | None:
+        """What is saved of a queue's end, still to be compared with the queue (``SavedEnd.holds``)."""
+        saved = self._saved_now()
+        known = None if saved is None else saved.topic(topic)
+        return None if known is None else known.ends.get(queue_id)
+
+    def topics(self, besides: Container[str] = ()) -> list[str]:
+        """All topics that have a directory, sorted, but for those ``besides``. Other names are ignored."""
         if self._topics.refresh():
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
             self._filled.intersection_update(self._topics.names)
         self._all_plain = not has_other_kinds(self._path)
-        return sorted(name for name in self._topics.names if _is_topic(name) and self._is_filled(name))
+        names = (name for name in self._topics.names if name not in besides)
+        return sorted(name for name in names if _is_topic(name) and self._is_filled(name))
 
     def _is_filled(self, topic: str) -> bool:
         """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""
@@ -68,18 +93,19 @@ class QueueCatalog:
         return True
 
     def _ids_of(self, topic: str) -> _QueueIds:
-        return self._queue_ids.get(topic) or _QueueIds(os.path.join(self._topics.path, topic))
+        return self._queue_ids.get(topic) or _QueueIds(f"{self._topics.path}/{topic}")
 
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
-        if topic not in self._queue_ids:
+        if topic not in self._queue_ids and topic not in self._filled:
             validate_topic(topic)
         ids = self._ids_of(topic)
         if not ids.kind_is_known:
             if not (self._all_plain and topic in self._filled):
                 check_topic_kind(self._path, topic)
             ids.kind_is_known = True
-        now = ids.now()
+        saved = None if topic in self._queue_ids else self._saved_now()
+        now = ids.now() if saved is None else ids.first(saved.topic(topic))
         if not now:
             self._queue_ids.pop(topic, None)
             raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self._path}.")
@@ -95,10 +121,11 @@ class QueueCatalog:
             queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
             if queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
-            path = os.path.join(self._topics.path, topic, str(queue_id))
+            path = f"{self._topics.path}/{topic}/{queue_id}"
             queue = self._queues[topic, queue_id] = ConsumeQueue(
                 path, topic, queue_id, self._commit_log, self._unflushed_from, tolerant=self._tolerant
             )
+            queue.saved = self.saved_end(topic, queue_id)
         return queue
 
     def _unflushed_from(self) -> int | None:
@@ -192,6 +219,15 @@ class _QueueIds:
     def is_empty(self) -> bool:
         """Whether the directory was missing or empty when it was listed last."""
         return not self._listing.names
+
+    def first(self, saved: SavedTopic | None) -> list[int]:
+        """``now``, from what is saved if the directory has not changed since."""
+        signature = None if saved is None else saved.holds(self._listing.path)
+        if saved is None or signature is None:
+            return self.now()
+        self._ids = list(saved.ends)
+        self._listing.take(list(map(str, self._ids)), signature)
+        return self._ids
 
     def now(self) -> list[int]:
         try:

@@ -36,6 +36,7 @@ from commitlog_store.format.record import own_queue_place
 from commitlog_store.format.sys_flag import has_queue_unit
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.expired_units import end_before
+from commitlog_store.queue.saved_ends import SavedEnd
 from commitlog_store.queue.written_units import last_written, written_units
 
 Units = npt.NDArray[Any]
@@ -69,6 +70,7 @@ class ConsumeQueue:
         "_written",
         "path",
         "queue_id",
+        "saved",
         "topic",
     )
 
@@ -103,9 +105,14 @@ class ConsumeQueue:
         self._listed_again = False
         # The last search of the log: a unit's offset and bytes, and where its message was found.
         self._searched: tuple[int, bytes, int | None] = (-1, b"", None)
+        # What is saved of the queue, for the first look at it.
+        self.saved: SavedEnd | None = None
 
     def bounds(self) -> tuple[int, int]:
         """``(min_offset, max_offset)``: the first offset whose message is in the log, and the next to be written."""
+        saved, self.saved = self.saved, None
+        if saved is not None and self._take(saved):
+            return self._start, self._end
         try:
             changed = self._files.refresh() or self._listed_again
         except NotADirectoryError:
@@ -127,6 +134,22 @@ class ConsumeQueue:
             self._start = self._find_start(log_start)
             self._start_seen_at = seen_at
         return self._start, self._end
+
+    def _take(self, saved: SavedEnd) -> bool:
+        """Take the bounds from what is saved; False where the queue has changed, or not all of it is saved."""
+        log = self._commit_log
+        if not (log.min_offset <= saved.first_place and log.holds(saved.last_place, saved.last_size)):
+            return False
+        signature = saved.holds(self.path)
+        if signature is None:
+            return False
+        bases = [file.base for file in saved.files]
+        self._files.take(bases, signature)
+        self._start, self._end = bases[0] // UNIT_SIZE, saved.end
+        self._last_unit = (saved.end - 1, saved.last_place)
+        self._written = {bases[-1]: saved.end - bases[-1] // UNIT_SIZE}
+        self._start_seen_at = (log.min_offset, bases[0], log.file_count > 0)
+        return True
 
     def last_unit(self) -> tuple[int, int]:
         """Queue offset and physical offset of the last message as ``bounds`` saw it; ``(-1, 0)`` without any."""

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from commitlog_store.columnar.dispatch import QueueUnits
 from commitlog_store.errors import (
+    CommitLogError,
     CorruptConsumeQueue,
     NotAStore,
     ReadFailed,
@@ -28,6 +29,7 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_SIZE
+from commitlog_store.log.store_directory import has_other_kinds
 from commitlog_store.paths import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
@@ -42,6 +44,7 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import sound_units
 from commitlog_store.queue.light_queues import append_light, rewrite_light
 from commitlog_store.queue.new_names import NewNames
+from commitlog_store.queue.saved_ends import SavedEnds, load_saved_ends, save_ends
 from commitlog_store.queue.settled_queues import SettledFile
 from commitlog_store.queue.written_units import written_units
 from commitlog_store.threads.fair_lock import FairLock
@@ -100,6 +103,13 @@ class ConsumeQueueStore:
         # The last file (base and size) of each queue in the last survey, by directory, and the ends found in them.
         self._last_files: dict[str, tuple[int, int]] = {}
         self._ends: dict[str, int] = {}
+        # What the last owner saved of them; the topics of which not all is saved; and the generation for the mark.
+        self._saved: SavedEnds | None = None
+        self._not_saved: set[str] | None = None
+        # Topics that were deleted since, and those with changed queues that were forgotten.
+        self._removed: set[str] = set()
+        self._forgotten: set[str] = set()
+        self.saved_generation = 0
         # Dispatch takes it for one queue at a time: making its files must not hold up puts into others.
         self._lock = FairLock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
@@ -119,9 +129,9 @@ class ConsumeQueueStore:
             if self._settled is not None:
                 self._settled.settle(dispatched_to)
 
-    def known_queues(self) -> Iterator[tuple[str, int]]:
-        """Every queue that has a directory. Topics of other kinds are skipped."""
-        for topic in self._catalog.topics():
+    def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
+        """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""
+        for topic in self._catalog.topics(besides):
             try:
                 queue_ids = self._catalog.queue_ids(topic)
             except (TopicNotFound, UnsupportedStore):
@@ -132,8 +142,18 @@ class ConsumeQueueStore:
     def survey(self) -> QueueFiles:
         """Look at the names and sizes of all queue files; ``file_count`` continues from their number. ``OSError``."""
         found: dict[str, list[tuple[int, int]]] = {}
-        for topic, queue_id in self.known_queues():
+        self._ends = ends = {}
+        unchanged = set()
+        for topic, saved in self._saved.unchanged_topics() if self._saved is not None else ():
+            unchanged.add(topic)
+            for queue_id, end in saved.ends.items():
+                path = f"{self.path}/{topic}/{queue_id}"
+                files = found[path] = [(file.base, file.size) for file in end.files]
+                ends[path] = sum(files[-1]) + end.end * UNIT_SIZE
+        self._not_saved = set()
+        for topic, queue_id in self.known_queues(unchanged):
             path = os.path.join(self.path, topic, str(queue_id))
+            self._not_saved.add(topic)
             with contextlib.suppress(NotADirectoryError):
                 bases = sorted(base for name in disk.list_names(path) if (base := parse_file_name(name)) is not None)
                 found[path] = [(base, disk.file_size(os.path.join(path, file_name_for_offset(base)))) for base in bases]
@@ -146,14 +166,47 @@ class ConsumeQueueStore:
         self._last_files = {path: files[-1] for path, files in found.items() if files}
         return QueueFiles(count=count, uneven=next((path for path, files in found.items() if _is_uneven(files)), None))
 
+    def use_saved_ends(self) -> None:
+        """Let the next survey use what the last owner saved of the queues of a closed store."""
+        # A topic of another kind has no queues here, whatever was saved of it.
+        self._saved = None if has_other_kinds(self._store_path) else load_saved_ends(self._store_path)
+        self._catalog.use(self._saved)
+        self.saved_generation = 0 if self._saved is None else self._saved.generation
+
+    def distrust_saved_ends(self) -> None:
+        """Use no saved ends, and let no mark name them, until they are saved again."""
+        self._saved, self._not_saved, self.saved_generation = None, None, 0
+        self._catalog.use(None)
+
+    def save_ends(self) -> None:
+        """At a clean close, when all queues are on the device: save their ends for the next look at them.
+
+        Without space for the file, or after any other failure, there is none.
+        """
+        self.saved_generation = 0
+        with self._lock, contextlib.suppress(OSError, CommitLogError):
+            touched: dict[str, dict[int, int]] = {topic: {} for topic in self._forgotten.union(self._not_saved or ())}
+            for (topic, queue_id), writer in self._writers.items():
+                if not writer.has_changed:
+                    continue
+                ends = touched.setdefault(topic, {})
+                if writer.next_offset is not None:
+                    ends[queue_id] = writer.next_offset
+            if self._saved is None or self._not_saved is None:
+                topics = {topic for topic, _ in self.known_queues()}
+            else:
+                topics = {topic for topic in self._saved.topics() if topic not in self._removed} | touched.keys()
+            self.saved_generation = save_ends(self._store_path, self._saved, topics, touched)
+
     def find_ends(self) -> int:
         """``ends`` of all queues that the last survey saw. Reads the last units of each. ``OSError``.
 
         To be compared with the mark: where zeros between units mislead the search, it finds another end.
         """
-        self._ends = {
+        self._ends |= {
             path: _ends_of(base + size, base // UNIT_SIZE + _units_in(os.path.join(path, file_name_for_offset(base))))
             for path, (base, size) in self._last_files.items()
+            if path not in self._ends
         }
         return self.ends
 
@@ -363,6 +416,7 @@ class ConsumeQueueStore:
         self.flush_all()
         with self._lock:
             self._ends |= self._touched_ends()
+            self._forgotten |= {topic for (topic, _), writer in self._writers.items() if writer.has_changed}
             self._writers = {}
 
     def flush(self, least_pages: int = 0) -> None:
@@ -514,6 +568,7 @@ class ConsumeQueueStore:
         """Delete the queues of a topic, whose files are discounted; their next offset is 0. ``StoreIOError``."""
         with self._lock:
             self._unsettle()
+            self._removed.add(topic)
             for writer in self._writers_of(topic):
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)

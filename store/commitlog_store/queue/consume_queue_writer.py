@@ -91,6 +91,8 @@ class ConsumeQueueWriter:
         self.pads = False
         # Whether messages of its own were written, and not only light units.
         self.has_own = False
+        # Whether a file of the queue was made, written or deleted.
+        self.has_changed = False
 
     def _size_of_files(self) -> int:
         """The size of the queue's files; 0 without files, and when a single one is truncated within a unit."""
@@ -234,6 +236,7 @@ class ConsumeQueueWriter:
         return first > 0 and self.unit(first - 1) is None
 
     def _write(self, first: int, units: Units) -> None:
+        self.has_changed = True
         data = memoryview(units.tobytes())
         at = first * UNIT_SIZE
         while data:
@@ -336,6 +339,7 @@ class ConsumeQueueWriter:
 
     def _remove(self, base: int, path: str, *, discount: bool = True) -> None:
         """Delete a file and sync that: after the next clean close its return would go unnoticed."""
+        self.has_changed = True
         self._open_files.forget(path)
         disk.unlink(path)
         if discount:
@@ -345,6 +349,7 @@ class ConsumeQueueWriter:
         self.dirty.discard(path)
 
     def _zero(self, path: str, position: int) -> None:
+        self.has_changed = True
         descriptor = self._open_files.get(path)
         size = disk.size_of(descriptor)
         if size < self._file_size:

@@ -63,6 +63,8 @@ def _lost_queues(paths: StorePaths, mark: CheckpointMark, closed: bool) -> Itera
     queues = ConsumeQueueStore(paths.root, 0, QueueCatalog(paths.root, log), read_only=True)
     try:
         log.refresh()
+        if closed:
+            queues.use_saved_ends()
         count = queues.survey().count
         if count < mark.queue_file_count and log.min_offset <= mark.log_start:  # else retention has removed some
             yield f"Of {mark.queue_file_count} consume-queue files, {count} exist."

@@ -27,7 +27,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -65,6 +65,7 @@ _OTHER_KINDS = (
 )
 _QueueNums = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
 _SUBJECT = "The list of topics"
+_Written = TypeVar("_Written")
 
 
 # What this package uses of the file; members that are not named here stay as they are.
@@ -109,6 +110,8 @@ class TopicConfig:
         self._other_kinds: dict[str, str] = {}
         self._plain: set[str] = set()
         self._kept: dict[str, int] = {}
+        # The dataVersion that was written last.
+        self._version: dict[str, Any] | None = None
         # Whether a write of the list has failed since the last that did not, other than for want of space: its content
         # may not be on the device.
         self._may_be_lost = False
@@ -345,39 +348,63 @@ class TopicConfig:
 
         Topics that are not listed are added with ``queue_nums``.
         """
-        root = self._file.read()
+        uses = list(uses)
         is_known = self._signature == topic_list_signature(self.path)
+        if is_known and not self._may_be_lost and all(use.topic not in self._listed for use in uses):
+            changed = {use.topic: _entry_of_new(use, queue_nums, perm) for use in uses}
+            if not changed or self._add(changed):
+                return
+        root = self._file.read()
         listed = self._listed if is_known else _queue_nums(self._file, root)
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
-            # An id above the limit of a topic does not raise the queues to read.
-            readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
-            if use.topic in listed:
-                _refuse_fewer_queues(use, listed[use.topic], self.path)
-                entry = _entry(use.topic, table[use.topic], self._file)
-                if readable > entry.readQueueNums:
-                    changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
-                if perm not in (None, entry.perm):
-                    changed[use.topic] = {**changed.get(use.topic, table[use.topic]), "perm": perm}
-            else:
-                count, entry_perm = queue_nums[use.topic], _READ_AND_WRITE if perm is None else perm
-                changed[use.topic] = _new_entry(use.topic, count, max(count, readable), entry_perm)
+            if use.topic not in listed:
+                changed[use.topic] = _entry_of_new(use, queue_nums, perm)
+                continue
+            _refuse_fewer_queues(use, listed[use.topic], self.path)
+            entry = _entry(use.topic, table[use.topic], self._file)
+            if _readable(use) > entry.readQueueNums:
+                changed[use.topic] = {**table[use.topic], "readQueueNums": _readable(use)}
+            if perm not in (None, entry.perm):
+                changed[use.topic] = {**changed.get(use.topic, table[use.topic]), "perm": perm}
         if not changed and not self._may_be_lost:
             return
         version = next_version(root.get("dataVersion", {}), self._file)
+        whole = {**root, "dataVersion": version, "topicConfigTable": {**table, **changed}}
+        self._write(lambda: self._file.write(whole))
+        # Other members, or another order: then rows cannot be added to the content as it is.
+        self._version = version if list(whole) == ["dataVersion", "topicConfigTable"] else None
+        if is_known:  # else the list is read again
+            self._note(changed)
+            self._signature = topic_list_signature(self.path)
+
+    def _add(self, new: Mapping[str, Any]) -> bool:
+        """Add entries of topics that the list, which is known, does not have; False if it has to be read for that."""
+        if self._version is None:
+            return False
+        before, version = {"dataVersion": self._version}, next_version(self._version, self._file)
+        known = self._signature
+        if not self._write(lambda: self._file.add_rows("topicConfigTable", new, before, {"dataVersion": version})):
+            self._signature = known
+            return False
+        self._version = version
+        self._note(new)
+        self._signature = topic_list_signature(self.path)
+        return True
+
+    def _write(self, write: Callable[[], _Written]) -> _Written:
+        """Write the list, and note whether it may be lost."""
         self._signature = None
         try:
-            self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
+            written = write()
         except DiskFull:
             raise  # the list is as it was, and what is listed needs no space: deliveries may free some
         except BaseException:
             self._may_be_lost = True
             raise
         self._may_be_lost = False
-        if is_known:  # else the list is read again
-            self._note(changed)
-            self._signature = topic_list_signature(self.path)
+        return written
 
     def _note(self, changed: Mapping[str, Any]) -> None:
         """Note changed entries, without reading the whole list again."""
@@ -531,6 +558,16 @@ def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
             "it was created or changed while they were being staged. Nothing was written; run it again, and they are "
             f"spread over {listed}.",
         )
+
+
+def _readable(use: TopicUse) -> int:
+    """The queues that must be readable: an id above the limit of a topic does not raise them."""
+    return use.named_queues if use.named_queues <= MOST_QUEUES else 0
+
+
+def _entry_of_new(use: TopicUse, queue_nums: Mapping[str, int], perm: int | None) -> dict[str, Any]:
+    count = queue_nums[use.topic]
+    return _new_entry(use.topic, count, max(count, _readable(use)), _READ_AND_WRITE if perm is None else perm)
 
 
 def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int) -> dict[str, Any]:

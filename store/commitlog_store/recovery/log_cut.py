@@ -64,6 +64,6 @@ def _lower_positions(directory: OwnerDirectory, files: MappedFileQueueWriter, fi
             one.sync_all()
     directory.mark_in_use()
     try:
-        checkpoint.flush(dataclasses.replace(mark, closed=False, flushed_offset=at))
+        checkpoint.flush(dataclasses.replace(mark, closed=False, flushed_offset=at, saved_ends=0))
     finally:
         checkpoint.close()

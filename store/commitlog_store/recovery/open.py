@@ -59,6 +59,7 @@ class OpenedLog(StoreParts):
             last_record=self.writer.last_record if closed else -1,
             queue_file_count=self.queues.file_count,
             index_file_count=self._index_file_count,
+            saved_ends=self.queues.saved_generation,
         )
 
     @property
@@ -120,6 +121,8 @@ def open_log(
         _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
         if start.refusal is not None:
             raise start.refusal(start.reason, path=directory.path)
+        if start.kind is not StartKind.CLEAN:
+            parts.queues.distrust_saved_ends()
         parts.queues.announce_changes()
         recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
         topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_id)

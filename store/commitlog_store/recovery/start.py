@@ -324,11 +324,16 @@ def _at_first_sight(parts: StartParts, log: CommitLog) -> Evidence:
     log_path = parts.paths.commit_log
     names = disk.list_names(log_path) if disk.is_directory(log_path) else []
     log_file_count = sum(name.isdigit() for name in names)
+    mark = parts.checkpoint.mark
+    if mark is not None and mark.closed and mark.saved_ends and not parts.aborted:
+        parts.queues.use_saved_ends()
+    else:
+        parts.queues.distrust_saved_ends()
     return Evidence(
         path=parts.path,
         log_path=log_path,
         abort_file=parts.aborted,
-        mark=parts.checkpoint.mark,
+        mark=mark,
         times=parts.checkpoint.values,
         log_file_count=log_file_count,
         log_start=start,

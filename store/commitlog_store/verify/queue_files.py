@@ -15,6 +15,7 @@ from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog_store.paths import file_name_for_offset, is_queue_id, parse_file_name
 from commitlog_store.queue.expired_units import end_before
+from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.verify.access import read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 from commitlog_store.verify.log_files import usual_size
@@ -29,12 +30,18 @@ class UnitFile(NamedTuple):
     path: str
 
 
-def queue_directories(path: str, denied: list[str]) -> Iterator[tuple[str, int]]:
-    """Topic and queue id of every queue directory below ``consumequeue``; ``denied`` gets those not to be listed."""
+def queue_directories(path: str, denied: list[str], saved: SavedEnds | None = None) -> Iterator[tuple[str, list[int]]]:
+    """Each topic below ``consumequeue`` with the ids of its queues' directories; those of a topic that has not changed
+    since ``saved`` are not listed. ``denied`` gets the directories that may not be listed.
+    """
     for topic in _names(path, denied):
-        for name in _names(os.path.join(path, topic), denied, listed=disk.list_directories):
-            if is_queue_id(name):
-                yield topic, int(name)
+        directory = os.path.join(path, topic)
+        known = None if saved is None else saved.topic(topic)
+        if known is not None and known.holds(directory) is not None:
+            yield topic, sorted(known.ends, key=str)
+        else:
+            names = _names(directory, denied, listed=disk.list_directories)
+            yield topic, [int(name) for name in names if is_queue_id(name)]
 
 
 def list_unit_files(path: str, denied: list[str]) -> list[UnitFile]:

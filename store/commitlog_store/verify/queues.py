@@ -83,7 +83,7 @@ class QueueCheck:
         self._safe = safe_timestamp
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._kept_otherwise: dict[str, bool] = {}
-        self._on_disk = set(queue_directories(self._path, []))
+        self._on_disk = {(topic, queue_id) for topic, ids in queue_directories(self._path, []) for queue_id in ids}
         # Topic, queue and offsets [start, stop) of units whose messages are not in the log, and have not expired.
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.

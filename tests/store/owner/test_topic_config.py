@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog_store import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus, StoreReader
+from commitlog_store.config_files import json_file
 from commitlog_store.errors import (
     CorruptConfig,
     DiskFull,
@@ -556,3 +557,103 @@ def test_a_directory_without_permission_is_named(tmp_path: Path, monkeypatch: py
     with pytest.raises(StoreAccessDenied, match=r"config"):
         _listing(tmp_path).create_topic("orders", 4)
     assert path.read_text() == "{}"
+
+
+def _decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of config files that are decoded from now on."""
+    decoded: list[str] = []
+    decode = json_file.decode_config
+
+    def noting(data: bytes, path: str, subject: str) -> dict[str, Any]:
+        decoded.append(os.path.basename(path))
+        return decode(data, path, subject)
+
+    monkeypatch.setattr(json_file, "decode_config", noting)
+    return decoded
+
+
+def _topics_with(store: Path) -> TopicConfig:
+    (store / "config").mkdir()
+    return TopicConfig(str(store), 4, lambda _: -1)
+
+
+def test_new_topics_are_added_to_a_known_list_without_decoding_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics, path = _topics_with(tmp_path), tmp_path / "config" / "topics.json"
+    topics.list_queues([("first", 0)])
+    decoded = _decodings(monkeypatch)
+    for number in range(3):
+        before = path.read_bytes()
+        topics.list_queues([(f"new-{number}", 0), (f"high-{number}", 9)])
+        assert path.with_name("topics.json.bak").read_bytes() == before
+    assert not decoded
+    root = json.loads(path.read_bytes())
+    assert path.read_bytes() == json_file.encode_config(root, str(path), "")
+    assert root["dataVersion"]["counter"] == 4
+    table = root["topicConfigTable"]
+    assert list(table) == ["first", "new-0", "high-0", "new-1", "high-1", "new-2", "high-2"]
+    assert (table["high-2"]["writeQueueNums"], table["high-2"]["readQueueNums"]) == (10, 10)
+    assert table["new-2"] == {**table["first"], "topicName": "new-2"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: {**root, "topicConfigTable": {**root["topicConfigTable"], "brokers": {"topicName": "brokers"}}},
+        lambda root: {**root, "more": {"a": 1}},
+        lambda root: dict(reversed(root.items())),
+        lambda root: {**root, "topicConfigTable": {}},
+        lambda root: {**root, "dataVersion": {"counter": 77}},
+    ],
+)
+def test_topics_are_added_to_what_another_program_has_made_of_the_list(change: Any, tmp_path: Path) -> None:
+    topics, path = _topics_with(tmp_path), tmp_path / "config" / "topics.json"
+    topics.list_queues([("first", 0)])
+    root = change(json.loads(path.read_bytes()))
+    path.write_bytes(json.dumps(root).encode())
+    for number in range(3):
+        topics.list_queues([(f"new-{number}", 0)])
+        now = json.loads(path.read_bytes())
+        assert now["dataVersion"]["counter"] == root["dataVersion"]["counter"] + number + 1
+        assert list(now["topicConfigTable"])[: len(root["topicConfigTable"])] == list(root["topicConfigTable"])
+        assert f"new-{number}" in now["topicConfigTable"]
+        assert now.get("more") == root.get("more")
+
+
+def test_a_list_that_is_damaged_under_its_owner_takes_no_new_topics_unread(tmp_path: Path) -> None:
+    """Same size, same times: nothing but the content shows it."""
+    topics, path = _topics_with(tmp_path), tmp_path / "config" / "topics.json"
+    topics.list_queues([("first", 0)])
+    topics.list_queues([("second", 0)])
+    times, data = path.stat(), path.read_bytes()
+    path.write_bytes(data.replace(b'"perm":6', b'"perm":{'))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    topics.list_queues([("third", 0)])  # read from .bak, which has the first
+    assert list(json.loads(path.read_bytes())["topicConfigTable"]) == ["first", "third"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_changes_gives_the_list_of_a_store_that_decodes_each_time(seed: int, tmp_path: Path) -> None:
+    chosen = random.Random(seed)
+    for name in ("quick", "plain"):
+        (tmp_path / name).mkdir()
+    quick, plain = _topics_with(tmp_path / "quick"), _topics_with(tmp_path / "plain")
+    for number in range(40):
+        kind = chosen.randrange(6)
+        topic, queue_id = f"topic-{chosen.randrange(30)}", chosen.randrange(12)
+        for topics in (quick, plain):
+            if topics is plain:
+                topics._version = None
+            if kind == 0:
+                topics.remove_topic(topic)
+            elif kind == 1:
+                topics.create_topic(topic, queue_id + 1, perm=chosen.choice([4]))
+            else:
+                topics.list_queues([(topic, queue_id), (f"other-{number}", 0)])
+    tables = [
+        json.loads((tmp_path / name / "config" / "topics.json").read_bytes())["topicConfigTable"]
+        for name in ("quick", "plain")
+    ]
+    assert tables[0] == tables[1]
+    assert list(tables[0]) == list(tables[1])
