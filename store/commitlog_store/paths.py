@@ -62,6 +62,7 @@ __all__ = [
     "SYSTEM_GROUP_PREFIX",
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIXES",
+    "TIMER_CHECK",
     "TIMER_LOG",
     "TIMER_WHEEL",
     "TOPICS_CONFIG",
@@ -107,6 +108,7 @@ SETTLED = "settled"
 # The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"
+TIMER_CHECK = "timercheck"
 
 # Files of the config directory.
 TOPICS_CONFIG = "topics.json"

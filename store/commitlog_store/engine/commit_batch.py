@@ -200,6 +200,11 @@ class CommitBatchService:
         last = self._loaded().last(app_id)
         return None if last is None else last.batch.version
 
+    def last_batch(self, app_id: str) -> BatchId | None:
+        """An application's last batch; None without any."""
+        last = self._loaded().last(app_id)
+        return None if last is None else last.batch
+
     def epoch(self) -> int:
         """How often a mirror was promoted in the history of this log."""
         last = self._loaded().last(EPOCH_APPLICATION)

@@ -7,8 +7,8 @@ KEYS, __SHARDINGKEY, TAGS, DELAY    the application, as a column or field of its
 REAL_TOPIC, REAL_QID                the store, for a message that waits in ``SCHEDULE_TOPIC_XXXX``
 TRAN_MSG, PGROUP, INNER_*,          the store or the broker; a message that brought them along would be taken for half a
 __CRC32#                            transaction, for a batch, or for damaged
-TIMER_DELIVER_MS, TIMER_DELAY_MS,   the application: a delivery at any time (``timer_messages``). With DELAY, which wins,
-TIMER_DELAY_SEC                     or TIMER_OUT_MS, which the timer adds, they ask for nothing
+TIMER_DELIVER_MS, TIMER_DELAY_MS,   the application: a delivery at any time (``timer_messages``). Beside DELAY, or
+TIMER_DELAY_SEC                     TIMER_OUT_MS, which the timer adds, they ask for nothing
 TIMER_DEL_UNIQKEY                   refused: it asks a broker's timer to drop another message
 all others, UNIQ_KEY among them     the application or its client
 ==================================  ====================================================================================

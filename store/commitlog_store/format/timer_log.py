@@ -29,8 +29,8 @@ file ends with the rest's size (4), zero (8) and a magic number (4).
 
 END is up to where the timer log is on the device, and QUEUE OFFSET the offset of the next message to take into it; LAST
 PHYSICAL is the physical offset of the message before that, -1 without one. No unit before START waits, as of the
-delivery with number FRAMES. The CRC is over READ TIME to FRAMES, without the version: what another program changes makes
-the rest void.
+delivery with number FRAMES. The CRC is over READ TIME to FRAMES, without the version: a change by another program
+makes the rest void.
 
 Source: RocketMQ ``store/timer/TimerLog.java``, ``TimerCheckpoint.java``, ``TimerMessageStore.java``.
 """
@@ -85,7 +85,7 @@ def encode_blank(size: int) -> bytes:
     return _BLANK.pack(size, 0, _BLANK_MAGIC)
 
 
-def whole_units(data: np.ndarray) -> int:  # type: ignore[type-arg]
+def whole_units(data: np.ndarray) -> int:
     """How many units there are at the start of an array of ``UNIT_DTYPE``, before anything else."""
     good = (data["size"] == UNIT_SIZE) & (data["magic"] & ~_ALL_MAGIC == 0) & (data["magic"] & MAGIC_DEFAULT != 0)
     return len(good) if good.all() else int(np.argmin(good))
@@ -97,11 +97,15 @@ def slot_of(due_ms: int) -> int:
 
 
 class TimerCheck(NamedTuple):
-    """``config/timercheck``. ``own`` is None where RocketMQ wrote it last, or this package's part is damaged."""
+    """``config/timercheck``. ``own`` is None where RocketMQ wrote it last, or this package's part is damaged.
+
+    ``repeats``: see ``encode_check``.
+    """
 
     read_time: int
     queue_offset: int
     own: OwnCheck | None
+    repeats: bool
 
 
 class OwnCheck(NamedTuple):
@@ -132,13 +136,13 @@ def decode_check(data: bytes) -> TimerCheck | None:
     """The checkpoint; None for bytes that are none."""
     if len(data) < _BROKER.size:
         return None
-    read_time, _, queue_offset, _ = _BROKER.unpack_from(data)
+    read_time, _, queue_offset, most = _BROKER.unpack_from(data)
     own = None
     if len(data) >= _OWN_AT + _OWN.size + _CRC.size:
         magic, version, *fields = _OWN.unpack_from(data, _OWN_AT)
         if (magic, version) == (_MAGIC, _FORMAT) and _CRC.unpack_from(data, _OWN_AT + _OWN.size)[0] == _checksum(data):
             own = OwnCheck(*fields)
-    return TimerCheck(read_time, queue_offset, own)
+    return TimerCheck(read_time, queue_offset, own, most != queue_offset)
 
 
 def _checksum(data: bytes | bytearray) -> int:
