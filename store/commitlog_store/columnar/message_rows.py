@@ -149,6 +149,8 @@ def _table_of_plain(given: Sequence[Any]) -> pa.Table | None:
     columns = dict(zip(PUT_COLUMNS, _FIELD_NAMES, strict=True))
     if set(map(len, map(vars, given))) == {_USUAL_FIELDS}:
         columns = {name: field for name, field in columns.items() if field in _USUAL}
+    elif any("deliver_at" in fields for fields in map(vars, given)):
+        return None  # it becomes a property
     arrays = {}
     try:
         for name, field in columns.items():

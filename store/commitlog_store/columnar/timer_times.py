@@ -29,11 +29,11 @@ _NO_TIME = -1
 
 
 class TimerTimes(NamedTuple):
-    """Messages that wait, one value each: physical offset, size, time of delivery in ms, hash code of the topic."""
+    """Messages that wait, one value each: time of delivery in ms, physical offset, size, hash code of the topic."""
 
+    dues: Int64Array
     physical_offsets: Int64Array
     sizes: Int64Array
-    dues: Int64Array
     topic_hashes: Int64Array
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ def timer_times(waiting: WaitingRecords, skipped: list[Undeliverable]) -> TimerT
                 reason = f"it cancels another one ({TIMER_DEL_UNIQKEY}), which brokers alone do"
             skipped.append(Undeliverable(int(block.place.queue_offsets[row]), int(physical[row]), reason))
         whole = (dues != _NO_TIME) & ~cancels
-        parts.append(TimerTimes(physical, block.sizes.astype(np.int64), dues, _topic_hashes(block)).rows(whole))
+        parts.append(TimerTimes(dues, physical, block.sizes.astype(np.int64), _topic_hashes(block)).rows(whole))
     return TimerTimes.joined(parts)
 
 

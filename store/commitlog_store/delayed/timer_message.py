@@ -185,10 +185,14 @@ class TimerMessageService(Subject):
         if self._timer_log is None:
             self._run_job(self._begin)
         took_in = self._take_in()
-        pause = self._deliver_due(int(self._clock() * _MS))
+        # No key passes before all messages that were judged by an earlier one are in the timer log.
+        pause = self._deliver_due(int(self._clock() * _MS)) if self._has_caught_up() else _REFUSED_SECONDS
         if self._monotonic() - self._saved_at >= self._flush_interval_s and self._saved != self._own():
             self._run_job(self._save_flushed)
         return 0.0 if took_in else pause
+
+    def _has_caught_up(self) -> bool:
+        return self._last_physical + 1 >= self._delivered.judged or self._next >= self._bounds()[1]
 
     # Beginning
 
@@ -489,7 +493,7 @@ class TimerMessageService(Subject):
         units = self._log.queues.read_units(*TIMER_QUEUE, self._next - 1, self._next)
         if len(units):
             place, size = int(units["physical_offset"][0]), int(units["size"][0])
-            past = TimerTimes(*(np.array([value], np.int64) for value in (place, size, 1, 0)))
+            past = TimerTimes(*(np.array([value], np.int64) for value in (1, place, size, 0)))
             self._timer_log.append(past, {}, 1, MAGIC_DEFAULT | MAGIC_DELETE)
 
     def close(self) -> None:
