@@ -43,9 +43,7 @@ class Deliverer:
             timer_flush_interval_ms=flush_interval_ms,
         )
         engine.run = self._run_job  # type: ignore[method-assign]
-        self.service = kind(
-            engine, Wakeup(), clock=lambda: self.now, monotonic=lambda: self.now, **settings
-        )
+        self.service: Any = kind(engine, Wakeup(), clock=lambda: self.now, monotonic=lambda: self.now, **settings)
 
     def _run_job(self, work: Callable[[], _T]) -> _T:
         before, self.before_job = self.before_job, _nothing
@@ -55,7 +53,7 @@ class Deliverer:
     def step(self) -> float:
         """One step, with everything that was put before in its queue. The seconds to the next one."""
         self.store.dispatch()
-        pause = self.service.run_once()
+        pause: float = self.service.run_once()
         self.store.dispatch()
         return pause
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ def timer_times(waiting: WaitingRecords, skipped: list[Undeliverable]) -> TimerT
     """
     parts = []
     for block, physical in whole_blocks(waiting, TIMER_QUEUE, skipped):
-        dues = _dues(block)
+        dues = delivery_times(block.properties.text, block.field("store_timestamp").astype(np.int64))
         cancels = block.properties.text(TIMER_DEL_UNIQKEY).is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero((dues == _NO_TIME) | cancels).tolist():
             reason = f"it has no {TIMER_OUT_MS}, or one that is no time"
@@ -72,20 +73,21 @@ def timer_times(waiting: WaitingRecords, skipped: list[Undeliverable]) -> TimerT
     return TimerTimes.joined(parts)
 
 
-def _dues(block: RecordBlock) -> Int64Array:
-    """The time of delivery of each record; -1 for none."""
-    out = _numbers(block, TIMER_OUT_MS)
-    stored = block.field("store_timestamp").astype(np.int64)
-    deliver, last = _numbers(block, TIMER_DELIVER_MS), out + PRECISION_MS
+def delivery_times(property_of: Callable[[str], pa.StringArray], stored: Int64Array) -> Int64Array:
+    """The time of delivery of each message in ms; -1 for none.
+
+    ``property_of`` returns the values of a property, ``stored`` has the store times in ms.
+    """
+    out = _numbers(property_of(TIMER_OUT_MS))
+    deliver, last = _numbers(property_of(TIMER_DELIVER_MS)), out + PRECISION_MS
     found = np.where((deliver > out) & (deliver <= last), deliver, last)
     for name, unit_ms in ((TIMER_DELAY_MS, 1), (TIMER_DELAY_SEC, 1000)):
-        delay = _numbers(block, name)
+        delay = _numbers(property_of(name))
         found = np.where(delay != _NO_TIME, np.clip(stored + delay * unit_ms, out + 1, last), found)
     return np.where(out == _NO_TIME, _NO_TIME, found)
 
 
-def _numbers(block: RecordBlock, name: str) -> Int64Array:
-    texts = block.properties.text(name)
+def _numbers(texts: pa.StringArray) -> Int64Array:
     if texts.null_count == len(texts):
         return np.full(len(texts), _NO_TIME, np.int64)
     is_number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER), False)

@@ -34,7 +34,7 @@ from commitlog_store.delayed.timer_log import (
     TimerLogWriter,
     is_cancelling,
 )
-from commitlog_store.delayed.timer_waiting import InTimerLog, agreeing_check, next_offset, units_that_wait
+from commitlog_store.delayed.timer_waiting import TIMER_HOLDER, InTimerLog, agreeing_check, next_offset, units_that_wait
 from commitlog_store.delayed.waiting_records import (
     DeliveryTopics,
     end_to_deliver,
@@ -71,7 +71,6 @@ _MOST_READ_UNITS = 1 << 13
 # Records that are encoded at once: they stay in the processor's caches.
 _PIECE_BYTES = 8 << 20
 _MS = 1000.0
-_HOLDER = "timer messages that are not delivered yet"
 
 
 class _Due(NamedTuple):
@@ -531,7 +530,7 @@ class TimerMessageService(Subject):
             place = queues.place_left(*TIMER_QUEUE, following, self._log.files.min_offset)
             first = min(firsts, default=None)
         places = [one for one in (place, first) if one is not None]
-        return [Hold(from_offset=min(places), holder=_HOLDER)] if places else []
+        return [Hold(from_offset=min(places), holder=TIMER_HOLDER)] if places else []
 
     def waiting_topics(self) -> Counter[str]:
         """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.

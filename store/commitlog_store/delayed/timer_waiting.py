@@ -12,6 +12,8 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.timer_log import MAGIC_DELETE, MAGIC_ROLL, OwnCheck, TimerCheck
 from commitlog_store.format.timer_messages import PRECISION_MS
 
+# The holder of the log's files in which timer messages wait, in reports of retention.
+TIMER_HOLDER = "timer messages that are not delivered yet"
 # The physical offset of the queue's message at an offset; None where nothing is.
 PlaceOf = Callable[[int], int | None]
 
@@ -43,14 +45,17 @@ def agreeing_check(
 def units_that_wait(
     log: TimerLog, check: TimerCheck | None, own: OwnCheck | None, delivered: Delivered
 ) -> Iterator[InTimerLog]:
-    """The units of the messages that wait. Without ``own``, those that a broker has not delivered as of ``check``."""
+    """The units of the messages that wait. Without ``own``, those that a broker has not delivered as of ``check``.
+
+    None of this package's that do not agree with queue or ledger: then the queue alone says what waits.
+    """
     if own is not None:
         for _, units in log.blocks(own.start, own.end):
             dues, physical = dues_of(units), units["physical_offset"].astype(np.int64)
             waits = delivered.waiting(dues, physical) & (units["magic"] & MAGIC_DELETE == 0)
             sizes = units["message_size"].astype(np.int64)
             yield InTimerLog(dues[waits], physical[waits], sizes[waits], np.zeros(int(waits.sum()), np.int64))
-    elif check is not None:
+    elif check is not None and check.own is None:
         for _, units in log.blocks(log.first):
             slots = (units["write_time"].astype(np.int64) + units["delay"]) // PRECISION_MS
             waits = (slots >= check.read_time // PRECISION_MS) & (units["magic"] & MAGIC_DELETE == 0)
@@ -65,5 +70,6 @@ def units_that_wait(
 
 def next_offset(check: TimerCheck | None, own: OwnCheck | None, bounds: tuple[int, int]) -> int:
     """The offset of the first message of the queue that the timer log has no unit for."""
-    found = own.queue_offset if own is not None else 0 if check is None else check.queue_offset
+    from_broker = 0 if check is None or check.own is not None else check.queue_offset
+    found = from_broker if own is None else own.queue_offset
     return min(max(found, bounds[0]), bounds[1])

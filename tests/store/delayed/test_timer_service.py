@@ -240,7 +240,9 @@ def test_units_that_the_checkpoint_does_not_count_are_cut_off(tmp_path: Path) ->
     put_at(store, begun + 6_000, b"not counted")
     deliverer.service._flush_interval_s = 1e9
     deliverer.step()
-    assert own is not None and own.own is not None and own.own.queue_offset == 1
+    assert own is not None
+    assert own.own is not None
+    assert own.own.queue_offset == 1
     kill(store)
     log = tmp_path / "timerlog" / ("0" * 20)
     torn = bytearray(log.read_bytes())
@@ -309,7 +311,8 @@ def test_each_message_is_delivered_once_and_in_time_whatever_happens(tmp_path: P
     """Random puts, steps of the clock, kills, clean ends and lost timer logs, against a list of what is due."""
     chance = random.Random(seed)
     # The store's own clock is that of the machine; the service's runs ahead of it, so that every time is ahead of both.
-    clock, due_of = now_ms() + 86_400_000, {}
+    clock = now_ms() + 86_400_000
+    due_of: dict[bytes, int] = {}
     store = without_service(tmp_path)
     deliverer = timer_of(store, frame_bytes=chance.choice([300, 3_000]), read_units=chance.choice([1, 3, 50]))
     for step in range(40):
