@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog_store.cli.app import app
 from commitlog_store import StoreReader
+from commitlog_store.cli.app import app
 from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.testing import parts_of
