@@ -48,8 +48,8 @@ class Producing:
         ``InvalidValue`` for a wrong type and for a number that is none of the levels'.
         """
         message = self._message(
-            keys, delay, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag, properties=properties or {},
-            sharding_key=sharding_key, deliver_at=deliver_at, born_timestamp=born_timestamp,
+            keys, delay, deliver_at, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag,
+            properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
         )  # fmt: skip
         return self.put_message(message).raise_for_status()
 
@@ -79,21 +79,28 @@ class Producing:
                 await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
         """
         message = self._message(
-            keys, delay, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag, properties=properties or {},
-            sharding_key=sharding_key, deliver_at=deliver_at, born_timestamp=born_timestamp,
+            keys, delay, deliver_at, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag,
+            properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
         )  # fmt: skip
         return (await self._aput(message)).raise_for_status()
 
-    def _message(self, keys: str | Sequence[str], delay: int | str | timedelta | None, **fields: Any) -> Message:
-        level = None
-        if delay is not None:
-            if fields["deliver_at"] is not None:
-                raise InvalidValue("A put has a delay or a deliver_at: give one of them.")
-            level, delay_ms = delay_or_level(delay, self._delay_levels)
-            if delay_ms:
-                others = {name: text for name, text in fields["properties"].items() if name not in TIMER_PROPERTIES}
-                fields["properties"] = others | {TIMER_DELAY_MS: str(delay_ms)}
-        return Message(keys=(keys,) if isinstance(keys, str) else keys, delay_level=level, **fields)
+    def _message(
+        self,
+        keys: str | Sequence[str],
+        delay: int | str | timedelta | None,
+        deliver_at: datetime | int | None,
+        **fields: Any,
+    ) -> Message:
+        keys = (keys,) if isinstance(keys, str) else keys
+        if delay is None:
+            return Message(keys=keys, deliver_at=deliver_at, **fields)
+        if deliver_at is not None:
+            raise InvalidValue("A put has a delay or a deliver_at: give one of them.")
+        level, delay_ms = delay_or_level(delay, self._delay_levels)
+        if delay_ms:
+            others = {name: text for name, text in fields["properties"].items() if name not in TIMER_PROPERTIES}
+            fields["properties"] = others | {TIMER_DELAY_MS: str(delay_ms)}
+        return Message(keys=keys, delay_level=level, **fields)
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended."""

@@ -37,7 +37,9 @@ class TimerTimes(NamedTuple):
     sizes: Int64Array
     topic_hashes: Int64Array
 
-    def __len__(self) -> int:
+    @property
+    def messages(self) -> int:
+        """How many there are."""
         return len(self.dues)
 
     def rows(self, which: object) -> TimerTimes:

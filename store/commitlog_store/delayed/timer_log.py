@@ -185,9 +185,9 @@ class TimerLogWriter(TimerLog):
 
     def append(self, times: TimerTimes, wheel: dict[int, int], now_ms: int, magic: int = MAGIC_DEFAULT) -> None:
         """Append a unit for each message. ``wheel`` has the position of the last unit of each slot."""
-        files, within = np.divmod(self._index(self.end) + np.arange(len(times)), self._per_file)
+        files, within = np.divmod(self._index(self.end) + np.arange(times.messages), self._per_file)
         positions = files * self.file_size + within * UNIT_SIZE
-        units = np.zeros(len(times), UNIT_DTYPE)
+        units = np.zeros(times.messages, UNIT_DTYPE)
         slot_times = times.dues - 1
         write_times = np.maximum(np.minimum(slot_times, now_ms), slot_times - MAX_INT)
         units["size"], units["magic"] = UNIT_SIZE, magic

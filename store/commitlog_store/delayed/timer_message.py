@@ -39,6 +39,7 @@ from commitlog_store.delayed.waiting_records import (
     DeliveryTopics,
     end_to_deliver,
     report_undeliverable,
+    scattered_records,
     waiting_records,
 )
 from commitlog_store.engine.store_engine import StoreEngine
@@ -68,6 +69,8 @@ _MOST_FRAME_BYTES = 64 << 20
 _MOST_FRAME_UNITS = 1 << 18
 # Messages that are taken into the timer log at once.
 _MOST_READ_UNITS = 1 << 13
+# Slots are read together, when many are overdue, up to so many messages.
+_ENOUGH = 1 << 14
 # Records that are encoded at once: they stay in the processor's caches.
 _PIECE_BYTES = 8 << 20
 _MS = 1000.0
@@ -80,14 +83,23 @@ class _Due(NamedTuple):
     physical_offsets: Int64Array
     sizes: Int64Array
 
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return len(self.dues)
+
     def part(self, start: int, stop: int | None = None) -> _Due:
         return _Due(*(values[start:stop] for values in self))
 
     @classmethod
-    def ordered(cls, *parts: Sequence[Int64Array]) -> _Due:
-        dues, physical, sizes = (np.concatenate([np.zeros(0, np.int64), *one]) for one in zip(*parts, strict=True))
+    def ordered(cls, *parts: tuple[Int64Array, ...]) -> _Due:
+        dues, physical, sizes = (np.concatenate(one) for one in zip(*parts, strict=True))
         order = np.lexsort((physical, dues))
         return cls(dues[order], physical[order], sizes[order])
+
+
+def _messages(due: _Due) -> int:
+    return due.messages
 
 
 _NOTHING = _Due(*(np.zeros(0, np.int64) for _ in range(3)))
@@ -249,7 +261,8 @@ class TimerMessageService(Subject):
             skipped: list[Undeliverable] = []
             for start in range(0, len(physicals), self._read_units):
                 part = slice(start, start + self._read_units)
-                times = self._times(physicals[part], sizes[part], None, skipped)
+                records = self._records(_Due(sizes[part], physicals[part], sizes[part]), skipped)
+                times = TimerTimes.joined([timer_times(one, skipped) for one in records])
                 times = times.rows(self._delivered.after(times.dues, times.physical_offsets))
                 log.append(times, self._wheel, int(self._clock() * _MS))
             self._report(skipped)
@@ -285,12 +298,12 @@ class TimerMessageService(Subject):
         waits = self._delivered.waiting(times.dues, times.physical_offsets)
         on_time = self._delivered.after(times.dues, times.physical_offsets)
         late = times.rows(waits & ~on_time)
-        if len(late) and not self._deliver_late(_Due(late.dues, late.physical_offsets, late.sizes)):
+        if late.messages and not self._deliver_late(_Due(late.dues, late.physical_offsets, late.sizes)):
             return False
         self._report(skipped)
         waiting = times.rows(waits & on_time)
         self._append(waiting)
-        if self._first_physical is None and len(waiting):
+        if self._first_physical is None and waiting.messages:
             self._first_physical = int(waiting.physical_offsets.min())
         if len(units):
             self._last_physical = int(physical[-1])
@@ -310,7 +323,7 @@ class TimerMessageService(Subject):
         for slot in new:
             heapq.heappush(self._slots, slot)
         now = times.rows(slots <= self._loaded)
-        if len(now):
+        if now.messages:
             self._past.update(slots[slots <= self._loaded].tolist())
             self._ready = _Due.ordered(self._ready, now[:3])
 
@@ -318,9 +331,9 @@ class TimerMessageService(Subject):
         self,
         physical: Int64Array,
         sizes: Int64Array,
-        offsets: Int64Array | None,
+        offsets: Int64Array,
         skipped: list[Undeliverable],
-        gone: int = 0,
+        gone: int,
     ) -> TimerTimes:
         is_gone = np.arange(len(physical)) < gone
         records = waiting_records(self._log.files, physical, sizes, offsets, is_gone, _PIECE_BYTES, skipped)
@@ -330,9 +343,9 @@ class TimerMessageService(Subject):
 
     def _deliver_late(self, late: _Due) -> bool:
         """Deliver messages whose key has passed, in the order of the log, frame by frame. False if they wait on."""
-        while len(late.dues):
+        while late.messages:
             part = self._fitting(late, end_to_deliver(self._state, self._log.files))
-            count = len(part.dues)
+            count = part.messages
             if not count:
                 return False
             judged = max(self._delivered.judged, int(part.physical_offsets[-1]) + 1)
@@ -343,36 +356,42 @@ class TimerMessageService(Subject):
 
     def _deliver_due(self, now_ms: int) -> float:
         """Deliver one frame of what is due. The seconds until more may be."""
-        if not len(self._ready.dues) and not self._read_slot(now_ms):
+        if not self._ready.messages and not self._read_slots(now_ms):
             wait_ms = self._slots[0] * PRECISION_MS - now_ms if self._slots else _LONGEST_SECONDS * _MS
             return min(max(wait_ms, 1) / _MS, _LONGEST_SECONDS)
         count = int(np.searchsorted(self._ready.dues, now_ms, side="right"))
         if not count:
             return min((int(self._ready.dues[0]) - now_ms) / _MS, _LONGEST_SECONDS)
         part = self._fitting(self._ready.part(0, count), end_to_deliver(self._state, self._log.files))
-        if not len(part.dues):
+        if not part.messages:
             return _REFUSED_SECONDS
         key = Key(int(part.dues[-1]), int(part.physical_offsets[-1]))
         if self._deliver(part, Delivered(key, self._delivered.judged)):
-            self._ready = self._ready.part(len(part.dues))
+            self._ready = self._ready.part(part.messages)
         return 0.0
 
-    def _read_slot(self, now_ms: int) -> bool:
-        """Read the slots whose second has begun, until one has messages that wait. False when there is none."""
+    def _read_slots(self, now_ms: int) -> bool:
+        """Read the slots whose second has begun, as many as make a frame worth while. False without a message."""
+        found = [_NOTHING]
+        try:
+            while self._slots and self._slots[0] * PRECISION_MS < now_ms and sum(map(_messages, found)) < _ENOUGH:
+                slot = self._slots[0]
+                found.append(self._in_slot(slot))
+                heapq.heappop(self._slots)
+                self._forget_past(slot)
+                self._loaded = slot
+        finally:
+            self._ready = _Due.ordered(*found)
+        return self._ready.messages > 0
+
+    def _in_slot(self, slot: int) -> _Due:
+        """The messages of a slot that wait."""
         assert self._timer_log is not None
-        while self._slots and self._slots[0] * PRECISION_MS < now_ms:
-            slot = self._slots[0]
-            units = self._timer_log.slot(self._wheel[slot], self._start)
-            units = [unit for unit in units if not is_cancelling(unit) and slot_of(unit.due) == slot]
-            columns = (np.array([unit[at] for unit in units], np.int64) for at in range(3))
-            found = _Due.ordered(tuple(columns))
-            waits = self._delivered.after(found.dues, found.physical_offsets)
-            heapq.heappop(self._slots)
-            self._forget_past(slot)
-            self._loaded, self._ready = slot, _Due(*(values[waits] for values in found))
-            if len(self._ready.dues):
-                return True
-        return False
+        units = self._timer_log.slot(self._wheel[slot], self._start)
+        units = [unit for unit in units if not is_cancelling(unit) and slot_of(unit.due) == slot]
+        found = _Due(*(np.array([unit[at] for unit in units], np.int64) for at in range(3)))
+        waits = self._delivered.after(found.dues, found.physical_offsets)
+        return _Due(*(values[waits] for values in found))
 
     def _forget_past(self, slot: int) -> None:
         """Forget the slots that no message comes into any more: one with their times is late. ``slot`` was read."""
@@ -411,8 +430,7 @@ class TimerMessageService(Subject):
         return True
 
     def _records(self, due: _Due, skipped: list[Undeliverable]) -> Iterator[WaitingRecords]:
-        is_gone = due.physical_offsets < self._log.files.min_offset
-        return waiting_records(self._log.files, due.physical_offsets, due.sizes, None, is_gone, _PIECE_BYTES, skipped)
+        return scattered_records(self._log.files, due.physical_offsets, due.sizes, _PIECE_BYTES, skipped)
 
     def _commit(self, found: Deliveries, after: Delivered, version: int) -> bool:
         """False if a topic was deleted since the copies were made: then they are made again."""
@@ -475,7 +493,7 @@ class TimerMessageService(Subject):
 
     def save(self) -> None:
         """Write the checkpoint when the store is closed, so that a broker continues where this owner stops."""
-        if self._timer_log is None or (self._saved == self._own() and not len(self._ready.dues)):
+        if self._timer_log is None or (self._saved == self._own() and not self._ready.messages):
             return
         try:
             self._hand_over()
@@ -486,7 +504,7 @@ class TimerMessageService(Subject):
     def _hand_over(self) -> None:
         """Let no slot be delivered in part: what is left of one gets units of its own, in a chain of its own."""
         assert self._timer_log is not None
-        if len(self._ready.dues):
+        if self._ready.messages:
             records = self._records(self._ready, [])
             times = TimerTimes.joined([timer_times(one, []) for one in records])
             self._timer_log.append(times, {}, int(self._clock() * _MS))

@@ -33,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 _NO_END = 2**63
 # Records are read together if at least this share of the bytes between them is theirs.
 _DENSE = 4
+# And scattered ones if so few bytes lie between them.
+_NEAR = 4_096
+_REMOVED = "its record was removed from the log"
 _QUEUE_OFFSET_AT = field_offset("queue_offset")
 
 
@@ -86,24 +89,22 @@ def waiting_records(
     files: MappedFileQueueWriter,
     physical: Int64Array,
     sizes: Int64Array,
-    queue_offsets: Int64Array | None,
+    queue_offsets: Int64Array,
     is_gone: BoolArray,
     piece_bytes: int,
     skipped: list[Undeliverable],
 ) -> Iterator[WaitingRecords]:
-    """The records of units, in pieces of ``piece_bytes``; units without a record are added to ``skipped``.
+    """The records of a queue's units, in pieces of ``piece_bytes``; units without a record are added to ``skipped``.
 
-    ``is_gone``: before the log's first byte, and not damaged. Without ``queue_offsets``, they are those in the records.
+    ``is_gone``: before the log's first byte, and not damaged.
     """
     first, end = files.min_offset, files.max_wrote
-    shown = np.full(len(physical), -1, np.int64) if queue_offsets is None else queue_offsets
     is_filler = sizes == FILLER_SIZE
     is_wrong = (sizes <= 0) | (physical < 0) | (physical + sizes > end) | ((physical < first) & ~is_gone)
     is_gone = is_gone & ~is_wrong
-    removed = "its record was removed from the log"
-    for which, reason in ((is_wrong, "its unit is damaged"), (is_gone, removed)):
+    for which, reason in ((is_wrong, "its unit is damaged"), (is_gone, _REMOVED)):
         skipped += [
-            Undeliverable(int(shown[row]), int(physical[row]), reason)
+            Undeliverable(int(queue_offsets[row]), int(physical[row]), reason)
             for row in np.flatnonzero(which & ~is_filler).tolist()
         ]
     rows = np.flatnonzero(~(is_filler | is_wrong | is_gone))
@@ -114,9 +115,9 @@ def waiting_records(
         piece = rows[at:stop]
         at = stop
         if file is None:  # retention has removed it since
-            skipped.append(Undeliverable(int(shown[piece[0]]), int(physical[piece[0]]), removed))
+            skipped.append(Undeliverable(int(queue_offsets[piece[0]]), int(physical[piece[0]]), _REMOVED))
             continue
-        yield _read(file, physical[piece], sizes[piece], None if queue_offsets is None else queue_offsets[piece])
+        yield _read(file, physical[piece], sizes[piece], queue_offsets[piece])
 
 
 def _piece_stop(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, most_bytes: int) -> int:
@@ -127,9 +128,7 @@ def _piece_stop(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array,
     return max(len(fits) if fits.all() else int(np.argmin(fits)), 1)
 
 
-def _read(
-    file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, queue_offsets: Int64Array | None
-) -> WaitingRecords:
+def _read(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, queue_offsets: Int64Array) -> WaitingRecords:
     start, stop = int(physical.min()), int((physical + sizes).max())
     if stop - start <= _DENSE * int(sizes.sum()):
         data, positions = np.frombuffer(file.read(start - file.base, stop - start), np.uint8), physical - start
@@ -137,10 +136,56 @@ def _read(
         pairs = zip((physical - file.base).tolist(), sizes.tolist(), strict=True)
         data = np.frombuffer(b"".join([file.read(at, size) for at, size in pairs]), np.uint8)
         positions = np.cumsum(sizes) - sizes
-    if queue_offsets is None:
-        places = positions[:, None] + np.arange(_QUEUE_OFFSET_AT, _QUEUE_OFFSET_AT + 8)
-        queue_offsets = data[np.minimum(places, len(data) - 1)].copy().view(">i8").reshape(-1).astype(np.int64)
     return WaitingRecords(data, positions, sizes, physical, queue_offsets)
+
+
+def scattered_records(
+    files: MappedFileQueueWriter,
+    physical: Int64Array,
+    sizes: Int64Array,
+    piece_bytes: int,
+    skipped: list[Undeliverable],
+) -> Iterator[WaitingRecords]:
+    """Records in this order, wherever they lie in the log, in pieces of ``piece_bytes``, each read in the log's order.
+
+    Their queue offsets are those that they hold. Records that were removed are added to ``skipped``.
+    """
+    ends, at = np.cumsum(sizes), 0
+    while at < len(sizes):
+        before = int(ends[at - 1]) if at else 0
+        stop = max(int(np.searchsorted(ends, before + piece_bytes, side="right")), at + 1)
+        yield from _scattered(files, physical[at:stop], sizes[at:stop], skipped)
+        at = stop
+
+
+def _scattered(
+    files: MappedFileQueueWriter, physical: Int64Array, sizes: Int64Array, skipped: list[Undeliverable]
+) -> Iterator[WaitingRecords]:
+    order = np.argsort(physical, kind="stable")
+    starts, stops = physical[order], (physical + sizes)[order]
+    # Neighbours are read together, with what is between them; never across two files.
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (starts[1:] - stops[:-1] > _NEAR) | (starts[1:] // files.file_size != starts[:-1] // files.file_size)
+    firsts = np.flatnonzero(new)
+    lasts = np.append(firsts[1:], len(order)) - 1
+    parts: list[bytes] = []
+    positions = np.full(len(order), -1, np.int64)
+    length = 0
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        start, stop = int(starts[first]), int(stops[first : last + 1].max())
+        file = files.find(start) if start >= files.min_offset else None
+        if file is None:
+            continue
+        parts.append(file.read(start - file.base, stop - start))
+        positions[order[first : last + 1]] = starts[first : last + 1] - start + length
+        length += stop - start
+    skipped += [Undeliverable(-1, int(physical[row]), _REMOVED) for row in np.flatnonzero(positions < 0).tolist()]
+    there = positions >= 0
+    if there.any():
+        data, positions = np.frombuffer(b"".join(parts), np.uint8), positions[there]
+        offsets = data[positions[:, None] + np.arange(_QUEUE_OFFSET_AT, _QUEUE_OFFSET_AT + 8)]
+        queue_offsets = np.ascontiguousarray(offsets).view(">i8").reshape(-1).astype(np.int64)
+        yield WaitingRecords(data, positions, sizes[there], physical[there], queue_offsets)
 
 
 def report_undeliverable(store_path: str, what: str, topic: str, skipped: Sequence[Undeliverable]) -> None:
