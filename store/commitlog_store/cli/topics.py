@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,9 @@ from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.errors import (
+    CorruptRecord,
     InvalidValue,
+    MessageNotFound,
     StoreAccessDenied,
     StoreLocked,
     TopicInUse,
@@ -306,7 +309,8 @@ def _delayed_to(reader: StoreReader) -> Counter[str]:
     for level in reader.delay_levels():
         if level.waiting and level.level == TIMER_LEVEL:
             for place in reader.waiting_timers()["physicalOffset"].to_pylist():
-                found[reader.message_at(place).properties.get(REAL_TOPIC, "")] += 1
+                with contextlib.suppress(CorruptRecord, MessageNotFound):  # it goes to no topic
+                    found[reader.message_at(place).properties.get(REAL_TOPIC, "")] += 1
         elif level.waiting:
             start, stop = max(level.position, level.min_offset), level.max_offset
             for batch in reader.read(SCHEDULE_TOPIC, level.level - 1, start, stop, columns=["properties"]):

@@ -121,7 +121,7 @@ def test_timer_messages_are_a_row_of_their_own(tmp_path: Path) -> None:
         waiting = reader.waiting_timers()
         assert waiting["deliverAt"].cast("int64").to_pylist() == [due + 9_000]
         assert reader.message_at(waiting["physicalOffset"][0].as_py()).properties["REAL_TOPIC"] == "orders"
-    assert "1 delayed ones that wait" in run("topics", "rm", tmp_path, "orders", "--with-messages", "--dry-run")
+    assert "2 delayed ones that wait" in run("topics", "rm", tmp_path, "orders", "--with-messages", "--dry-run")
 
 
 def test_timer_messages_that_no_one_delivers_are_overdue(tmp_path: Path) -> None:

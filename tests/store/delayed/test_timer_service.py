@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus, StoreReader
+from commitlog_store import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus, StoreReader, connect
 from commitlog_store.delayed.timer_check import TimerCheckFile
 from commitlog_store.errors import InvalidValue, PutRefused
+from commitlog_store.files.limits import DiskUse
 from commitlog_store.format.properties import TIMER_DELIVER_MS, TIMER_OUT_MS
 from commitlog_store.format.timer_messages import TIMER_TOPIC, out_ms
 from commitlog_store.testing import kill, parts_of
 from tests.store.owner.owned_store import open_store, put_ok
+from tests.store.serve.servers import served
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, timer_of
 from tests.support.waiting import wait_for
@@ -343,3 +345,83 @@ def test_each_message_is_delivered_once_and_in_time_whatever_happens(tmp_path: P
     assert set(found) == set(due_of)
     end(deliverer)
     assert_clean(tmp_path)
+
+
+def test_a_file_with_a_message_that_waits_is_kept_whoever_owns_the_store(tmp_path: Path) -> None:
+    due = now_ms() + 3_600_000
+    with without_service(tmp_path) as store:
+        put_at(store, due, b"waits")
+        for number in range(80):
+            put_ok(store, "filler", b"%d" % number * 500)
+        deliverer = timer_of(store)
+        at(deliverer, due - 1_000)
+        parts_of(store).engine.run(deliverer.service._save_flushed)
+        report = store.clean(max_bytes=0)
+        assert not report.deleted
+        assert "timer messages that are not delivered yet" in str(report)
+        at(deliverer, due)
+        parts_of(store).engine.run(deliverer.service._save_flushed)
+        assert store.clean(max_bytes=0).deleted
+    with without_service(tmp_path) as store:
+        put_at(store, now_ms() + 9_000, b"after it")
+        timer_of(store).everything()
+        assert bodies_of(store.path)[-1:] == [b"after it"]
+
+
+def test_a_nearly_full_disk_leaves_messages_waiting_but_those_of_the_first_file(tmp_path: Path) -> None:
+    with without_service(tmp_path) as store:
+        deliverer, due = timer_of(store), now_ms() + 5_000
+        put_at(store, due + 1, b"first file")
+        while store.physical_bounds()[1] < 40 << 10:
+            put_ok(store, "filler", b"f" * 500)
+        put_at(store, due + 2, b"last file")
+        deliverer.now = due / MS
+        deliverer.step()
+        watermark = parts_of(store).engine.watermark
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(watermark, "_disk_use", lambda: DiskUse(store.path, 0.95))
+            watermark.run_once()
+            deliverer.now += 1
+            for _ in range(5):
+                deliverer.step()
+            assert bodies_of(store.path) == [b"first file"]
+        watermark.run_once()
+        deliverer.everything()
+        assert bodies_of(store.path) == [b"first file", b"last file"]
+
+
+def test_queues_that_are_rebuilt_from_the_log_deliver_nothing_twice(tmp_path: Path) -> None:
+    begun = now_ms()
+    store = without_service(tmp_path)
+    for number in range(30):
+        put_at(store, begun + 5_000 + number * 100, b"%d" % number)
+    deliverer = timer_of(store)
+    at(deliverer, begun + 6_500)
+    end(deliverer)
+    shutil.rmtree(tmp_path / "consumequeue")
+    with without_service(tmp_path) as store:
+        timer_of(store).everything()
+        assert sorted(bodies_of(store.path), key=int) == [b"%d" % number for number in range(30)]
+
+
+def test_what_was_delivered_can_be_forgotten(tmp_path: Path) -> None:
+    with without_service(tmp_path) as store:
+        put_at(store, now_ms() + 5_000, b"again")
+        timer_of(store).everything()
+        store.forget_batches("rmq-timer")
+    with without_service(tmp_path) as store:
+        timer_of(store).everything()
+        assert bodies_of(store.path) == [b"again", b"again"]
+
+
+def test_a_server_takes_times_of_delivery_and_refuses_as_an_open_store_does(tmp_path: Path) -> None:
+    with without_service(tmp_path) as owned, served(owned=owned) as url, connect(url) as remote:
+        due = datetime.now(timezone.utc) + timedelta(minutes=1)
+        remote.put("orders", b"by time", queue_id=0, deliver_at=due)
+        remote.put("orders", b"by delay", queue_id=0, delay=timedelta(seconds=50))
+        with pytest.raises(PutRefused, match="WHEEL_TIMER_MSG_ILLEGAL"):
+            remote.put("orders", b"too far", delay=timedelta(days=4))
+        with pytest.raises(InvalidValue, match="deliver_at"):
+            remote.put("orders", b"x", deliver_at="tomorrow")  # type: ignore[arg-type]
+        timer_of(owned).everything()
+        assert bodies_of(owned.path) == [b"by delay", b"by time"]
