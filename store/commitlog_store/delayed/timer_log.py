@@ -89,8 +89,11 @@ class TimerLog:
         self._queue = MappedFileQueue(os.path.join(store_path, TIMER_LOG))
         self._queue.refresh()
         bases = self._queue.bases
-        self.file_size = self._queue.file(bases[0]).size if bases else file_size
-        self._per_file = max(units_in(self.file_size), 1)
+        self._set_file_size(self._queue.file(bases[0]).size if bases else file_size)
+
+    def _set_file_size(self, file_size: int) -> None:
+        self.file_size = max(file_size, 1)
+        self._per_file = max(units_in(file_size), 1)
 
     @property
     def first(self) -> int:
@@ -109,6 +112,10 @@ class TimerLog:
     def _position(self, index: int) -> int:
         file, within = divmod(index, self._per_file)
         return file * self.file_size + within * UNIT_SIZE
+
+    def following(self, position: int) -> int:
+        """The position of the unit after the one at ``position``."""
+        return self._position(self._index(position) + 1)
 
     def blocks(self, start: int, stop: int | None = None) -> Iterator[tuple[Int64Array, Units]]:
         """The units from a position on with their positions, up to ``stop``, or to the first place without a unit."""
@@ -157,6 +164,7 @@ class TimerLogWriter(TimerLog):
 
     def __init__(self, store_path: str, file_size: int) -> None:
         super().__init__(store_path, file_size)
+        self._new_file_size = file_size
         self._path = os.path.join(store_path, TIMER_LOG)
         self._descriptor, self._base = -1, NONE
         self.end = self.first
@@ -171,6 +179,8 @@ class TimerLogWriter(TimerLog):
                 self._done(path, lambda base=base: self._zero_from(base, end))
         self._queue.files.forget()
         self._queue.refresh()
+        if not self._queue.bases:
+            self._set_file_size(self._new_file_size)
         self.end = end
 
     def _zero_from(self, base: int, end: int) -> None:
@@ -240,8 +250,8 @@ class TimerLogWriter(TimerLog):
             self._done(self._queue.files.path_of(self._base), lambda: disk.sync(self._descriptor))
 
     def delete_before(self, position: int) -> None:
-        """Delete the files that end before a position."""
-        for base in [base for base in self._queue.bases if base + self.file_size <= min(position, self.end)]:
+        """Delete the files that end before a position, but the last one: it shows where the timer log ends."""
+        for base in [base for base in self._queue.bases[:-1] if base + self.file_size <= position]:
             path = self._queue.files.path_of(base)
             self._done(path, lambda path=path: disk.unlink(path))
             self._queue.files.forget()

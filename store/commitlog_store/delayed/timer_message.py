@@ -218,15 +218,16 @@ class TimerMessageService(Subject):
         check = self._check.read()
         own = agreeing_check(check, self._frames, bounds, self._place)
         log = TimerLogWriter(self._store_path, self._file_size)
-        if own is not None and not log.covers(own.end):
+        if own is not None and not (log.covers(own.end) and self._fill_wheel(log, own)):
             own = None
+            self._wheel.clear()
         self._next = next_offset(check, own, bounds)
         if own is not None:
             log.begin_at(own.end)
             self._start, self._last_physical = own.start, own.last_physical
             if check is not None and not check.repeats:
                 self._saved = own
-            self._fill_wheel(log, own)
+            self._slots = sorted(self._wheel)
         elif check is not None and check.own is None:
             self._take_over(log, units_that_wait(log, check, None, self._delivered), check.read_time)
         else:
@@ -236,14 +237,17 @@ class TimerMessageService(Subject):
         self._timer_log = log
         self._first_physical = self._first_that_waits()
 
-    def _fill_wheel(self, log: TimerLogWriter, own: OwnCheck) -> None:
+    def _fill_wheel(self, log: TimerLogWriter, own: OwnCheck) -> bool:
+        """Read the slots of what waits. False where the timer log has anything but units."""
+        end = own.start
         for positions, units in log.blocks(own.start, own.end):
             dues = units["due"].astype(np.int64)
             waits = self._delivered.waiting(dues, units["physical_offset"].astype(np.int64))
             waits &= units["magic"] & MAGIC_DELETE == 0
             slots = ((dues[waits] - 1) // PRECISION_MS).tolist()
             self._wheel.update(zip(slots, positions[waits].tolist(), strict=True))
-        self._slots = sorted(self._wheel)
+            end = log.following(int(positions[-1]))
+        return end == own.end
 
     def _take_over(self, log: TimerLogWriter, waiting: Iterator[InTimerLog], read_time: int) -> None:
         """Continue after a broker: what it has not delivered gets new units, in a file of its own."""

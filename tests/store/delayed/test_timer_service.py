@@ -230,6 +230,24 @@ def test_a_lost_timer_log_is_made_again_and_nothing_is_repeated(tmp_path: Path, 
         assert bodies_of(store.path) == [b"%d" % number for number in range(60)]
 
 
+@pytest.mark.parametrize("damage", ["a unit", "short"])
+def test_a_damaged_timer_log_is_made_again(tmp_path: Path, damage: str) -> None:
+    begun = now_ms()
+    store = without_service(tmp_path)
+    for number in range(30):
+        put_at(store, begun + 5_000 + number * 100, b"%d" % number)
+    deliverer = timer_of(store)
+    at(deliverer, begun + 6_500)
+    end(deliverer)
+    log = tmp_path / "timerlog" / ("0" * 20)
+    data = bytearray(log.read_bytes())
+    data[18 * 52 : 19 * 52] = bytes(52)
+    log.write_bytes(data if damage == "a unit" else b"x" * 10)
+    with without_service(tmp_path) as store:
+        timer_of(store).everything()
+        assert bodies_of(store.path) == [b"%d" % number for number in range(30)]
+
+
 def test_units_that_the_checkpoint_does_not_count_are_cut_off(tmp_path: Path) -> None:
     begun = now_ms()
     store = without_service(tmp_path)
@@ -344,6 +362,7 @@ def test_each_message_is_delivered_once_and_in_time_whatever_happens(tmp_path: P
     assert len(found) == len(due_of)
     assert set(found) == set(due_of)
     end(deliverer)
+    assert len(list((tmp_path / "timerlog").iterdir())) <= 2  # those of which no message waits are deleted
     assert_clean(tmp_path)
 
 
