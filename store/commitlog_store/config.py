@@ -45,8 +45,6 @@ _HA_ADDRESS = "127.0.0.1:10912"
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
 # A hundred years: every system can still show such a time of delivery.
 _LONGEST_DELAY_MS = 36_500 * 86_400_000
-# What RocketMQ's timer wheel has room for.
-LONGEST_TIMER_DELAY_SEC = 7 * 86_400
 # A record without its body fits 128 KiB: header, a topic and properties of at most 32,767 bytes each.
 LARGEST_BODY = MAX_INT - 128 * _KIB
 
@@ -154,8 +152,9 @@ class MessageStoreConfig:
     """Whether the owner delivers delayed messages; None: unless the store is a broker's (docs/delayed-messages.md)."""
     flush_delay_offset_interval: NotNegative = 10_000
     """How often config/delayOffset.json is written while delayed messages are delivered."""
-    timer_max_delay_sec: Annotated[Size, Meta(ge=1, le=LONGEST_TIMER_DELAY_SEC)] = 3 * 86_400
-    """Seconds that a timer message may wait; one for a later time is refused (WHEEL_TIMER_MSG_ILLEGAL)."""
+    timer_max_delay_sec: Positive = 3 * 86_400
+    """Seconds that a timer message may wait; one for a later time is refused (WHEEL_TIMER_MSG_ILLEGAL). More than 7
+    days count as 7."""
     mapped_file_size_timer_log: Annotated[Size, Meta(ge=1_024, le=1 << 30)] = 100 * _MIB
     """Size of a file of the timer log; files that exist keep theirs."""
     timer_flush_interval_ms: Positive = 1_000

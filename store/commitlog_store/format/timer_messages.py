@@ -47,6 +47,8 @@ TIMER_PROPERTIES = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC}
 # Milliseconds that one slot of RocketMQ's timer has (timerPrecisionMs).
 PRECISION_MS = 1_000
 
+# RocketMQ's timer wheel has room for 14 days. What waits longer it would put back in between; here nothing does.
+_LONGEST_DELAY_SEC = 7 * 86_400
 # As Java's parseLong reads it.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -84,7 +86,7 @@ def timer_properties(
 
 def timer_deliver_ms(properties: Mapping[str, str], now_ms: int, max_delay_sec: int) -> int | None:
     """The time of delivery, in milliseconds, that properties ask for; None where it has come. Errors: see above."""
-    deliver_ms = _deliver_ms(properties, now_ms)
+    deliver_ms, max_delay_sec = _deliver_ms(properties, now_ms), min(max_delay_sec, _LONGEST_DELAY_SEC)
     if deliver_ms <= now_ms:
         return None
     if deliver_ms - now_ms > max_delay_sec * 1000:

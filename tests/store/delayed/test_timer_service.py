@@ -138,6 +138,13 @@ def test_a_time_too_far_ahead_is_refused_as_rocketmq_refuses_it(tmp_path: Path, 
         assert store.physical_bounds()[1] == 0
 
 
+def test_the_longest_delay_is_a_setting_of_at_most_seven_days(tmp_path: Path) -> None:
+    with without_service(tmp_path, timer_max_delay_sec=30 * 86_400) as store:
+        store.put("orders", b"x", delay="7d")
+        with pytest.raises(PutRefused, match="the most is 604,800 s"):
+            store.put("orders", b"x", delay=timedelta(days=7, milliseconds=1))
+
+
 def test_wrong_times_are_mistakes_of_the_program(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
         for wrong in ("tomorrow", True, 1.5):
