@@ -13,6 +13,8 @@ _LONGEST_TEXT_BYTES = 1024
 _SCHEDULE_PREFIX = "rmq-schedule/"
 # One for each consumer group, whose batches are the dead letters that it is given again.
 _REDRIVE_PREFIX = "rmq-redrive/"
+# One whose batches are delivered timer messages, and whose fingerprints say which are (delayed/timer_check.py).
+TIMER_APPLICATION = "rmq-timer"
 # And one whose batches have no messages: its version is the store's epoch, which grows when a mirror is promoted.
 EPOCH_APPLICATION = "rmq-epoch"
 
@@ -169,12 +171,12 @@ def redrive_application(group: str) -> str:
 def is_store_application(app_id: str) -> bool:
     """Whether the batches of an application id are the store's own."""
     is_redrive = app_id.startswith(_REDRIVE_PREFIX)
-    return is_redrive or app_id == EPOCH_APPLICATION or delay_level_of(app_id) is not None
+    return is_redrive or app_id in (EPOCH_APPLICATION, TIMER_APPLICATION) or delay_level_of(app_id) is not None
 
 
 def refuse_store_application(app_id: str) -> None:
     """``InvalidValue`` for an application id that is the store's own."""
-    if app_id == EPOCH_APPLICATION or app_id.startswith((_SCHEDULE_PREFIX, _REDRIVE_PREFIX)):
+    if app_id in (EPOCH_APPLICATION, TIMER_APPLICATION) or app_id.startswith((_SCHEDULE_PREFIX, _REDRIVE_PREFIX)):
         raise InvalidValue(
             f"The application id {app_id!r} belongs to the store, which delivers delayed messages, redrives dead "
             "letters and counts its epochs with such ones."

@@ -26,6 +26,7 @@ from commitlog_store.errors import InvalidValue, ReadFailed
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.paths import MOST_QUEUES, checked_commit_log
 from commitlog_store.sizes import parse_size
+from commitlog_store.timestamps import length_of_time_ms
 
 if TYPE_CHECKING:
     import os
@@ -151,6 +152,13 @@ class MessageStoreConfig:
     """Whether the owner delivers delayed messages; None: unless the store is a broker's (docs/delayed-messages.md)."""
     flush_delay_offset_interval: NotNegative = 10_000
     """How often config/delayOffset.json is written while delayed messages are delivered."""
+    timer_max_delay_sec: Positive = 3 * 86_400
+    """Seconds that a timer message may wait; one for a later time is refused (WHEEL_TIMER_MSG_ILLEGAL). More than 7
+    days count as 7."""
+    mapped_file_size_timer_log: Annotated[Size, Meta(ge=1_024, le=1 << 30)] = 100 * _MIB
+    """Size of a file of the timer log; files that exist keep theirs."""
+    timer_flush_interval_ms: Positive = 1_000
+    """How often the timer log is synced and config/timercheck written, while either lacks anything."""
     properties_trailing_separator: bool = True
     """Whether the last property is followed by a separator, as RocketMQ up to 4.9.1 and from 5.0 on writes it."""
 
@@ -481,6 +489,24 @@ def delay_level(delay: object, message_delay_level: str) -> int | None:
         shown = str(delay) if isinstance(delay, timedelta) else repr(delay)
         raise InvalidValue(f"delay is one of {shown_delay_levels(message_delay_level)}, not {shown}.")
     return level
+
+
+def delay_or_level(delay: object, message_delay_level: str) -> tuple[int | None, int]:
+    """The level of a delay, as ``delay_level``; or, for a time that no level has, None and its milliseconds.
+
+    Such a time is a ``timedelta``, or a text such as ``"90s"`` or ``"1d12h"``. ``InvalidValue``.
+
+    >>> delay_or_level("10s", "1s 5s 10s"), delay_or_level("90s", "1s 5s 10s")
+    ((3, 0), (None, 90000))
+    """
+    ms = length_of_time_ms(delay) if isinstance(delay, str) else None
+    if isinstance(delay, timedelta):
+        ms = delay // timedelta(milliseconds=1)
+        if delay != timedelta(milliseconds=ms) or ms < 0:
+            raise InvalidValue(f"delay is a time of whole milliseconds, 0 or more, not {delay!r}.")
+    if not ms or ms in parse_delay_levels(message_delay_level):
+        return (0, 0) if ms == 0 else (delay_level(delay, message_delay_level), 0)
+    return None, ms
 
 
 def shown_delay_levels(message_delay_level: str) -> str:

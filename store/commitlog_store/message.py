@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from commitlog_store.put_status import PutMessageStatus
 
@@ -28,8 +29,10 @@ class Message:
 
     Without ``queue_id`` the store chooses the queue: by the hash of ``sharding_key``, so that messages with the same
     key keep their order, or else the topic's queues in turn. ``delay_level`` is a level of ``message_delay_level``,
-    from 1 on, and another number is refused; None and 0 mean no delay. ``born_timestamp`` is milliseconds since the
-    epoch (the years 1 to 9999); None is the time of the put.
+    from 1 on, and another number is refused; None and 0 mean no delay. ``deliver_at`` is a time of delivery instead:
+    a ``datetime`` with a time zone, or milliseconds since the epoch (property ``TIMER_DELIVER_MS``); one that has
+    passed means no delay. ``born_timestamp`` is milliseconds since the epoch (the years 1 to 9999); None is the time
+    of the put.
 
     ::
 
@@ -46,6 +49,7 @@ class Message:
     sharding_key: str | None = None
     delay_level: int | None = None
     born_timestamp: int | None = None
+    deliver_at: datetime | int | None = None
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Message:
         sharding_key: str | None = None,
         delay_level: int | None = None,
         born_timestamp: int | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> None:
         # The generated __init__ of a frozen class calls object.__setattr__ for each field: twice as long, and one
         # message is made for each put.
@@ -78,6 +83,8 @@ class Message:
             fields["delay_level"] = delay_level
         if born_timestamp is not None:
             fields["born_timestamp"] = born_timestamp
+        if deliver_at is not None:
+            fields["deliver_at"] = deliver_at
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,7 @@ __all__ = [
     "SYSTEM_GROUP_PREFIX",
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIXES",
+    "TIMER_CHECK",
     "TIMER_LOG",
     "TIMER_WHEEL",
     "TOPICS_CONFIG",
@@ -109,6 +110,7 @@ SAVED_ENDS = "savedends"
 # The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"
+TIMER_CHECK = "timercheck"
 
 # Files of the config directory.
 TOPICS_CONFIG = "topics.json"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from commitlog_store.config import delay_level
+from commitlog_store.config import delay_or_level
 from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.properties import TIMER_DELAY_MS
+from commitlog_store.format.timer_messages import TIMER_PROPERTIES
 from commitlog_store.message import Message
 
 
@@ -27,6 +30,7 @@ class Producing:
         queue_id: int | None = None,
         sharding_key: str | None = None,
         delay: int | str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         properties: Mapping[str, str] | None = None,
         born_timestamp: int | None = None,
         flag: int = 0,
@@ -34,17 +38,18 @@ class Producing:
         """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
 
         The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
-        ``message_delay_level``, or the time of one of them, such as ``"10s"`` or ``timedelta(seconds=10)``. (The
-        property ``DELAY`` instead keeps RocketMQ's rule: a level above the last one counts as the last.)
+        ``message_delay_level``, or a time such as ``"90s"`` or ``timedelta(hours=36)``, up to ``timer_max_delay_sec``;
+        the time of a level gives that level. (The property ``DELAY`` instead keeps RocketMQ's rule: a level above the
+        last one counts as the last.)
 
         ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
         will be known when the store is opened again, or the message is in the log, and not on the device or with the
         slaves in time.
-        ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
+        ``InvalidValue`` for a wrong type and for a number that is none of the levels'.
         """
         message = self._message(
-            keys, delay, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag, properties=properties or {},
-            sharding_key=sharding_key, born_timestamp=born_timestamp,
+            keys, delay, deliver_at, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag,
+            properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
         )  # fmt: skip
         return self.put_message(message).raise_for_status()
 
@@ -58,6 +63,7 @@ class Producing:
         queue_id: int | None = None,
         sharding_key: str | None = None,
         delay: int | str | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         properties: Mapping[str, str] | None = None,
         born_timestamp: int | None = None,
         flag: int = 0,
@@ -73,14 +79,28 @@ class Producing:
                 await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
         """
         message = self._message(
-            keys, delay, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag, properties=properties or {},
-            sharding_key=sharding_key, born_timestamp=born_timestamp,
+            keys, delay, deliver_at, topic=topic, body=body, tags=tags, queue_id=queue_id, flag=flag,
+            properties=properties or {}, sharding_key=sharding_key, born_timestamp=born_timestamp,
         )  # fmt: skip
         return (await self._aput(message)).raise_for_status()
 
-    def _message(self, keys: str | Sequence[str], delay: int | str | timedelta | None, **fields: Any) -> Message:
-        level = delay_level(delay, self._delay_levels)
-        return Message(keys=(keys,) if isinstance(keys, str) else keys, delay_level=level, **fields)
+    def _message(
+        self,
+        keys: str | Sequence[str],
+        delay: int | str | timedelta | None,
+        deliver_at: datetime | int | None,
+        **fields: Any,
+    ) -> Message:
+        keys = (keys,) if isinstance(keys, str) else keys
+        if delay is None:
+            return Message(keys=keys, deliver_at=deliver_at, **fields)
+        if deliver_at is not None:
+            raise InvalidValue("A put has a delay or a deliver_at: give one of them.")
+        level, delay_ms = delay_or_level(delay, self._delay_levels)
+        if delay_ms:
+            others = {name: text for name, text in fields["properties"].items() if name not in TIMER_PROPERTIES}
+            fields["properties"] = others | {TIMER_DELAY_MS: str(delay_ms)}
+        return Message(keys=keys, delay_level=level, **fields)
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended."""

@@ -19,12 +19,13 @@ import pyarrow as pa
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
 from commitlog_store.batch.frames import StoredFrames
-from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, load_ledger
+from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, last_batch, load_ledger
 from commitlog_store.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
-from commitlog_store.batch_id import CommittedBatch, is_store_application
+from commitlog_store.batch_id import TIMER_APPLICATION, CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
+from commitlog_store.delayed.timer_listing import WaitingTimers, read_check, timer_level, waiting_timers
 from commitlog_store.errors import (
     CommitLogError,
     InvalidValue,
@@ -1196,12 +1197,34 @@ class StoreReader:
     def delay_levels(self) -> list[DelayLevel]:
         """The delay levels that messages waited at so far: how many wait, the next delivery, and the position.
 
+        Level 0 are timer messages, which have any time of delivery.
+
         Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
         ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
         """
-        return self.consistently(
-            lambda: delay_levels(self.path, self._catalog, self._commit_log, delivered_offsets(self._ledger()))
-        )
+        return self.consistently(self._delay_levels)
+
+    def _delay_levels(self) -> list[DelayLevel]:
+        check = read_check(self.path, self._catalog)  # before the ledger, which may then only be ahead of it
+        ledger = self._ledger()
+        levels = delay_levels(self.path, self._catalog, self._commit_log, delivered_offsets(ledger))
+        timer = timer_level(self.path, self._catalog, self._commit_log, check, last_batch(ledger, TIMER_APPLICATION))
+        return levels if timer is None else [timer, *levels]
+
+    def waiting_timers(self) -> pa.Table:
+        """The timer messages that wait, in the order of puts: ``deliverAt``, and ``physicalOffset`` in the log.
+
+        In a store that a broker wrote last, those that it had not delivered as of its checkpoint. Errors as
+        ``delay_levels``.
+        """
+        waiting = self.consistently(self._waiting_timers)
+        times = pa.array(waiting.dues).cast(pa.timestamp("ms", "UTC"))
+        return pa.table({"deliverAt": times, "physicalOffset": waiting.physical_offsets})
+
+    def _waiting_timers(self) -> WaitingTimers:
+        check = read_check(self.path, self._catalog)
+        last = last_batch(self._ledger(), TIMER_APPLICATION)
+        return waiting_timers(self.path, self._catalog, self._commit_log, check, last)
 
     def _ledger(self) -> BatchLedger:
         self._refuse_closed()

@@ -100,7 +100,9 @@ class WholeBroker:
         with RemotingClient(MasterAddress("127.0.0.1", self.port), keys=self._keys) as client:
             return client.log_bounds()
 
-    def send(self, topic: str, body: bytes, key: str, delay_level: int = 0) -> None:
+    def send(self, topic: str, body: bytes, key: str, delay_level: int = 0, *, delay_ms: int = 0) -> None:
+        """``delay_ms`` is for the timer of RocketMQ 5."""
+        timer = f"TIMER_DELAY_MS\x01{delay_ms}\x02" if delay_ms else ""
         delay = f"DELAY\x01{delay_level}\x02" if delay_level else ""
         fields = {
             "producerGroup": "interop",
@@ -111,7 +113,7 @@ class WholeBroker:
             "sysFlag": "0",
             "bornTimestamp": "1700000000000",
             "flag": "0",
-            "properties": f"KEYS\x01{key}\x02WAIT\x01true\x02{delay}",
+            "properties": f"KEYS\x01{key}\x02WAIT\x01true\x02{delay}{timer}",
             "reconsumeTimes": "0",
             "unitMode": "false",
             "batch": "false",

@@ -97,6 +97,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "store_timestamp": lambda: reader.store_timestamp("orders", 0, 0),
         "topics": reader.topics,
         "units": lambda: reader.units("orders", 0, 0, 20),
+        "waiting_timers": reader.waiting_timers,
         "wait_for_any": lambda: reader.wait_for_any({("orders", 0): 20}),
     }
     public = {name for name in dir(StoreReader) if not name.startswith("_")}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.delayed.schedule_message import ScheduleMessageService
+from commitlog_store.delayed.timer_message import TimerMessageService
 from commitlog_store.testing import parts_of
 from commitlog_store.threads.wakeup import Wakeup
 
@@ -20,7 +21,13 @@ class Deliverer:
     """The service of a store that was opened with ``schedule_enable=False``. ``now`` is its clock, in seconds."""
 
     def __init__(
-        self, store: MessageStore, *, enabled: bool | None = True, flush_interval_ms: int = 10_000, **settings: Any
+        self,
+        store: MessageStore,
+        *,
+        enabled: bool | None = True,
+        flush_interval_ms: int = 10_000,
+        kind: Callable[..., Any] = ScheduleMessageService,
+        **settings: Any,
     ) -> None:
         """``settings`` are the service's own, such as ``frame_bytes``."""
         self.store = store
@@ -29,11 +36,14 @@ class Deliverer:
         self.before_job: Callable[[], None] = _nothing
         self._run = parts_of(store).engine.run
         engine = copy.copy(parts_of(store).engine)
-        engine.config = replace(engine.config, schedule_enable=enabled, flush_delay_offset_interval=flush_interval_ms)
-        engine.run = self._run_job  # type: ignore[method-assign]
-        self.service = ScheduleMessageService(
-            engine, Wakeup(), clock=lambda: self.now, monotonic=lambda: self.now, **settings
+        engine.config = replace(
+            engine.config,
+            schedule_enable=enabled,
+            flush_delay_offset_interval=flush_interval_ms,
+            timer_flush_interval_ms=flush_interval_ms,
         )
+        engine.run = self._run_job  # type: ignore[method-assign]
+        self.service: Any = kind(engine, Wakeup(), clock=lambda: self.now, monotonic=lambda: self.now, **settings)
 
     def _run_job(self, work: Callable[[], _T]) -> _T:
         before, self.before_job = self.before_job, _nothing
@@ -43,7 +53,7 @@ class Deliverer:
     def step(self) -> float:
         """One step, with everything that was put before in its queue. The seconds to the next one."""
         self.store.dispatch()
-        pause = self.service.run_once()
+        pause: float = self.service.run_once()
         self.store.dispatch()
         return pause
 
@@ -56,6 +66,11 @@ class Deliverer:
 
 def _nothing() -> None:
     pass
+
+
+def timer_of(store: MessageStore, **settings: Any) -> Deliverer:
+    """The same for timer messages."""
+    return Deliverer(store, kind=TimerMessageService, **settings)
 
 
 def delayed(body: bytes, level: int = 1, topic: str = "orders", **fields: Any) -> Message:

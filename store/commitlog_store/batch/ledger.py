@@ -326,6 +326,12 @@ def delivered_offsets(ledger: BatchLedger) -> dict[int, int]:
     return {level: version for level, version in levels if level is not None}
 
 
+def last_batch(ledger: BatchLedger, app_id: str) -> BatchId | None:
+    """An application's last batch; None without any."""
+    last = ledger.last(app_id)
+    return None if last is None else last.batch
+
+
 def saved_batches(store_path: str) -> dict[str, CommittedBatch]:
     """The last batch of each application in the ledger's file alone; none without a file. ``CorruptConfig``."""
     return _load(os.path.join(store_path, CONFIG, BATCH_LEDGER)).batches

@@ -93,7 +93,8 @@ def _overdue(paths: StorePaths) -> Measured:
     if not late_ms:
         return Measured("overdue", 0, "no delayed message is overdue")
     late_s = late_ms / 1000
-    return Measured("overdue", late_s, f"a message of delay level {level} has been due for {late_s:.0f} s")
+    what = f"a message of delay level {level}" if level else "a timer message"
+    return Measured("overdue", late_s, f"{what} has been due for {late_s:.0f} s")
 
 
 LIMITS: dict[str, Callable[[StorePaths], Measured]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}

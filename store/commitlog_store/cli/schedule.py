@@ -51,6 +51,9 @@ def schedule_list(
 ) -> None:
     """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
 
+    The row of the level timer (0 in JSON and CSV) has the messages with any time of delivery: nextDue is their earliest
+    one, and position the first message that waits, in rmq_sys_wheel_timer; later ones may be delivered.
+
     nextDue is the first message's time of delivery, and oldest its store time. A line below the table names each level
     whose first message was due more than 15 seconds ago (overdueMs): it is not being delivered. position is the queue
     offset, in SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
@@ -64,7 +67,8 @@ def schedule_list(
     print_rows(columns, _rows(levels, now_ms, clock, form), form)
     for level in levels if is_table else []:
         if late := level.overdue_ms(now_ms):
-            print(f"Level {level.level} is overdue by {duration_text(late)}.")
+            what = f"Level {level.level} is" if level.level else "Timer messages are"
+            print(f"{what} overdue by {duration_text(late)}.")
 
 
 def _rows(levels: Iterable[DelayLevel], now_ms: int, clock: Clock, form: OutputFormat) -> Iterator[dict[str, Any]]:
@@ -75,7 +79,7 @@ def _rows(levels: Iterable[DelayLevel], now_ms: int, clock: Clock, form: OutputF
         else:
             shown = {name: None if at is None else clock.iso(at) for name, at in times.items()}
         yield {
-            "level": level.level,
+            "level": level.level or ("timer" if form is OutputFormat.TABLE else 0),
             "delaySeconds": None if level.delay is None else level.delay // 1000,
             "waiting": level.waiting,
             **shown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,11 @@ from commitlog_store.cli.owner_config import is_address, open_owner, owner_confi
 from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.config import MessageStoreConfig
+from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.errors import (
+    CorruptRecord,
     InvalidValue,
+    MessageNotFound,
     StoreAccessDenied,
     StoreLocked,
     TopicInUse,
@@ -305,7 +309,11 @@ def _delayed_to(reader: StoreReader) -> Counter[str]:
     """How many delayed messages wait, by the topic that they go to."""
     found: Counter[str] = Counter()
     for level in reader.delay_levels():
-        if level.waiting:
+        if level.waiting and level.level == TIMER_LEVEL:
+            for place in reader.waiting_timers()["physicalOffset"].to_pylist():
+                with contextlib.suppress(CorruptRecord, MessageNotFound):  # it goes to no topic
+                    found[reader.message_at(place).properties.get(REAL_TOPIC, "")] += 1
+        elif level.waiting:
             start, stop = max(level.position, level.min_offset), level.max_offset
             for batch in reader.read(SCHEDULE_TOPIC, level.level - 1, start, stop, columns=["properties"]):
                 found.update(dict(row).get(REAL_TOPIC, "") for row in batch.column("properties").to_pylist())

@@ -1,5 +1,5 @@
-"""Delivered copies of delayed messages: from the records that wait in ``SCHEDULE_TOPIC_XXXX`` to records of their real
-topics.
+"""Delivered copies of delayed messages: from the records that wait in ``SCHEDULE_TOPIC_XXXX``, or for the timer in
+``rmq_sys_wheel_timer``, to records of their real topics.
 
 Copied are body, flag, system flag (compression and kinds of hosts included), born time and host, store host, reconsume
 times and the property string, with DELAY, REAL_TOPIC and REAL_QID in it. Topic and queue are those of REAL_TOPIC and
@@ -29,7 +29,6 @@ from commitlog_store.columnar.records import EncodedRecords, TopicRows, encode_r
 from commitlog_store.columnar.staged_block import StagedBlock
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32
-from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.properties import CRC32, REAL_QID, REAL_TOPIC
 from commitlog_store.format.record import HEADER_DTYPES, HOST_FLAGS
 from commitlog_store.format.sys_flag import has_queue_unit
@@ -42,7 +41,7 @@ _CRC_ENTRY = re.compile(rb"(?:\A|(?<=\x02))" + CRC32.encode() + rb"\x01[^\x02]*(
 
 
 class WaitingRecords(NamedTuple):
-    """Records of one queue of ``SCHEDULE_TOPIC_XXXX``: bytes that hold them, and where; one value a record."""
+    """Records of one queue in which messages wait: bytes that hold them, and where; one value a record."""
 
     data: ByteArray
     positions: Int64Array
@@ -84,19 +83,19 @@ class TopicRules(Protocol):
         ...
 
 
-def deliver(waiting: WaitingRecords, queue_id: int, rules: TopicRules, largest_record: int) -> Deliveries:
-    """The copies of records that wait in queue ``queue_id`` of ``SCHEDULE_TOPIC_XXXX``. ``largest_record`` in bytes."""
+def deliver(waiting: WaitingRecords, queue: tuple[str, int], rules: TopicRules, largest_record: int) -> Deliveries:
+    """The copies of records that wait in ``queue``, a topic and an id. ``largest_record`` in bytes."""
     found = Deliveries()
-    for block, physical in _whole_blocks(waiting, np.arange(len(waiting.sizes)), queue_id, found.skipped):
+    for block, physical in whole_blocks(waiting, queue, found.skipped):
         _deliver_block(block, physical, rules, largest_record, found)
     found.skipped.sort()
     return found
 
 
-def count_by_topic(waiting: WaitingRecords, queue_id: int, rules: TopicRules) -> Counter[str]:
+def count_by_topic(waiting: WaitingRecords, queue: tuple[str, int], rules: TopicRules) -> Counter[str]:
     """The number of waiting records by the topic that they go to; without those that name none, and deleted ones."""
     found: Counter[str] = Counter()
-    for block, physical in _whole_blocks(waiting, np.arange(len(waiting.sizes)), queue_id, []):
+    for block, physical in whole_blocks(waiting, queue, []):
         topics = block.properties.text(REAL_TOPIC).dictionary_encode()
         codes = _codes(topics)
         for code, topic in enumerate(topics.dictionary.to_pylist()):
@@ -105,13 +104,19 @@ def count_by_topic(waiting: WaitingRecords, queue_id: int, rules: TopicRules) ->
     return found
 
 
-def _whole_blocks(
-    waiting: WaitingRecords, rows: Int64Array, queue_id: int, skipped: list[Undeliverable]
+def whole_blocks(
+    waiting: WaitingRecords, queue: tuple[str, int], skipped: list[Undeliverable]
 ) -> Iterator[tuple[RecordBlock, Int64Array]]:
     """The records that agree with their units, and their physical offsets; damaged ones are found by halving."""
+    return _whole_blocks(waiting, np.arange(len(waiting.sizes)), queue, skipped)
+
+
+def _whole_blocks(
+    waiting: WaitingRecords, rows: Int64Array, queue: tuple[str, int], skipped: list[Undeliverable]
+) -> Iterator[tuple[RecordBlock, Int64Array]]:
     if not len(rows):
         return
-    place = QueuePlace(topic=SCHEDULE_TOPIC, queue_id=queue_id, queue_offsets=waiting.queue_offsets[rows])
+    place = QueuePlace(topic=queue[0], queue_id=queue[1], queue_offsets=waiting.queue_offsets[rows])
     physical = waiting.physical_offsets[rows]
     try:
         yield locate(waiting.data, waiting.positions[rows], waiting.sizes[rows], physical, place), physical
@@ -121,8 +126,8 @@ def _whole_blocks(
             skipped.append(Undeliverable(int(waiting.queue_offsets[rows[0]]), int(physical[0]), reason))
             return
         half = len(rows) // 2
-        yield from _whole_blocks(waiting, rows[:half], queue_id, skipped)
-        yield from _whole_blocks(waiting, rows[half:], queue_id, skipped)
+        yield from _whole_blocks(waiting, rows[:half], queue, skipped)
+        yield from _whole_blocks(waiting, rows[half:], queue, skipped)
 
 
 class _Targets(NamedTuple):

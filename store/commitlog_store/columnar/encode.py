@@ -41,10 +41,12 @@ from commitlog_store.format.properties import (
     REAL_TOPIC,
     SHARDING_KEY,
     TAGS,
+    TIMER_OUT_MS,
     UNIQ_KEY,
 )
 from commitlog_store.format.record import FILLER_SIZE, HEADER_DTYPES
 from commitlog_store.format.single_record import host_flags
+from commitlog_store.format.timer_messages import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog_store.put_status import PutMessageStatus
 
 _MAX_PORT = 65_535
@@ -83,7 +85,9 @@ class RecordSettings:
             store_host=host,
             largest_record=largest_record or config.mapped_file_size_commit_log - FILLER_SIZE,
             limits=MessageLimits(
-                max_message_size=config.max_message_size, message_delay_level=config.message_delay_level
+                max_message_size=config.max_message_size,
+                message_delay_level=config.message_delay_level,
+                timer_max_delay_sec=config.timer_max_delay_sec,
             ),
             trailing_separator=config.properties_trailing_separator,
             compression=compression,
@@ -227,14 +231,25 @@ def _refuse_sizes(
 def _destinations(
     columns: MessageColumns, queue_ids: npt.NDArray[np.int32]
 ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The topics, and each row's place among them and queue id; delayed ones go to the schedule."""
-    if columns.delay_levels is None:
-        return columns.topics, columns.topic_codes, queue_ids
-    topics, delayed = list(columns.topics), columns.delay_levels > 0
-    if SCHEDULE_TOPIC not in topics:
-        topics.append(SCHEDULE_TOPIC)
-    codes = np.where(delayed, topics.index(SCHEDULE_TOPIC), columns.topic_codes).astype(np.int32)
-    return topics, codes, np.where(delayed, columns.delay_levels - 1, queue_ids).astype(np.int32)
+    """The topics, and each row's place among them and queue id; delayed ones go to where they wait."""
+    topics, codes = columns.topics, columns.topic_codes
+    if columns.delay_levels is not None:
+        delayed = columns.delay_levels > 0
+        topics, codes = _moved(topics, codes, SCHEDULE_TOPIC, delayed)
+        queue_ids = np.where(delayed, columns.delay_levels - 1, queue_ids).astype(np.int32)
+    if columns.timer_outs is not None:
+        timed = columns.timer_outs >= 0
+        topics, codes = _moved(topics, codes, TIMER_TOPIC, timed)
+        queue_ids = np.where(timed, TIMER_QUEUE_ID, queue_ids).astype(np.int32)
+    return topics, codes, queue_ids
+
+
+def _moved(
+    topics: list[str], codes: npt.NDArray[np.int32], topic: str, rows: BoolArray
+) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """Topics and codes with ``rows`` in ``topic``."""
+    topics = topics if topic in topics else [*topics, topic]
+    return topics, np.where(rows, topics.index(topic), codes).astype(np.int32)
 
 
 def _host_flags(settings: RecordSettings) -> int:
@@ -266,8 +281,10 @@ def _properties(
     trailing_separator: bool,
 ) -> list[Part]:
     own = [(UNIQ_KEY, unique_keys), (KEYS, columns.keys), (SHARDING_KEY, columns.sharding_keys), (TAGS, columns.tags)]
-    if columns.delay_levels is not None:
-        delayed = columns.delay_levels > 0
+    if columns.delay_levels is not None or columns.timer_outs is not None:
+        levels = np.zeros(columns.count, np.int32) if columns.delay_levels is None else columns.delay_levels
+        outs = np.full(columns.count, -1, np.int64) if columns.timer_outs is None else columns.timer_outs
+        delayed = (levels > 0) | (outs >= 0)
         open_rows = np.flatnonzero(delayed & (queue_ids < 0) & columns.refusals.kept)
         if len(open_rows):
             raise InvalidValue(
@@ -276,14 +293,15 @@ def _properties(
             )
         names = pa.array([name.encode("utf-8") for name in columns.topics], _BINARY)
         own += [
-            (DELAY, _digits(columns.delay_levels, delayed)),
+            (DELAY, _digits(levels, levels > 0)),
+            (TIMER_OUT_MS, _digits(outs, outs >= 0)),
             (REAL_TOPIC, names.take(pa.array(columns.topic_codes, mask=~delayed | (columns.topic_codes < 0)))),
             (REAL_QID, _digits(queue_ids, delayed)),
         ]
     return property_parts(columns.others, own, columns.count, trailing_separator)
 
 
-def _digits(values: npt.NDArray[np.int32], given: BoolArray) -> pa.LargeBinaryArray:
+def _digits(values: npt.NDArray[np.int32] | Int64Array, given: BoolArray) -> pa.LargeBinaryArray:
     return pa.array(values, mask=~given).cast(pa.large_string()).cast(_BINARY)
 
 

@@ -216,6 +216,8 @@ class MessageColumns:
     born_timestamps: Int64Array | int
     # 0 for a row that is not delayed; None where no row is.
     delay_levels: npt.NDArray[np.int32] | None
+    # TIMER_OUT_MS, -1 for a row that does not wait for a time; None where no row does.
+    timer_outs: Int64Array | None
     refusals: Refusals
 
 
@@ -249,7 +251,7 @@ def parse_messages(
     properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored, entry=schema.entry)
     levels = _given_levels(chunk, schema, limits, refusals)
     delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
-    properties.refuse_timers(delay_levels, refusals.add)
+    timer_outs = properties.timers(delay_levels, born_timestamp_ms, limits.timer_max_delay_sec, refusals.add)
     texts = {
         KEYS: _keys(_column(chunk, schema, "keys"), refusals),
         SHARDING_KEY: _text(chunk, schema, "shardingKey"),
@@ -276,6 +278,7 @@ def parse_messages(
         flags=0 if flags is None else flags.values,
         born_timestamps=_born_timestamps(chunk, schema, born_timestamp_ms, refusals),
         delay_levels=delay_levels,
+        timer_outs=timer_outs,
         refusals=refusals,
     )
 

@@ -15,12 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog_store.columnar.byte_parts import Part, binary_parts, join_rows, large_binary_of
+from commitlog_store.errors import PutRefused
 from commitlog_store.format.arrays import BoolArray, Int64Array
-from commitlog_store.format.message_rules import OWN_PROPERTIES, TIMER_PROPERTIES, name_fault, timer_fault
+from commitlog_store.format.message_rules import OWN_PROPERTIES, name_fault
 from commitlog_store.format.properties import KEY_SEPARATOR, TIMER_OUT_MS, UNIQ_KEY, WAIT
+from commitlog_store.format.timer_messages import TIMER_PROPERTIES, out_ms, timer_deliver_ms
+from commitlog_store.put_status import PutMessageStatus
 
 # Refuses the rows that are set; the function gives the reason for a row.
-Refuse = Callable[[BoolArray, Callable[[int], str]], None]
+Refuse = Callable[..., None]
 
 _BINARY = pa.large_binary()
 _NAME_END = b"\x01"
@@ -167,16 +170,39 @@ class PropertyMap:
             owner, names, values = owner[keep], names.filter(pa.array(keep)), values.filter(pa.array(keep))
         return cls(own, _stored(owner, names, values, count), asked_for)
 
-    def refuse_timers(self, delay_levels: npt.NDArray[np.int32] | None, refuse: Refuse) -> None:
-        """Refuse the rows that ask for a timer. ``delay_levels``: 0 for a row that is not delayed, None for all."""
-        for name in sorted(TIMER_PROPERTIES & self.asked_for.keys()):
-            fault = timer_fault({name})
-            wrong = self.asked_for[name].is_valid().to_numpy(zero_copy_only=False)
-            if TIMER_OUT_MS in self.asked_for:
-                wrong = wrong & self.asked_for[TIMER_OUT_MS].is_null().to_numpy(zero_copy_only=False)
-            if delay_levels is not None:
-                wrong = wrong & (delay_levels == 0)
-            refuse(wrong, f"its {fault}".format)
+    def timers(
+        self, delay_levels: npt.NDArray[np.int32] | None, now_ms: int, max_delay_sec: int, refuse: Refuse
+    ) -> Int64Array | None:
+        """The TIMER_OUT_MS of each row that asks for a timer, -1 for others; None where no row does.
+
+        ``delay_levels``: 0 for a row that is not delayed, None for all. Rows with a time that no store takes are
+        refused (``timer_messages``).
+        """
+        names = sorted(TIMER_PROPERTIES & self.asked_for.keys())
+        if not names:
+            return None
+        texts = {name: self.asked_for[name].to_pylist() for name in names}
+        delivered = self.asked_for.get(TIMER_OUT_MS)
+        free = np.ones(len(self.asked_for[names[0]]), np.bool_)
+        if delivered is not None:
+            free &= delivered.is_null().to_numpy(zero_copy_only=False)
+        if delay_levels is not None:
+            free &= delay_levels == 0
+        outs = np.full(len(free), -1, np.int64)
+        faults: dict[int, str] = {}
+        for row in np.flatnonzero(free).tolist():
+            given = {name: text.decode("utf-8", "replace") for name in names if (text := texts[name][row]) is not None}
+            if not given:
+                continue
+            try:
+                deliver_ms = timer_deliver_ms(given, now_ms, max_delay_sec)
+            except PutRefused as refusal:
+                faults[row] = refusal.reason[0].lower() + refusal.reason[1:-1]
+            else:
+                outs[row] = -1 if deliver_ms is None else out_ms(deliver_ms)
+        wrong = np.isin(np.arange(len(outs)), list(faults))
+        refuse(wrong, faults.__getitem__, PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL)
+        return outs if (outs >= 0).any() else None
 
 
 def _last_of_rows(
@@ -204,7 +230,7 @@ def _refuse_names(
             wrong = np.zeros(count, np.bool_)
             wrong[owner[keep & (codes == code)]] = True
             said = fault.replace("property", entry, 1)
-            refuse(wrong, lambda _, said=said: f"it has {said}")  # type: ignore[misc]
+            refuse(wrong, lambda _, said=said: f"it has {said}")
 
 
 def _refuse_values(
@@ -231,7 +257,7 @@ def _refuse_values(
             name_of = dict(zip(owner[entries[::-1]].tolist(), codes[entries[::-1]].tolist(), strict=True))
             refuse(
                 wrong,
-                lambda row, fault=fault, name_of=name_of: (  # type: ignore[misc]
+                lambda row, fault=fault, name_of=name_of: (
                     f"the value of its {entry} {distinct[name_of[row]]!r} {fault}"
                 ),
             )

@@ -27,6 +27,7 @@ from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS, put_
 from commitlog_store.columnar.input import Rows
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import shown, type_fault
+from commitlog_store.format.timer_messages import given_properties
 from commitlog_store.message import Message, MessageExtBrokerInner
 
 
@@ -148,6 +149,8 @@ def _table_of_plain(given: Sequence[Any]) -> pa.Table | None:
     columns = dict(zip(PUT_COLUMNS, _FIELD_NAMES, strict=True))
     if set(map(len, map(vars, given))) == {_USUAL_FIELDS}:
         columns = {name: field for name, field in columns.items() if field in _USUAL}
+    elif any("deliver_at" in fields for fields in map(vars, given)):
+        return None  # it becomes a property
     arrays = {}
     try:
         for name, field in columns.items():
@@ -204,11 +207,14 @@ def _values(row: int, given: object) -> Mapping[str, Any]:
         if any(isinstance(one, str | timedelta) for one in texts) and (fault := type_fault(given)):
             raise InvalidValue(f"Row {row}: {fault}")
         values = zip(PUT_COLUMNS, _FIELDS(given), strict=True)
-        return {name: value for name, value in values if value is not None}
+        found: dict[str, Any] = {name: value for name, value in values if value is not None}
+        if given.deliver_at is not None:
+            found["properties"] = given_properties(given)
+        return found
     if not isinstance(given, Mapping):
         what = "a MessageExtBrokerInner, which put_message takes" if isinstance(given, Message) else shown(given)
         raise InvalidValue(f"A row of a list of messages is a dict or a Message; row {row} is {what}.")
-    found: dict[str, Any] = {}
+    found = {}
     for key, value in given.items():
         if key in ASSIGNED_COLUMNS:
             found[key] = None  # only its name counts: the rows were read

@@ -19,14 +19,14 @@ from typing import Any
 from commitlog_store.config_files.json_file import JsonConfigFile
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
-from commitlog_store.paths import CONFIG, CREATED_BY, SUBSCRIPTION_GROUP_CONFIG, TIMER_LOG, TIMER_WHEEL, TOPICS_CONFIG
+from commitlog_store.paths import CONFIG, CREATED_BY, SUBSCRIPTION_GROUP_CONFIG, TIMER_WHEEL, TOPICS_CONFIG
 
 _NOTE = {"createdBy": "commitlog", "topicsListed": True}
 # Every broker lists these when it starts (``TopicConfigManager``, ``SubscriptionGroupManager``).
 _TOPICS = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
 _GROUPS = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
 # Files of the config directory that only brokers write (``BrokerPathConfigHelper``).
-_FILES = ("consumerOrderInfo.json", "topicQueueMapping.json", "timercheck", "timermetrics")
+_FILES = ("consumerOrderInfo.json", "topicQueueMapping.json", "timermetrics")
 
 
 def note_creation(store_path: str) -> None:
@@ -83,5 +83,5 @@ def _read(file: JsonConfigFile) -> dict[str, Any]:
 
 
 def has_timer_wheel(store_path: str) -> bool:
-    """Whether a broker of RocketMQ 5 keeps messages of arbitrary delivery times there. They stay untouched."""
-    return any(disk.exists(os.path.join(store_path, name)) for name in (TIMER_WHEEL, TIMER_LOG))
+    """Whether a broker of RocketMQ 5 delivered timer messages there last: ``MessageStore`` keeps no such file."""
+    return disk.exists(os.path.join(store_path, TIMER_WHEEL))

@@ -43,12 +43,14 @@ _VERSION = "dataVersion"
 
 @dataclass(frozen=True, kw_only=True)
 class DelayLevel:
-    """A delay level whose queue exists. Times are milliseconds.
+    """A delay level whose queue exists, or level 0: timer messages, each with a time of its own. Times are ms.
 
     ``position`` is the queue offset of the next message to deliver, ``waiting`` the number of messages from there on.
     ``next_due`` is when the first of them is due, and ``oldest`` its store time; both are None without any. ``delay``
     is that of the queue's last message; None when the queue is empty. ``next_due`` and ``delay`` are also None where
-    the unit has no time: RocketMQ 4 wrote it while it recovered, or it points into ``consumequeue_ext``.
+    the unit has no time: RocketMQ 4 wrote it while it recovered, or it points into ``consumequeue_ext``. Of level 0,
+    ``delay`` is None, ``next_due`` is the earliest time, and ``position`` the first message that waits, in the order of
+    puts; later ones may be delivered.
 
     ::
 

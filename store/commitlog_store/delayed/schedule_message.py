@@ -22,25 +22,23 @@ import numpy.typing as npt
 
 from commitlog_store.batch_id import BatchId, schedule_application
 from commitlog_store.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
-from commitlog_store.columnar.dispatch import DispatchRequests
-from commitlog_store.columnar.dispatch_keys import IndexEntries
 from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import broker_mark
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
-from commitlog_store.engine.reput import Step
+from commitlog_store.delayed.waiting_records import (
+    DeliveryTopics,
+    end_to_deliver,
+    report_undeliverable,
+    waiting_records,
+)
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Hold, Subject
-from commitlog_store.errors import CommitLogError, DiskFull, InvalidValue, Refused, StoreClosed
-from commitlog_store.files.mapped_file_writer import MappedFileWriter
+from commitlog_store.errors import CommitLogError, DiskFull, Refused, StoreClosed
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE
-from commitlog_store.format.half_messages import HALF_TOPIC
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.record import HEADER_SIZE, field_offset
-from commitlog_store.paths import refuse_batch_topic, validate_topic
-from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import count_before
-from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
@@ -60,47 +58,11 @@ _UNKNOWN_DELAY_MS = 1_000
 # One frame: a put waits while it is written.
 _MOST_FRAME_BYTES = 64 << 20
 _MOST_FRAME_UNITS = 1 << 18
-_NO_END = 2**63
 # Records that are encoded at once: they stay in the processor's caches.
 _PIECE_BYTES = 8 << 20
-# Records are read together if at least this share of the bytes between them is theirs.
-_DENSE = 4
 _MS = 1000.0
 
 Units = npt.NDArray[Any]
-
-
-class WakeScheduleService:
-    """A dispatcher that wakes the service when a message with a delay has come into its queue."""
-
-    def __init__(self, wakeup: Wakeup) -> None:
-        self._wakeup = wakeup
-
-    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
-        del entries
-        return self._wakeup.set if SCHEDULE_TOPIC in requests.topics else _nothing
-
-
-def _nothing() -> None:
-    pass
-
-
-class _Topics:
-    """Which topics get delayed messages. ``TopicRules``."""
-
-    def __init__(self, topics: TopicConfig, deleted: DeletedTopics) -> None:
-        self._topics = topics
-        self.deleted_before = deleted.before
-
-    def fault(self, topic: str) -> str | None:
-        if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
-            return f"its topic is {topic}, from which nothing would read it"
-        try:
-            validate_topic(topic)
-            refuse_batch_topic(topic)
-        except InvalidValue as error:
-            return f"its topic is none ({error})"
-        return self._topics.kind_fault(topic)
 
 
 class _Waiting(NamedTuple):
@@ -155,7 +117,7 @@ class ScheduleMessageService(Subject):
         self._delays = config.delay_levels_ms
         self._log = engine.log
         self._batches = engine.batches
-        self._rules = _Topics(engine.topics, engine.log.queues.deleted)
+        self._rules = DeliveryTopics(engine.topics, engine.log.queues.deleted)
         self._state = engine.state
         self._stats = engine.stats
         self._store_flush = engine.store_flush
@@ -297,7 +259,9 @@ class ScheduleMessageService(Subject):
         wait_ms = self._wait_ms(level, position, bounds[1], now)
         if wait_ms:
             return min(wait_ms / _MS, _LONGEST_SECONDS)
-        due = self._due(level, position, bounds[1], now).before(self._end_to_deliver(), self._log.files.max_wrote)
+        due = self._due(level, position, bounds[1], now).before(
+            end_to_deliver(self._state, self._log.files), self._log.files.max_wrote
+        )
         if not len(due.units):
             return _REFUSED_SECONDS
         version = self._log.queues.deleted.version
@@ -315,18 +279,6 @@ class ScheduleMessageService(Subject):
         if found.skipped:
             self._report(level, found.skipped)
         return 0.0
-
-    def _end_to_deliver(self) -> int:
-        """The physical offset before which messages are delivered now.
-
-        On a nearly full disk, only those of the log's first file: the others continue to wait, and retention can delete
-        the file when it holds none any more. So deliveries never take more of such a disk than that file gives back.
-        """
-        if self._state.refusal is None:
-            return _NO_END
-        files = self._log.files
-        end = files.min_offset + files.file_size
-        return end if end <= files.max_wrote else 0  # the file that is being written stays
 
     def _commit(self, level: int, stop: int, found: Deliveries, version: int) -> bool:
         """Append the copies. False if a topic was deleted since they were made: then they are made again."""
@@ -416,55 +368,20 @@ class ScheduleMessageService(Subject):
         """The copies to append of the messages that are due."""
         found = Deliveries()
         for waiting in self._records(due, found.skipped):
-            piece = deliver(waiting, level - 1, self._rules, self._log.writer.largest_record)
+            piece = deliver(waiting, (SCHEDULE_TOPIC, level - 1), self._rules, self._log.writer.largest_record)
             found.blocks += piece.blocks
             found.skipped += piece.skipped
         found.skipped.sort()
         return found
 
     def _records(self, due: _Waiting, skipped: list[Undeliverable]) -> Iterator[WaitingRecords]:
-        """The records of units, piece by piece; units without a record are skipped."""
+        offsets = np.arange(due.first, due.stop)
         physical, sizes = due.units["physical_offset"].astype(np.int64), due.units["size"].astype(np.int64)
-        first, end = self._log.files.min_offset, self._log.files.max_wrote
-        is_filler = sizes == FILLER_SIZE
-        is_gone = np.arange(len(physical)) < count_before(due.units, first)
-        is_wrong = (sizes <= 0) | (physical < 0) | (physical + sizes > end) | ((physical < first) & ~is_gone)
-        is_gone &= ~is_wrong
-        for which, reason in ((is_wrong, "its unit is damaged"), (is_gone, "its record was removed from the log")):
-            skipped += [
-                Undeliverable(due.first + row, int(physical[row]), reason)
-                for row in np.flatnonzero(which & ~is_filler).tolist()
-            ]
-        rows = np.flatnonzero(~(is_filler | is_wrong | is_gone))
-        at = 0
-        while at < len(rows):
-            file = self._log.files.find(int(physical[rows[at]]))
-            if file is None:
-                stop = at + 1
-            else:
-                stop = _piece_stop(file, physical[rows[at:]], sizes[rows[at:]], self._piece_bytes) + at
-            piece = rows[at:stop]
-            at = stop
-            if file is None:  # retention has removed it since
-                reason = "its record was removed from the log"
-                skipped.append(Undeliverable(due.first + int(piece[0]), int(physical[piece[0]]), reason))
-                continue
-            yield _read(file, physical[piece], sizes[piece], due.first + piece)
+        is_gone = np.arange(len(physical)) < count_before(due.units, self._log.files.min_offset)
+        return waiting_records(self._log.files, physical, sizes, offsets, is_gone, self._piece_bytes, skipped)
 
     def _report(self, level: int, skipped: Sequence[Undeliverable]) -> None:
-        first = skipped[0]
-        others = f", and {len(skipped) - 1} more after it" if len(skipped) > 1 else ""
-        _LOG.warning(
-            "%s: a delayed message of level %d is not delivered, since %s: offset %d of its queue, physical offset "
-            "%d%s. It stays in %s.",
-            self._store_path,
-            level,
-            first.reason,
-            first.queue_offset,
-            first.physical_offset,
-            others,
-            SCHEDULE_TOPIC,
-        )
+        report_undeliverable(self._store_path, f"delayed message of level {level}", SCHEDULE_TOPIC, skipped)
 
     def waiting_from(self) -> dict[int, int]:
         """By level, the physical offset of the first message that still waits. On the job thread. Errors: ``holds``."""
@@ -491,7 +408,7 @@ class ScheduleMessageService(Subject):
                 stop = min(first + _MOST_FRAME_UNITS, high)
                 units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, first, stop)
                 for waiting in self._records(_Waiting(first, units), []):
-                    found += count_by_topic(waiting, level - 1, self._rules)
+                    found += count_by_topic(waiting, (SCHEDULE_TOPIC, level - 1), self._rules)
         return found
 
     def _waiting_offsets(self) -> dict[int, tuple[int, int]]:
@@ -531,21 +448,3 @@ class ScheduleMessageService(Subject):
         self._saved_at = self._monotonic()
         self._file.write(positions)
         self._saved.update(positions)
-
-
-def _piece_stop(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, most_bytes: int) -> int:
-    """The number of records, from the first one on, that are read at once: they lie in one file, close together."""
-    ends = physical + sizes
-    start = int(physical[0])
-    fits = (physical >= start) & (ends <= file.base + file.capacity) & (np.cumsum(sizes) <= most_bytes)
-    return max(len(fits) if fits.all() else int(np.argmin(fits)), 1)
-
-
-def _read(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, queue_offsets: Int64Array) -> WaitingRecords:
-    start, stop = int(physical.min()), int((physical + sizes).max())
-    if stop - start <= _DENSE * int(sizes.sum()):
-        data = np.frombuffer(file.read(start - file.base, stop - start), np.uint8)
-        return WaitingRecords(data, physical - start, sizes, physical, queue_offsets)
-    pairs = zip((physical - file.base).tolist(), sizes.tolist(), strict=True)
-    data = np.frombuffer(b"".join([file.read(at, size) for at, size in pairs]), np.uint8)
-    return WaitingRecords(data, np.cumsum(sizes) - sizes, sizes, physical, queue_offsets)

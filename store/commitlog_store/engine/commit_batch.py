@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from commitlog_store.batch.frames import FoundFrame, frame_of
-from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, load_ledger
+from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, last_batch, load_ledger
 from commitlog_store.batch.staging import (
     BlockBuffers,
     read_blocks,
@@ -208,6 +208,10 @@ class CommitBatchService:
         """The version of an application's last batch; None without any."""
         last = self._loaded().last(app_id)
         return None if last is None else last.batch.version
+
+    def last_batch(self, app_id: str) -> BatchId | None:
+        """An application's last batch; None without any."""
+        return last_batch(self._loaded(), app_id)
 
     def epoch(self) -> int:
         """How often a mirror was promoted in the history of this log."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import index
 from typing import NamedTuple, TypeVar
@@ -38,7 +38,6 @@ from commitlog_store.format.message_rules import (
     SCHEDULE_TOPIC,
     refusal_of,
     shown,
-    timer_fault,
 )
 from commitlog_store.format.properties import (
     INNER_BASE,
@@ -49,6 +48,7 @@ from commitlog_store.format.properties import (
     KEYS,
     SHARDING_KEY,
     TAGS,
+    TIMER_DEL_UNIQKEY,
     WAIT,
     PropertiesTooLarge,
     encode_properties,
@@ -64,6 +64,13 @@ from commitlog_store.format.single_record import (
     stored_place,
 )
 from commitlog_store.format.sys_flag import INNER_BATCH_FLAG, has_queue_unit
+from commitlog_store.format.timer_messages import (
+    TIMER_QUEUE_ID,
+    TIMER_TOPIC,
+    asks_for_timer,
+    given_properties,
+    timer_properties,
+)
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog_store.log.commit_log_writer import Appended, CommitLogWriter
 from commitlog_store.message import Message, MessageExtBrokerInner, PutMessageStatus
@@ -90,7 +97,8 @@ class PutMessageResult(NamedTuple):
     Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
     message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
     ``record_offsets`` are the physical offsets of all its records, ``store_hosts`` the ip and port in each.
-    ``queue_id`` is the queue that it is stored in; for a delayed message that of its level in SCHEDULE_TOPIC_XXXX.
+    ``queue_id`` is the queue that it is stored in; for a delayed message that of its level in SCHEDULE_TOPIC_XXXX, or
+    0 of rmq_sys_wheel_timer.
 
     ::
 
@@ -343,7 +351,7 @@ class PutMessageService:
         for message in messages:
             one = self.encode(message, queue_id)
             encoded.append(one)
-            queue_id = queue_id if queue_id is not None or one.topic == SCHEDULE_TOPIC else one.queue_id
+            queue_id = queue_id if queue_id is not None or one.topic != message.topic else one.queue_id
         first = encoded[0]
         if first.topic.startswith(RETRY_TOPIC_PREFIX):
             raise PutRefused(
@@ -412,12 +420,20 @@ class PutMessageService:
         self._check_topic(message.topic)
         given = message_properties(message)
         chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
-        place = stored_place(message.topic, chosen, given, self._levels)
-        if place.topic != message.topic:
-            self._topics.list_queues([(message.topic, chosen)])  # a broker may deliver it
-        elif (fault := timer_fault(place.properties)) is not None:
-            raise InvalidValue(f"The message's {fault}.")
+        place = self._place(message.topic, chosen, given)
         return self._encoded(message, place, self._store_host, self._store_host)
+
+    def _place(self, topic: str, queue_id: int, given: Mapping[str, str]) -> StoredPlace:
+        """Where a message is stored: in its own topic, or where delayed ones wait. ``PutRefused``, ``InvalidValue``."""
+        place = stored_place(topic, queue_id, given, self._levels)
+        if place.topic == topic and asks_for_timer(place.properties):
+            now = int(time.time() * _MS)
+            waiting = timer_properties(topic, queue_id, place.properties, now, self._config.timer_max_delay_sec)
+            if waiting is not None:
+                place = StoredPlace(TIMER_TOPIC, TIMER_QUEUE_ID, waiting)
+        if place.topic != topic:
+            self._topics.list_queues([(topic, queue_id)])  # a broker may deliver it
+        return place
 
     def _encoded(
         self, message: Message, place: StoredPlace, born_host: tuple[bytes, int], store_host: tuple[bytes, int],
@@ -458,7 +474,7 @@ class PutMessageService:
 
     def _encode_inner(self, message: MessageExtBrokerInner) -> EncodedMessage:
         """A message with a broker's own properties. Fields win over properties of the same meaning."""
-        given = dict(message.properties)
+        given = dict(given_properties(message))
         if message.keys:
             given[KEYS] = KEY_SEPARATOR.join(message.keys)
         if message.tags:
@@ -482,10 +498,10 @@ class PutMessageService:
             raise InvalidValue(f"{fault}.")
         place = StoredPlace(topic, queue_id, given)
         # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
-        if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
-            place = stored_place(topic, queue_id, given, self._levels)
-            if place.topic != topic:
-                self._topics.list_queues([(topic, queue_id)])
+        if has_queue_unit(message.sys_flag) and topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            if TIMER_DEL_UNIQKEY in given:
+                raise InvalidValue(f"The message has the property {TIMER_DEL_UNIQKEY!r}: no message is cancelled here.")
+            place = self._place(topic, queue_id, given)
         return self._encoded(
             message,
             place,

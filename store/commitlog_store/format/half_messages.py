@@ -41,6 +41,7 @@ from commitlog_store.format.properties import (
 from commitlog_store.format.record import Record
 from commitlog_store.format.single_record import encode_message, message_properties
 from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from commitlog_store.format.timer_messages import asks_for_timer, given_properties
 from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExtBrokerInner
 from commitlog_store.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_topic
@@ -76,7 +77,7 @@ def half_message(message: Message, queue_id: int, producer_group: str, unique_ke
     ``InvalidValue`` for a delayed message, and as for the message itself.
     """
     if isinstance(message, MessageExtBrokerInner):
-        properties = dict(message.properties)
+        properties = dict(given_properties(message))
         if message.keys:
             properties[KEYS] = KEY_SEPARATOR.join(message.keys)
         if message.tags:
@@ -93,6 +94,8 @@ def half_message(message: Message, queue_id: int, producer_group: str, unique_ke
         )
     if properties.pop(DELAY, "0") != "0":
         raise InvalidValue("A half message cannot be delayed (RocketMQ's producers drop the level): leave DELAY out.")
+    if asks_for_timer(properties):
+        raise InvalidValue("A half message cannot be delayed: leave its time of delivery out.")
     key = properties.setdefault(UNIQ_KEY, unique_key)
     properties |= {
         TRAN_MSG: "true",

@@ -7,8 +7,9 @@ KEYS, __SHARDINGKEY, TAGS, DELAY    the application, as a column or field of its
 REAL_TOPIC, REAL_QID                the store, for a message that waits in ``SCHEDULE_TOPIC_XXXX``
 TRAN_MSG, PGROUP, INNER_*,          the store or the broker; a message that brought them along would be taken for half a
 __CRC32#                            transaction, for a batch, or for damaged
-TIMER_DELIVER_MS, TIMER_DELAY_MS,   refused: they ask a broker's timer for a delivery at any time, and this store has no
-TIMER_DELAY_SEC                     timer. With DELAY, which brokers prefer, or TIMER_OUT_MS, which a timer adds: stored
+TIMER_DELIVER_MS, TIMER_DELAY_MS,   the application: a delivery at any time (``timer_messages``). Beside DELAY, or
+TIMER_DELAY_SEC                     TIMER_OUT_MS, which the timer adds, they ask for nothing
+TIMER_DEL_UNIQKEY                   refused: it asks a broker's timer to drop another message
 all others, UNIQ_KEY among them     the application or its client
 ==================================  ====================================================================================
 
@@ -16,15 +17,16 @@ In the record stand the application's others first, in the order given, then KEY
 REAL_TOPIC and REAL_QID. (In RocketMQ the order is that of a Java hash map.)
 
 Source: RocketMQ ``common/message/MessageConst.java``, ``broker/util/HookUtils.java`` (``checkBeforePutMessage``,
-``checkInnerBatch``, ``checkIfTimerMessage``, ``transformDelayLevelMessage``), ``store/MessageExtEncoder.java``,
-``broker/processor/AbstractSendMessageProcessor.java`` (``msgCheck``), ``store/timer/TimerMessageStore.java``.
+``checkInnerBatch``, ``transformDelayLevelMessage``), ``store/MessageExtEncoder.java``,
+``broker/processor/AbstractSendMessageProcessor.java`` (``msgCheck``).
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from operator import index
 from typing import SupportsIndex
 
@@ -44,12 +46,10 @@ from commitlog_store.format.properties import (
     RETRY_TOPIC,
     SHARDING_KEY,
     TAGS,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
+    TIMER_DEL_UNIQKEY,
     TRAN_MSG,
 )
+from commitlog_store.format.timer_messages import TIMER_TOPIC
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.message import Message, MessageExtBrokerInner
@@ -70,7 +70,7 @@ NO_PRODUCERS_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
-        "rmq_sys_wheel_timer",
+        TIMER_TOPIC,
         POSITIONS_TOPIC,
     }
 )
@@ -85,9 +85,6 @@ STORE_PROPERTIES = frozenset(
     {REAL_TOPIC, REAL_QID, TRAN_MSG, PGROUP, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, INNER_NUM, INNER_BASE}
     | {CRC32}
 )
-
-# One of these makes a message a timer's, unless it has a delay level or TIMER_OUT_MS, which the timer adds itself.
-TIMER_PROPERTIES = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC})
 
 # The numbers of a message, and the range of each; then those of a broker's message.
 _NUMBERS = {
@@ -108,12 +105,14 @@ _BROKER_NUMBERS = _NUMBERS | {
 @dataclass(frozen=True, kw_only=True)
 class MessageLimits:
     """``max_message_size``: bytes of the largest body; ``message_delay_level``: the delays of the levels;
-    ``max_queue_id``: the highest queue that a message may name.
+    ``max_queue_id``: the highest queue that a message may name; ``timer_max_delay_sec``: the longest wait of a timer
+    message.
     """
 
     max_message_size: int = 4 << 20
     message_delay_level: str = MessageStoreConfig.message_delay_level
     max_queue_id: int = MAX_QUEUE_ID
+    timer_max_delay_sec: int = MessageStoreConfig.timer_max_delay_sec
 
     def __post_init__(self) -> None:
         if not 0 < self.max_message_size <= LARGEST_BODY:
@@ -139,18 +138,9 @@ def name_fault(name: str) -> str | None:
         return f"a property named {name!r}, with a character that separates properties"
     if name in STORE_PROPERTIES:
         return f"the property {name!r}, which only the store gives: leave it out"
+    if name == TIMER_DEL_UNIQKEY:
+        return f"the property {name!r}: a message that waits cannot be cancelled, leave it out"
     return None
-
-
-def timer_fault(properties: Collection[str]) -> str | None:
-    """Why a message without delay level may not have properties of these names, as the end of a sentence; else None.
-
-    (A broker without timers answers WHEEL_TIMER_NOT_ENABLE.)
-    """
-    asked = TIMER_PROPERTIES.intersection(properties)
-    if not asked or TIMER_OUT_MS in properties:
-        return None
-    return f"property {min(asked)!r} asks for a timer, which is not supported: leave it out, or give a delayLevel"
 
 
 def parse_delay_level(text: str) -> int | None:
@@ -187,6 +177,9 @@ def type_fault(message: object) -> str | None:
             continue
         if not isinstance(number, SupportsIndex) or (name in _OPTIONAL_NUMBERS and isinstance(number, bool)):
             return f"The field {name} is an int, not {shown(number)}."
+    when = message.deliver_at
+    if when is not None and (isinstance(when, bool) or not isinstance(when, datetime | SupportsIndex)):
+        return f"The field deliver_at is a datetime with a time zone, or an int of milliseconds, not {shown(when)}."
     return _body_fault(message.body) or _keys_fault(message.keys) or _properties_fault(message.properties)
 
 

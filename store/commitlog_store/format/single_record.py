@@ -20,7 +20,6 @@ from commitlog_store.format.message_rules import (
     OWN_PROPERTIES,
     SCHEDULE_TOPIC,
     STORE_PROPERTIES,
-    TIMER_PROPERTIES,
     name_fault,
     parse_delay_level,
     shown,
@@ -34,6 +33,7 @@ from commitlog_store.format.properties import (
     REAL_TOPIC,
     SHARDING_KEY,
     TAGS,
+    TIMER_DEL_UNIQKEY,
     WAIT,
     decode_properties,
     decode_utf8,
@@ -51,6 +51,7 @@ from commitlog_store.format.record import (
     Record,
     field_offset,
 )
+from commitlog_store.format.timer_messages import TIMER_PROPERTIES, given_properties
 from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message, MessageExt
 from commitlog_store.paths import MAX_QUEUE_ID
@@ -69,11 +70,11 @@ assert _PLAIN_HEADER.size == HEADER_STRUCTS[0].size
 assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip", "body_length")] == [40, 48, 64, 84]
 # The bytes of such a record beside the body, the properties, and the topic with its length.
 _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
-# A message keeps its sharding key, delay level and born time only when they were given: a look at each takes longer.
+# A message keeps its sharding key, delay, time of delivery and born time only when given: a look at each takes longer.
 _USUAL_FIELDS = len(Message(topic="", body=b"").__dict__)
 _PORT = struct.Struct(">i")
 # Properties that have a place of their own, or that the store acts upon or refuses.
-_ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, TIMER_PROPERTIES, {WAIT})
+_ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, TIMER_PROPERTIES, {TIMER_DEL_UNIQKEY, WAIT})
 
 _V4_SIZE = 4
 _V6_SIZE = 16
@@ -291,7 +292,7 @@ def message_properties(message: Message) -> dict[str, str]:
     Fields of the message win over properties of the same meaning. ``InvalidValue`` for a property that only the store
     gives, for one without name or value, and for a key that holds a space. ``encode_properties`` has the size's limit.
     """
-    given = message.properties
+    given = message.properties if message.deliver_at is None else given_properties(message)
     found: dict[str, str] = {}
     own: dict[str, str] = {}
     for name, value in given.items():

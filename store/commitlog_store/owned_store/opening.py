@@ -12,9 +12,12 @@ import time
 from commitlog_store.batch.staging import remove_leftovers
 from commitlog_store.config import BrokerRole, MessageStoreConfig
 from commitlog_store.delayed.broker_marks import may_lack_topics, note_creation, note_topics_listed
-from commitlog_store.delayed.schedule_message import ScheduleMessageService, WakeScheduleService
+from commitlog_store.delayed.schedule_message import ScheduleMessageService
+from commitlog_store.delayed.timer_message import TimerMessageService
+from commitlog_store.delayed.waiting_records import WakeScheduleService
 from commitlog_store.engine.store_engine import StoreEngine, StoreThreads
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.timer_messages import TIMER_TOPIC
 from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.log.owner_directory import OwnerDirectory
@@ -118,16 +121,22 @@ class StoreOpening:
 
     def _connect(self, directory: OwnerDirectory, log: OpenedLog, replication: HAService) -> OwnedStore:
         """Construct the parts, each from those before it."""
-        config, threads, delayed_came = self._config, self._threads, Wakeup()
+        config, threads, delayed_came, timer_came = self._config, self._threads, Wakeup(), Wakeup()
         engine = StoreEngine(
             *(directory.paths, config, log, threads, replication.transfer, replication.notify),
-            [WakeScheduleService(delayed_came)],
+            [WakeScheduleService(delayed_came), WakeScheduleService(timer_came, TIMER_TOPIC)],
         )
         groups = GroupPositions(engine)
         half_messages = TransactionalMessageService(engine, groups)
         delayed = ScheduleMessageService(engine, delayed_came)
-        retention = Retention(engine, groups, (delayed, half_messages, groups), delayed.waiting_topics)
-        return OwnedStore(directory, threads.jobs, engine, half_messages, delayed, groups, retention, replication)
+        timer = TimerMessageService(engine, timer_came)
+        retention = Retention(
+            *(engine, groups, (delayed, timer, half_messages, groups)),
+            lambda: delayed.waiting_topics() + timer.waiting_topics(),
+        )
+        return OwnedStore(
+            directory, threads.jobs, engine, half_messages, delayed, timer, groups, retention, replication
+        )
 
     def _leave(self) -> None:
         if self._opened is not None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from commitlog_store.delayed.schedule_message import ScheduleMessageService
+from commitlog_store.delayed.timer_message import TimerMessageService
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Subject
 from commitlog_store.groups.group_positions import GroupPositions
@@ -39,6 +40,7 @@ class OwnedStore:
         engine: StoreEngine,
         half_messages: TransactionalMessageService,
         delayed: ScheduleMessageService,
+        timer: TimerMessageService,
         groups: GroupPositions,
         retention: Retention,
         replication: HAService,
@@ -48,12 +50,13 @@ class OwnedStore:
         self.engine = engine
         self.half_messages = half_messages
         self.delayed = delayed
+        self.timer = timer
         self.groups = groups
         self.retention = retention
         self.replication = replication
         # Threads start and stop, and files are saved, in this order. Half messages before groups, which write their
         # positions.
-        self._subjects: tuple[Subject, ...] = (engine, half_messages, delayed, groups, retention, replication)
+        self._subjects: tuple[Subject, ...] = (engine, half_messages, delayed, timer, groups, retention, replication)
         self._directory = directory
         self._jobs = jobs
         self._close_failure: BaseException | None = None

@@ -19,6 +19,7 @@ from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import refusal_of, type_fault
+from commitlog_store.format.timer_messages import given_properties
 from commitlog_store.half_message import HalfMessagesChecked
 from commitlog_store.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
 
@@ -82,7 +83,7 @@ class MessageFields(NamedTuple):
                 [_sendable(key) for key in message.keys],
                 _long_or_none(message.queue_id),
                 _long(message.flag),
-                {_sendable(name): _sendable(value) for name, value in message.properties.items()},
+                {_sendable(name): _sendable(value) for name, value in given_properties(message).items()},
                 None if message.sharding_key is None else _sendable(message.sharding_key),
                 _long_or_none(message.delay_level),
                 _long_or_none(message.born_timestamp),

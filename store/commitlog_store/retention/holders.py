@@ -30,9 +30,12 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.batch.frames import StoredFrames
-from commitlog_store.batch.ledger import delivered_offsets, load_ledger
+from commitlog_store.batch.ledger import delivered_offsets, last_batch, load_ledger
+from commitlog_store.batch_id import TIMER_APPLICATION
 from commitlog_store.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
+from commitlog_store.delayed.timer_listing import read_check, timer_bounds, waiting_timers
+from commitlog_store.delayed.timer_waiting import TIMER_HOLDER
 from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, ReadFailed, TopicNotFound
 from commitlog_store.files import disk
@@ -134,9 +137,17 @@ def delayed_messages(store_path: str, catalog: CatalogView, log: CommitLog) -> I
     queue's end covers no message that came later. ``CorruptConfig``, ``ReadFailed``.
     """
     queue_ids = _queue_ids(catalog, SCHEDULE_TOPIC)
-    if not queue_ids:
+    check = read_check(store_path, catalog)
+    has_timers = timer_bounds(catalog) is not None
+    if not queue_ids and not has_timers:
         return
-    ledger = delivered_offsets(load_ledger(store_path, StoredFrames(log, catalog)))
+    frames = load_ledger(store_path, StoredFrames(log, catalog))
+    if has_timers:
+        last = last_batch(frames, TIMER_APPLICATION)
+        waiting = waiting_timers(store_path, catalog, log, check, last).physical_offsets
+        if len(waiting):
+            yield Hold(from_offset=int(waiting[0]), holder=TIMER_HOLDER)
+    ledger = delivered_offsets(frames)
     file = DelayOffsetFile(store_path).read()
     for queue_id in queue_ids:
         try:

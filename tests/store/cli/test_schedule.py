@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from commitlog_store import StoreReader
 from commitlog_store.cli.app import app
 from commitlog_store.delayed.levels import DelayOffsetFile
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import open_store
-from tests.support.delayed import delayed
+from tests.support.delayed import delayed, timer_of
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -94,3 +97,35 @@ def test_info_says_who_delivers_and_names_a_timer_wheel(store: Path) -> None:
     assert "timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker" in text
     found = json.loads(run("info", store, "--json"))
     assert (found["delayedWaiting"], found["timerWheel"]) == (3, True)
+
+
+def test_timer_messages_are_a_row_of_their_own(tmp_path: Path) -> None:
+    due = time.time_ns() // 1_000_000 + HOUR_MS
+    with open_store(tmp_path, schedule_enable=False) as opened:
+        opened.put_message(delayed(b"x", 3))
+        for ahead in (5_000, 0, 9_000):
+            opened.put("orders", b"x", deliver_at=due + ahead)
+        opened.dispatch()
+        deliverer = timer_of(opened)
+        deliverer.now = (due + 5_000) / 1000
+        while deliverer.step() == 0:
+            pass
+        # Beside a live owner, before and after its checkpoint counts the message.
+        for _ in range(2):
+            timer, level = (json.loads(line) for line in run("schedule", "ls", tmp_path, "--json").splitlines())
+            assert (timer["level"], timer["waiting"], timer["position"], timer["maxOffset"]) == (0, 1, 2, 3)
+            assert (level["level"], level["waiting"]) == (3, 1)
+            parts_of(opened).engine.run(deliverer.service._save_flushed)
+    assert run("schedule", "ls", tmp_path).splitlines()[1].split()[:3] == ["timer", "-", "1"]
+    with StoreReader.open(tmp_path) as reader:
+        waiting = reader.waiting_timers()
+        assert waiting["deliverAt"].cast("int64").to_pylist() == [due + 9_000]
+        assert reader.message_at(waiting["physicalOffset"][0].as_py()).properties["REAL_TOPIC"] == "orders"
+    assert "2 delayed ones that wait" in run("topics", "rm", tmp_path, "orders", "--with-messages", "--dry-run")
+
+
+def test_timer_messages_that_no_one_delivers_are_overdue(tmp_path: Path) -> None:
+    with open_store(tmp_path, schedule_enable=False) as opened:
+        opened.put("orders", b"x", delay="1500ms")
+    wait_for(lambda: "Timer messages are overdue by 15 s" in run("schedule", "ls", tmp_path), limit_s=60)
+    assert "1 delayed message waiting, to be delivered by the owner, overdue" in run("info", tmp_path)

@@ -71,7 +71,7 @@ def test_what_keeps_retention_from_deleting_is_logged_once(tmp_path: Path, caplo
 def _delivered(store: MessageStore) -> dict[int, int]:
     deliverer = Deliverer(store)
     deliverer.everything()
-    return deliverer.service._positions
+    return dict(deliverer.service._positions)
 
 
 def test_retention_that_finds_nothing_on_a_full_disk_is_logged_once(

@@ -63,7 +63,7 @@ def test_a_refused_put_raises_for_its_own_task_only(tmp_path: Path) -> None:
                 "PutMessageResult", "PutRefused", "InvalidValue", "PutMessageResult",
             ]  # fmt: skip
             with pytest.raises(InvalidValue, match="delay is one of"):
-                await store.aput("orders", b"x", delay="7s")
+                await store.aput("orders", b"x", delay="soon")
             with pytest.raises(PutRefused, match="11 bytes"):
                 await store.aput("orders", bytes(11))
             assert [row["body"] for row in rows(store)] == [b"x", b"y"]

@@ -92,13 +92,20 @@ def test_only_a_broker_puts_into_the_topics_that_brokers_act_upon(tmp_path: Path
 
 @WAYS
 @pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
-def test_a_message_for_a_timer_is_refused_instead_of_delivered_at_once(tmp_path: Path, put: Put, name: str) -> None:
+def test_a_message_for_a_time_too_far_ahead_is_refused(tmp_path: Path, put: Put, name: str) -> None:
     with open_store(tmp_path) as store:
         status, reason = put(store, "orders", {"a": "b", name: "1893456000000", "DELAY": "0"})
+        assert status is PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL
+        assert "the most is 259,200 s (timerMaxDelaySec)" in reason
+        assert put_ok(store).queue_offset == 0
+
+
+@WAYS
+def test_no_message_cancels_another_one(tmp_path: Path, put: Put) -> None:
+    with open_store(tmp_path) as store:
+        status, reason = put(store, "orders", {"TIMER_DELAY_SEC": "60", "TIMER_DEL_UNIQKEY": "orders+key"})
         assert status is PutMessageStatus.MESSAGE_ILLEGAL
-        assert f"property {name!r} asks for a timer" in reason
-        _put_inner(store, properties={name: "1893456000000"})
-        assert put_ok(store).queue_offset == 1
+        assert "a message that waits cannot be cancelled" in reason
 
 
 @pytest.mark.parametrize(
