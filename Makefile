@@ -7,7 +7,8 @@ ARGS   ?=
 # So many at once, a module at a time (tests/support/sharing_out.py); `make test WORKERS=0` is one process.
 # Two of them start Sparks and wait for them often, so a third keeps two cores busy.
 WORKERS ?= 3
-# `make stress` writes here what it has done so far: each kill, and the end of each test.
+# `make stress` writes here what it has done so far: each kill, and the end of each test. What has passed, and on which
+# commit, is in $(STRESS_LOG).passed: `make stress ARGS=--again` continues a run that was ended.
 STRESS_LOG ?= $(CURDIR)/stress.log
 
 # The two set-ups: what the demo needs, and what development needs (which contains the first).
@@ -55,7 +56,7 @@ tidy: $(DEV_READY) ## Import directions, names, no print (seconds, no Java)
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
 
-stress: $(TEST_READY) ## Long runs, more than an hour: every byte of real stores damaged, crash images, kills, 5,000 examples
+stress: $(TEST_READY) ## Long runs: every byte of real stores damaged, crash images, kills, 5,000 examples (ARGS=--again continues)
 	@rm -f $(STRESS_LOG)
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress STRESS_LOG=$(STRESS_LOG) $(PYTHON) -m pytest -m "stress or hypothesis" \
 		-n $(WORKERS) --dist loadscope --no-loadscope-reorder --timeout=7200 --durations=40 $(ARGS)
@@ -74,7 +75,7 @@ build: $(DEV_READY) ## Build the wheel and the source distribution into dist/
 	@$(PYTHON) -m hatchling build
 
 clean: ## Remove everything that set-up, builds and tests made
-	rm -rf $(VENV) .venv-versions .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG)
+	rm -rf $(VENV) .venv-versions .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG) $(STRESS_LOG).passed
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON):

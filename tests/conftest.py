@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +19,10 @@ from hypothesis import HealthCheck, settings
 from tests.support import golden
 from tests.support.local_spark import QUICK_SPARK, start_spark
 from tests.support.long_runs import Progress, log_end, place_of, write_summary
+from tests.support.passed_tests import pytest_addoption, pytest_configure  # noqa: F401 (hooks of pytest)
 from tests.support.quick_spark import make_spark_quick
 from tests.support.spark_programs import SparkPrograms
+from tests.support.temporary_files import keep_files_in_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +31,12 @@ if TYPE_CHECKING:
 # PySpark's collect() gives naive datetimes in the local time zone.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+# Every process that the tests start would compile the packages again, and each worker of pytest all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Nothing here multiplies matrices, and OpenBLAS's threads spin for a while in each process that imports numpy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 make_spark_quick()
 
@@ -44,6 +54,8 @@ settings.register_profile("default", deadline=None, max_examples=50, derandomize
 settings.register_profile("stress", deadline=None, max_examples=5_000, suppress_health_check=_QUIET)
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(_PROFILE)
+if _PROFILE != "stress":
+    keep_files_in_memory()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,6 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
     if _PROFILE == "stress":
         items.sort(key=lambda item: place_of(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """What pytest has collected lives to the end: every collection of garbage would walk through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -58,6 +61,19 @@ def test_the_errors_and_paths_load_nothing_heavy() -> None:
 
 def test_the_command_is_ready_for_an_interrupt_before_the_long_imports() -> None:
     assert not packages(modules_after("import commitlog_store.cli")) & {"logging", "numpy", "pyarrow", "rich", "typer"}
+
+
+@pytest.mark.parametrize(("chosen", "used"), [(None, "1"), ("3", "3")])
+def test_the_command_starts_no_threads_for_matrices_unless_the_user_wants_them(chosen: str | None, used: str) -> None:
+    """OpenBLAS's threads spin when numpy is imported, for a tenth of what a short command takes."""
+    script = "import os, sys; sys.argv[1:] = ['--version']; from commitlog_store.cli import main"
+    ended = "os.write(1, os.environ['OPENBLAS_NUM_THREADS'].encode())"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    if chosen is not None:
+        environment["OPENBLAS_NUM_THREADS"] = chosen
+    command = [sys.executable, "-c", f"{script}\ntry: main()\nfinally: {ended}"]
+    ran = subprocess.run(command, check=True, env=environment, capture_output=True, text=True, timeout=WAIT_LIMIT_S)
+    assert ran.stdout.splitlines()[-1] == used
 
 
 def test_the_connector_is_light_to_discover() -> None:

@@ -25,6 +25,8 @@ def _main() -> None:
 
     if sys.stdout is None:  # closed by the calling process: output is discarded
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    # No command multiplies matrices: numpy's threads for that would only spin for a while.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # imports make no garbage, and a tenth of their time goes into looking for it
     from commitlog_store.cli.app import ReaderGone, app
     from commitlog_store.cli.exit_codes import exit_code

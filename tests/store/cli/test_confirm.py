@@ -49,7 +49,8 @@ def test_a_terminal_is_asked(store: Path, command: list[str], question: str) -> 
     if command == ["promote"]:
         write_mark(str(store), ReplicaMark("mirror", "10.0.0.7:10912"))
     before = state(store)
-    for answer in (b"n\n", b"\n", b"maybe\n", b"\x04"):
+    # How an answer is read is one function, so one command gets every kind.
+    for answer in (b"n\n", b"\n", b"maybe\n", b"\x04") if command == ["promote"] else (b"n\n",):
         code, shown, asked = answered(answer, *arguments(command, store))
         assert (code, state(store)) == (1, before), answer
         assert f"{question} [y/N]" in plain(asked)
