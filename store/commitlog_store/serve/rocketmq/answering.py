@@ -37,13 +37,16 @@ class InThread(Protocol):
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONGEST_REMARK = 1_000
+# As SendMessageProcessor answers; the others are SYSTEM_ERROR.
 _STATUS_CODES = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
     PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
 
@@ -89,10 +92,15 @@ def flag_field(request: RemotingCommand, name: str, *, default: bool = False) ->
     return default if value is None else value.lower() == "true"
 
 
+def status_code(status: PutMessageStatus) -> ResponseCode:
+    """How a put went, as the code of an answer."""
+    return _STATUS_CODES.get(status, ResponseCode.SYSTEM_ERROR)
+
+
 def response_code(error: CommitLogError) -> ResponseCode:
     """The code that a broker answers with where the store has raised this."""
     if isinstance(error, PutRefused | PutNotConfirmed):
-        return _STATUS_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+        return status_code(error.status)
     if isinstance(error, StoreClosed | DiskFull):
         return ResponseCode.SERVICE_NOT_AVAILABLE
     if isinstance(error, TopicNotFound):

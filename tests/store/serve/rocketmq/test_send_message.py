@@ -133,6 +133,16 @@ def test_a_delayed_message_is_delivered_after_its_level(tmp_path: Path) -> None:
         assert [one.properties["REAL_TOPIC"] for one in _stored(served.store, "SCHEDULE_TOPIC_XXXX", 1)] == ["orders"]
 
 
+def test_a_timer_message_is_delivered_at_its_time(tmp_path: Path) -> None:
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        client.send("orders", b"soon", 2, {"TIMER_DELAY_MS": "1500"})
+        client.send("orders", b"late", 2, {"TIMER_DELAY_SEC": "3600"})
+        client.send("orders", b"now", 2, {"TIMER_DELIVER_MS": "1"})
+        assert [one.body for one in _stored(served.store, "orders", 2)] == [b"now"]
+        wait_for(lambda: [one.body for one in _stored(served.store, "orders", 2)] == [b"now", b"soon"])
+        assert [one.body for one in _stored(served.store, "rmq_sys_wheel_timer")] == [b"soon", b"late"]
+
+
 def test_a_half_message_is_pending_and_not_seen(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         properties = {"TRAN_MSG": "true", "PGROUP": "payments", "UNIQ_KEY": "7F01", "TAGS": "t"}
@@ -168,6 +178,8 @@ def test_a_half_message_is_pending_and_not_seen(tmp_path: Path) -> None:
         ({"g": 1 << 62}, ResponseCode.MESSAGE_ILLEGAL, "born time"),
         ({"g": "soon"}, ResponseCode.SYSTEM_ERROR, "<g>"),
         ({"i": "DELAY\x01soon"}, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
+        ({"i": "TIMER_DELAY_SEC\x01soon"}, ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELAY_SEC"),
+        ({"i": "TIMER_DELAY_SEC\x01999999999"}, ResponseCode.MESSAGE_ILLEGAL, "timerMaxDelaySec"),
     ],
 )
 def test_what_is_refused_has_rocketmqs_code(
