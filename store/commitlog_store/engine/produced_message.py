@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.engine.put_message import EncodedBatch, EncodedMessage, delayed_place
+from commitlog_store.engine.put_message import EncodedBatch, EncodedMessage
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.message_batch import BatchedMessage
 from commitlog_store.format.message_id import parse_host
+from commitlog_store.format.message_rules import timer_fault
 from commitlog_store.format.properties import (
     DELAY,
     INNER_BASE,
@@ -32,9 +33,8 @@ from commitlog_store.format.properties import (
     is_waiting,
 )
 from commitlog_store.format.record import CRC_MASK, HEADER_STRUCTS, MAGIC_V1, own_sys_flag
-from commitlog_store.format.single_record import encode_message
+from commitlog_store.format.single_record import encode_message, stored_place
 from commitlog_store.format.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, TRANSACTION_MASK
-from commitlog_store.format.timer_messages import asks_for_timer
 from commitlog_store.format.timestamps import is_timestamp
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.queue.topic_config import TopicConfig
@@ -74,7 +74,6 @@ class ProducedMessages:
         self._topics = topics
         self._store_host = parse_host(config.store_host)
         self._levels = len(config.delay_levels_ms)
-        self._max_delay_sec = config.timer_max_delay_sec
         self._largest_body = config.max_message_size
         self._trailing_separator = config.properties_trailing_separator
 
@@ -82,7 +81,7 @@ class ProducedMessages:
         """The record of a message, without its offsets. ``PutRefused``: the status and the reason say why."""
         topic, queue_id, body, properties, flag, sys_flag, born, born_host, reconsume_times = message
         self._refuse(message)
-        if DELAY in properties or asks_for_timer(properties):
+        if DELAY in properties or timer_fault(properties) is not None:
             topic, queue_id, properties = self._delayed(message)
         stored_properties = self._encoded_properties(properties)
         try:
@@ -119,7 +118,7 @@ class ProducedMessages:
                 records.append(self._plain_record(batch, one, shared))
                 continue
             properties = {**decode_properties(one.properties), **batch.properties}
-            if properties.get(DELAY, "0") != "0" or asks_for_timer(properties):
+            if properties.get(DELAY, "0") != "0":
                 raise _illegal("A message of the batch is delayed; in a batch none is.")
             whole = batch._replace(body=one.body, flag=one.flag, properties=properties)
             records.append(self.encode(whole).record)
@@ -162,15 +161,17 @@ class ProducedMessages:
             raise _illegal(f"The system flag {message.sys_flag} is a transaction's, and the message is not one.")
 
     def _delayed(self, message: ProducedMessage) -> tuple[str, int, Mapping[str, str]]:
-        """Topic, queue and properties of a message with a delay: those of its level, or of a timer.
+        """Topic, queue and properties of a message with a delay: those of its level.
 
         A negative level means no delay, as for RocketMQ.
         """
         topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
         if properties.get(DELAY, "").startswith("-"):
             del properties[DELAY]
+        if DELAY not in properties and (fault := timer_fault(properties)) is not None:
+            raise _illegal(f"The message's {fault}.")
         try:
-            place = delayed_place(topic, queue_id, properties, self._levels, self._max_delay_sec)
+            place = stored_place(topic, queue_id, properties, self._levels)
         except InvalidValue as error:
             raise _illegal(str(error)) from error
         if place.topic != topic:

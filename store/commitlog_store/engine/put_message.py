@@ -425,7 +425,12 @@ class PutMessageService:
 
     def _place(self, topic: str, queue_id: int, given: Mapping[str, str]) -> StoredPlace:
         """Where a message is stored: in its own topic, or where delayed ones wait. ``PutRefused``, ``InvalidValue``."""
-        place = delayed_place(topic, queue_id, given, self._levels, self._config.timer_max_delay_sec)
+        place = stored_place(topic, queue_id, given, self._levels)
+        if place.topic == topic and asks_for_timer(place.properties):
+            now = int(time.time() * _MS)
+            waiting = timer_properties(topic, queue_id, place.properties, now, self._config.timer_max_delay_sec)
+            if waiting is not None:
+                place = StoredPlace(TIMER_TOPIC, TIMER_QUEUE_ID, waiting)
         if place.topic != topic:
             self._topics.list_queues([(topic, queue_id)])  # a broker may deliver it
         return place
@@ -567,18 +572,6 @@ def _result(encoded: EncodedMessage, appended: Appended) -> PutMessageResult:
     # The same as PutMessageResult(...), in less than half the time.
     fields = (PutMessageStatus.PUT_OK, offset, queue_offset, now, count, "", offsets, hosts, encoded.queue_id)
     return tuple.__new__(PutMessageResult, fields)
-
-
-def delayed_place(topic: str, queue_id: int, given: Mapping[str, str], levels: int, max_delay_sec: int) -> StoredPlace:
-    """Where a message with these properties is stored: among those of its delay level, among timer messages, or in its
-    own topic. ``PutRefused`` for a timer that cannot be, ``InvalidValue`` for a level."""
-    place = stored_place(topic, queue_id, given, levels)
-    if place.topic == topic and asks_for_timer(place.properties):
-        now = int(time.time() * _MS)
-        waiting = timer_properties(topic, queue_id, place.properties, now, max_delay_sec)
-        if waiting is not None:
-            return StoredPlace(TIMER_TOPIC, TIMER_QUEUE_ID, waiting)
-    return place
 
 
 def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None:

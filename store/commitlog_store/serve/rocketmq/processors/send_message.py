@@ -33,6 +33,7 @@ from commitlog_store.serve.rocketmq.answering import (
     flag_field,
     int_field,
     long_field,
+    status_code,
     text_field,
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
