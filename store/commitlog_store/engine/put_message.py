@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import index
 from typing import NamedTuple, TypeVar
@@ -412,12 +412,17 @@ class PutMessageService:
         self._check_topic(message.topic)
         given = message_properties(message)
         chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
-        place = stored_place(message.topic, chosen, given, self._levels)
-        if place.topic != message.topic:
-            self._topics.list_queues([(message.topic, chosen)])  # a broker may deliver it
+        place = self.place_of(message.topic, chosen, given)
+        return self._encoded(message, place, self._store_host, self._store_host)
+
+    def place_of(self, topic: str, queue_id: int, given: Mapping[str, str]) -> StoredPlace:
+        """Where a message is stored: in its own topic, or where delayed ones wait. ``PutRefused``, ``InvalidValue``."""
+        place = stored_place(topic, queue_id, given, self._levels)
+        if place.topic != topic:
+            self._topics.list_queues([(topic, queue_id)])  # a broker may deliver it
         elif (fault := timer_fault(place.properties)) is not None:
             raise InvalidValue(f"The message's {fault}.")
-        return self._encoded(message, place, self._store_host, self._store_host)
+        return place
 
     def _encoded(
         self, message: Message, place: StoredPlace, born_host: tuple[bytes, int], store_host: tuple[bytes, int],

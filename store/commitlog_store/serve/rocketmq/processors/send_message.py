@@ -55,18 +55,17 @@ _LONGEST_TOPIC = 127
 _LONGEST_PROPERTIES = 32_767
 _PERM_WRITE = 2
 _PERM_INHERIT = 1
-# What SendMessageProcessor answers for each status, and whether the message is stored all the same.
+# What SendMessageProcessor answers for each status; SYSTEM_ERROR for all others.
 _CODES = {
-    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
-    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
-    PutMessageStatus.CREATE_MAPEDFILE_FAILED: ResponseCode.SYSTEM_ERROR,
-    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    PutMessageStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_BUSY,
-    PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
+    "PUT_OK": ResponseCode.SUCCESS,
+    "FLUSH_DISK_TIMEOUT": ResponseCode.FLUSH_DISK_TIMEOUT,
+    "FLUSH_SLAVE_TIMEOUT": ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    "SLAVE_NOT_AVAILABLE": ResponseCode.SLAVE_NOT_AVAILABLE,
+    "MESSAGE_ILLEGAL": ResponseCode.MESSAGE_ILLEGAL,
+    "PROPERTIES_SIZE_EXCEEDED": ResponseCode.MESSAGE_ILLEGAL,
+    "WHEEL_TIMER_MSG_ILLEGAL": ResponseCode.MESSAGE_ILLEGAL,
+    "SERVICE_NOT_AVAILABLE": ResponseCode.SERVICE_NOT_AVAILABLE,
+    "OS_PAGECACHE_BUSY": ResponseCode.SYSTEM_BUSY,
 }
 # Fields of every answer: RocketMQ's regionId and traceOn.
 _ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -351,7 +350,7 @@ def put_answer(
 
     ``queue_id`` is the message's own, also for a delayed one, whose offset is in its level's queue.
     """
-    code = _CODES[result.status]
+    code = _CODES.get(result.status.value, ResponseCode.SYSTEM_ERROR)
     if result.physical_offset < 0:
         return request.answer(code, f"{result.status.value}: {result.reason}", fields=_ANSWER_FIELDS)
     fields = {
