@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
@@ -19,7 +19,6 @@ from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.message_batch import BatchedMessage
 from commitlog_store.format.message_id import parse_host
-from commitlog_store.format.message_rules import timer_fault
 from commitlog_store.format.properties import (
     DELAY,
     INNER_BASE,
@@ -27,21 +26,25 @@ from commitlog_store.format.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     INNER_NUM,
     MAX_PROPERTIES_SIZE,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
     TRAN_MSG,
     WAIT,
     decode_properties,
     is_waiting,
 )
 from commitlog_store.format.record import CRC_MASK, HEADER_STRUCTS, MAGIC_V1, own_sys_flag
-from commitlog_store.format.single_record import encode_message, stored_place
+from commitlog_store.format.single_record import StoredPlace, encode_message
 from commitlog_store.format.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, TRANSACTION_MASK
 from commitlog_store.format.timestamps import is_timestamp
 from commitlog_store.message import PutMessageStatus
-from commitlog_store.queue.topic_config import TopicConfig
 
 # What this store has no consume queues for.
 _REFUSED_PROPERTIES = frozenset({INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
 _REFUSED_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
+# One of these may have a message wait in another topic.
+_DELAYING = frozenset({DELAY, TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC})
 # In a batch, messages whose properties may have one of these names are looked at one by one.
 _SPECIAL = re.compile(b"DELAY|INNER_|TIMER_|TRAN_MSG")
 _ENTRY_END = b"\x02"
@@ -70,10 +73,12 @@ class ProducedMessage(NamedTuple):
 class ProducedMessages:
     """Encodes messages of clients for one store. Any number of threads."""
 
-    def __init__(self, config: MessageStoreConfig, topics: TopicConfig) -> None:
-        self._topics = topics
+    def __init__(
+        self, config: MessageStoreConfig, place_of: Callable[[str, int, Mapping[str, str]], StoredPlace]
+    ) -> None:
+        """``place_of`` is that of ``PutMessageService``."""
+        self._place_of = place_of
         self._store_host = parse_host(config.store_host)
-        self._levels = len(config.delay_levels_ms)
         self._largest_body = config.max_message_size
         self._trailing_separator = config.properties_trailing_separator
 
@@ -81,7 +86,7 @@ class ProducedMessages:
         """The record of a message, without its offsets. ``PutRefused``: the status and the reason say why."""
         topic, queue_id, body, properties, flag, sys_flag, born, born_host, reconsume_times = message
         self._refuse(message)
-        if DELAY in properties or timer_fault(properties) is not None:
+        if not _DELAYING.isdisjoint(properties):
             topic, queue_id, properties = self._delayed(message)
         stored_properties = self._encoded_properties(properties)
         try:
@@ -111,17 +116,18 @@ class ProducedMessages:
             raise _illegal("A batch has at least one message.")
         self._refuse(batch)
         shared = self._encoded_properties(batch.properties).removesuffix(_ENTRY_END)
-        is_plain = len(batch.born_host[0]) == len(self._store_host[0]) == _V4_SIZE and DELAY not in batch.properties
+        is_plain = len(batch.born_host[0]) == len(self._store_host[0]) == _V4_SIZE
+        is_plain &= _DELAYING.isdisjoint(batch.properties)
         records: list[bytes | bytearray] = []
         for one in messages:
             if is_plain and len(one.body) <= self._largest_body and not _SPECIAL.search(one.properties):
                 records.append(self._plain_record(batch, one, shared))
                 continue
             properties = {**decode_properties(one.properties), **batch.properties}
-            if properties.get(DELAY, "0") != "0":
+            encoded = self.encode(batch._replace(body=one.body, flag=one.flag, properties=properties))
+            if encoded.topic != batch.topic:
                 raise _illegal("A message of the batch is delayed; in a batch none is.")
-            whole = batch._replace(body=one.body, flag=one.flag, properties=properties)
-            records.append(self.encode(whole).record)
+            records.append(encoded.record)
         wait = is_waiting(batch.properties.get(WAIT))
         flags = own_sys_flag(records[0])
         return EncodedBatch(records, batch.topic, batch.queue_id, flags, self._store_host, wait=wait)
@@ -160,23 +166,18 @@ class ProducedMessages:
         if message.sys_flag & TRANSACTION_MASK and message.properties.get(TRAN_MSG, "").lower() != "true":
             raise _illegal(f"The system flag {message.sys_flag} is a transaction's, and the message is not one.")
 
-    def _delayed(self, message: ProducedMessage) -> tuple[str, int, Mapping[str, str]]:
-        """Topic, queue and properties of a message with a delay: those of its level.
+    def _delayed(self, message: ProducedMessage) -> StoredPlace:
+        """Topic, queue and properties of a message with a delay: those where it waits.
 
         A negative level means no delay, as for RocketMQ.
         """
-        topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
+        properties = dict(message.properties)
         if properties.get(DELAY, "").startswith("-"):
             del properties[DELAY]
-        if DELAY not in properties and (fault := timer_fault(properties)) is not None:
-            raise _illegal(f"The message's {fault}.")
         try:
-            place = stored_place(topic, queue_id, properties, self._levels)
+            return self._place_of(message.topic, message.queue_id, properties)
         except InvalidValue as error:
             raise _illegal(str(error)) from error
-        if place.topic != topic:
-            self._topics.list_queues([(topic, queue_id)])
-        return place
 
     def _encoded_properties(self, properties: Mapping[str, str]) -> bytes:
         """They were parsed: no name or value has a separator where it would be read in another way."""

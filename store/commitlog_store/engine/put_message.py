@@ -420,10 +420,10 @@ class PutMessageService:
         self._check_topic(message.topic)
         given = message_properties(message)
         chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
-        place = self._place(message.topic, chosen, given)
+        place = self.place_of(message.topic, chosen, given)
         return self._encoded(message, place, self._store_host, self._store_host)
 
-    def _place(self, topic: str, queue_id: int, given: Mapping[str, str]) -> StoredPlace:
+    def place_of(self, topic: str, queue_id: int, given: Mapping[str, str]) -> StoredPlace:
         """Where a message is stored: in its own topic, or where delayed ones wait. ``PutRefused``, ``InvalidValue``."""
         place = stored_place(topic, queue_id, given, self._levels)
         if place.topic == topic and asks_for_timer(place.properties):
@@ -501,7 +501,7 @@ class PutMessageService:
         if has_queue_unit(message.sys_flag) and topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
             if TIMER_DEL_UNIQKEY in given:
                 raise InvalidValue(f"The message has the property {TIMER_DEL_UNIQKEY!r}: no message is cancelled here.")
-            place = self._place(topic, queue_id, given)
+            place = self.place_of(topic, queue_id, given)
         return self._encoded(
             message,
             place,

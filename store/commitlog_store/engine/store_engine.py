@@ -102,7 +102,7 @@ class StoreEngine(Subject):
         self.durability = safe = Durability(config, group_commit, replicas, self.state, wake_slaves)
         self.putter = PutMessageService(config, log.writer, safe, self.state, self.stats, self.topics, arrived)
         self.async_puts: AsyncPutService[Message | EncodedMessage] = AsyncPutService(self.putter, wake_puts)
-        self.produced = ProducedMessages(config, self.topics)
+        self.produced = ProducedMessages(config, self.putter.place_of)
         self.stored = StoredMessages(log.queues, log.files, log.gate, self.stats)
         self.bulk = PutTableService(config, log.writer, self.putter, safe, self.stats, self.topics, arrived)
         committer = CommitRealTimeService(log.files, config, arrived) if config.transient_store_pool_enable else None

@@ -295,6 +295,7 @@ def test_every_status_of_a_put_has_a_code(status: PutMessageStatus) -> None:
         "SERVICE_NOT_AVAILABLE": ResponseCode.SERVICE_NOT_AVAILABLE,
         "MESSAGE_ILLEGAL": ResponseCode.MESSAGE_ILLEGAL,
         "PROPERTIES_SIZE_EXCEEDED": ResponseCode.MESSAGE_ILLEGAL,
+        "WHEEL_TIMER_MSG_ILLEGAL": ResponseCode.MESSAGE_ILLEGAL,
         "OS_PAGECACHE_BUSY": ResponseCode.SYSTEM_BUSY,
     }
     request = RemotingCommand(code=RequestCode.SEND_MESSAGE_V2, opaque=5)
