@@ -27,6 +27,7 @@ import logging
 import os
 import re
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Annotated, Any, TypeVar, cast
@@ -36,7 +37,6 @@ import msgspec
 from commitlog_store.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import replace_failed, replace_file
-from commitlog_store.format.checksum import crc32
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import BACKUP_SUFFIX
 
@@ -216,7 +216,7 @@ class JsonConfigFile:
 
 
 def _sum_of(data: bytes) -> tuple[int, int]:
-    return len(data), crc32(data)
+    return len(data), zlib.crc32(data)
 
 
 def decode_config(data: bytes, path: str, subject: str) -> dict[str, Any]:
