@@ -79,7 +79,8 @@ def real_broker(
     classpath = f"{jars(version, cache, Path(__file__).parent / 'server', 'server-')}/*"
     server = RocketMqBroker(version, classpath, cache / "home", jvm)
     directory.mkdir(parents=True, exist_ok=True)
-    name_server, first = free_ports(1), free_ports(4)
+    first = free_ports(5)
+    name_server = first + 4
     with contextlib.ExitStack() as stack:
         stack.enter_context(_name_server(server, directory / "namesrv", name_server))
         address = f"127.0.0.1:{name_server}"
@@ -164,3 +165,13 @@ def create_topic(address: str, topic: str, queues: int = 4) -> None:
     answer = ask(broker_address(address), RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     wait_for(lambda: routes(address, topic))
+
+
+def positions(address: str, group: str, topic: str, queues: int = 4) -> list[int]:
+    """The positions of a group in the queues of a topic, -1 where it has none."""
+    broker, found = broker_address(address), []
+    for queue in range(queues):
+        fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue)}
+        answer = ask(broker, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        found.append(int(answer.fields["offset"]) if answer.code == ResponseCode.SUCCESS else -1)
+    return found
