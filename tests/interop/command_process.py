@@ -28,16 +28,22 @@ class CommandFailed(Exception):
 class CommandProcess:
     """The running program. Use it as a context manager: it is killed at the end."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        """Starts it. ``log`` gets what it writes to stderr."""
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Starts it, with more ``environment`` than this process has. ``log`` gets what it writes to stderr."""
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         # RocketMQ's JVM is given its own, and would say in its log that it found these.
-        environment = {name: value for name, value in os.environ.items() if name != JAVA_OPTIONS}
+        own = {name: value for name, value in os.environ.items() if name != JAVA_OPTIONS}
         pipe = subprocess.PIPE
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=output, text=True, cwd=PROJECT, env=environment
+                command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=output,
+                text=True,
+                cwd=PROJECT,
+                env=own | dict(environment or {}),
             )
         self._ended = False
         self._replies: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -19,6 +19,7 @@ from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, dec
 
 # The language of requests that no client of RocketMQ sent.
 _TESTS = "PYTHON"
+_PROMPT = "$ mqadmin "
 _LARGEST = 16 << 10
 _SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
@@ -201,7 +202,9 @@ def _size(exchange: Exchange) -> int:
 
 
 def keep_output(directory: Path, command: Sequence[str], output: str) -> None:
-    """Add what a command printed to the file of that command; a line with the command itself comes first."""
+    """Keep what a command printed in the file of its name, after a line with the command; the last time counts."""
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / f"{command[0]}.txt").open("a") as file:
-        file.write(f"$ mqadmin {shlex.join(command)}\n{output}\n")
+    file = directory / f"{command[0]}.txt"
+    blocks = dict(one.split("\n", 1) for one in file.read_text().split(_PROMPT)[1:]) if file.exists() else {}
+    blocks[shlex.join(command)] = f"{output.rstrip()}\n\n"
+    file.write_text("".join(f"{_PROMPT}{asked}\n{printed}" for asked, printed in blocks.items()))

@@ -55,8 +55,9 @@ class RocketMQClient(CommandProcess):
         """
         self.kind = kind
         number = next(self._numbers)
-        command = client_command(kind, cache, directory / f"home-{kind}", header, jvm)
-        super().__init__(command, directory / f"{kind}-{number}.log")
+        home = directory / f"home-{kind}"
+        command = client_command(kind, cache, home, header, jvm)
+        super().__init__(command, directory / f"{kind}-{number}.log", {"HOME": str(home)})
 
     @property
     def is_java(self) -> bool:

@@ -38,7 +38,7 @@ SETTINGS: dict[str, object] = {
     "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s",
     "transactionTimeOut": 500,
     "transactionCheckInterval": 1_000,
-    "transactionCheckMax": 5,
+    "transactionCheckMax": 100,
     "flushDiskType": "ASYNC_FLUSH",
 }
 

@@ -96,6 +96,9 @@ final class PullConsumers {
         String tags = asked.containsKey("tags") ? asked.getString("tags") : "*";
         PullResult result;
         if (asked.containsKey("sql")) {
+            // A client asks for it only after a heartbeat's answer, which has the broker's version; the next is in 30 s.
+            consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
+                .sendHeartbeatToAllBrokerWithLock();
             result = consumer.pull(queue, MessageSelector.bySql(asked.getString("sql")), offset, most);
         } else if (asked.getBooleanValue("block")) {
             result = consumer.pullBlockIfNotFound(queue, tags, offset, most);
