@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,8 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns.
+    ``config`` is that of the store which this process owns. ``broker_names`` are brokerName and brokerClusterName of a
+    broker's file, as far as it has them.
     """
 
     stores: Sequence[str]
@@ -51,6 +52,7 @@ class ServeRequest:
     access_log: bool = False
     rocketmq: str | None = None
     advertise: str | None = None
+    broker_names: Mapping[str, str] = field(default_factory=dict)
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, and for several stores that are not shown read only."""
@@ -126,7 +128,14 @@ def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
     from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings  # servers without it are lighter
 
     assert request.rocketmq is not None
-    broker = RocketMQBroker(owned, RocketMQSettings.parse(request.rocketmq, request.advertise))
+    settings = RocketMQSettings.parse(request.rocketmq, request.advertise)
+    names = request.broker_names
+    settings = replace(
+        settings,
+        name=names.get("brokerName", settings.name),
+        cluster=names.get("brokerClusterName", settings.cluster),
+    )
+    broker = RocketMQBroker(owned, settings)
     broker.start()
     return broker
 

@@ -29,14 +29,22 @@ _LAST_ANSWERS_S = 1.0
 _START_S = 10.0
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one. ``OSError``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
 class RemotingServer:
     """Answers with the processors' handlers, from ``start`` to ``stop``. One use.
 
     ``start`` and ``stop`` are called by one thread, which is not the loop's; everything else runs on the loop's.
     """
 
-    def __init__(self, host: str, port: int, *, limits: ConnectionLimits | None = None) -> None:
-        """Bind to the address; port 0 takes a free one. ``OSError``."""
+    def __init__(
+        self, host: str, port: int, *, limits: ConnectionLimits | None = None, bound: socket.socket | None = None
+    ) -> None:
+        """Bind to the address, or use a socket of ``bind``. ``OSError``."""
         self.limits = limits or ConnectionLimits()
         self.bytes_in_flight = 0
         self.is_draining = False
@@ -46,8 +54,7 @@ class RemotingServer:
         self._on_stop: Callable[[], None] = lambda: None
         self._connections: set[RemotingConnection] = set()
         self._waiting: list[RemotingConnection] = []
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket = bind(host, port) if bound is None else bound
         self.port: int = self._socket.getsockname()[1]
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)

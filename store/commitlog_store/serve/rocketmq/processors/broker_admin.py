@@ -76,6 +76,7 @@ class BrokerAdminProcessor:
         host, port = self._identity.address.rsplit(":", 1)
         found = {
             **_settings_of(self._store.config),
+            "autoCreateTopicEnable": "true",
             "brokerClusterName": self._identity.cluster,
             "brokerId": "0",
             "brokerIP1": host,
