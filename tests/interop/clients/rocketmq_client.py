@@ -49,7 +49,7 @@ class RocketMQClient(CommandProcess):
         header: str = "JSON",
         jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
-        """Starts it. ``header`` is the kind of header of Java's clients; Go has ROCKETMQ alone.
+        """Starts it. ``header`` is the kind of header of Java's clients; Go has JSON.
 
         ``directory`` is its home, for its log and the positions of broadcasting. ``RocketMqUnavailable``.
         """

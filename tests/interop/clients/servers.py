@@ -79,7 +79,8 @@ def real_broker(
     classpath = f"{jars(version, cache, Path(__file__).parent / 'server', 'server-')}/*"
     server = RocketMqBroker(version, classpath, cache / "home", jvm)
     directory.mkdir(parents=True, exist_ok=True)
-    name_server, first = free_ports(1), free_ports(4)
+    first = free_ports(5)
+    name_server = first + 4
     with contextlib.ExitStack() as stack:
         stack.enter_context(_name_server(server, directory / "namesrv", name_server))
         address = f"127.0.0.1:{name_server}"

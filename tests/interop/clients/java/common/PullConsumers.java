@@ -9,6 +9,7 @@ import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -96,10 +97,7 @@ final class PullConsumers {
         String tags = asked.containsKey("tags") ? asked.getString("tags") : "*";
         PullResult result;
         if (asked.containsKey("sql")) {
-            // A client asks for it only after a heartbeat's answer, which has the broker's version; the next is in 30 s.
-            consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
-                .sendHeartbeatToAllBrokerWithLock();
-            result = consumer.pull(queue, MessageSelector.bySql(asked.getString("sql")), offset, most);
+            result = pullBySql(consumer, queue, asked.getString("sql"), offset, most);
         } else if (asked.getBooleanValue("block")) {
             result = consumer.pullBlockIfNotFound(queue, tags, offset, most);
         } else {
@@ -111,6 +109,23 @@ final class PullConsumers {
         answer.put("minOffset", result.getMinOffset());
         answer.put("maxOffset", result.getMaxOffset());
         return answer;
+    }
+
+    /** A client refuses it before a heartbeat's answer, which has the broker's version; the next one is in 30 s. */
+    private static PullResult pullBySql(
+        DefaultMQPullConsumer consumer, MessageQueue queue, String expression, long offset, int most) throws Exception {
+        for (int tries = 0; ; tries++) {
+            try {
+                return consumer.pull(queue, MessageSelector.bySql(expression), offset, most);
+            } catch (MQClientException error) {
+                if (tries == 1_000 || !String.valueOf(error).contains("does not upgrade")) {
+                    throw error;
+                }
+                consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
+                    .sendHeartbeatToAllBrokerWithLock();
+                Thread.sleep(10);
+            }
+        }
     }
 
     private static JSONObject offsets(JSONObject asked, DefaultMQPullConsumer consumer) throws Exception {
