@@ -61,7 +61,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
-    "testing": frozenset({"recovery", "owned_store", "store"}),
+    "testing": frozenset({"leaves", "recovery", "owned_store", "store", "serve"}),
+    "pytest_plugin": frozenset({"testing"}),
     # The package's own __init__ gathers the public names.
     "public": _ENGINE
     | _SUBJECTS
@@ -105,6 +106,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
     "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "filter": frozenset({"lark", "numpy", "pyarrow"}),
+    "pytest_plugin": frozenset({"pytest"}),
 }
 
 # Codecs are pure: they reach neither files nor threads nor the clock.

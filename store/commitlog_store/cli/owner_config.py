@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import typer
@@ -68,24 +68,28 @@ def owner_config(path: str, config_file: str | None = None, commit_log: str | No
     return dataclasses.replace(config, message_index_enable=was_indexed(path))
 
 
-def broker_settings(config_file: str | None, commit_log: str | None = None) -> BrokerProperties:
+def broker_settings(
+    config_file: str | None, commit_log: str | None = None, *, used: Collection[str] = ()
+) -> BrokerProperties:
     """The settings of a broker's file; the keys that are not used are printed. ``BadParameter``.
 
-    ``commit_log``, the directory of the log, takes the place of the file's.
+    ``commit_log``, the directory of the log, takes the place of the file's. ``used`` are keys that are none of a
+    store's settings, and that the caller uses.
     """
-    found = _read(config_file)
+    found = _read(config_file, used)
     if commit_log is None:
         return found
     return dataclasses.replace(found, config=dataclasses.replace(found.config, store_path_commit_log=commit_log))
 
 
-def _read(config_file: str | None) -> BrokerProperties:
+def _read(config_file: str | None, used: Collection[str]) -> BrokerProperties:
     if config_file is None:
         return BrokerProperties()
     try:
         found = BrokerProperties.read(config_file)
     except (InvalidValue, ReadFailed, StoreOpenError) as error:
         raise typer.BadParameter(str(error), param_hint="--config") from error
-    if found.unused:
-        say(f"{config_file}: not used by a store: {', '.join(found.unused)}.")
+    unused = [key for key in found.unused if key not in used]
+    if unused:
+        say(f"{config_file}: not used by a store: {', '.join(unused)}.")
     return found

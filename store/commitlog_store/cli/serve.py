@@ -47,6 +47,8 @@ _ClientCa = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
 ]
+# The keys of a broker's file that RocketMQ's clients see, and a store does not use.
+_BROKER_NAMES = ("brokerName", "brokerClusterName")
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
@@ -111,8 +113,6 @@ def serve(
     process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
     TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it.
     """
-    import logging
-
     from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
     from commitlog_store.serve.listen import ListenSettings
@@ -122,13 +122,14 @@ def serve(
         raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint="--advertise, --namesrv")
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
-        logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
+        _log_calls()
+    file = None if read_only else broker_settings(config_file, commit_log, used=_BROKER_NAMES if rocketmq else ())
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
         read_only=read_only,
         commit_log=commit_log,
-        config=None if read_only else broker_settings(config_file, commit_log).config,
+        config=None if file is None else file.config,
         drain_timeout_s=drain_timeout,
         max_calls=max_calls,
         call_timeout_s=call_timeout,
@@ -137,8 +138,15 @@ def serve(
         rocketmq=rocketmq,
         advertise=advertise,
         name_servers=namesrv,
+        broker_names={key: file.unused[key] for key in _BROKER_NAMES if file.unused.get(key)} if file else {},
     )
     serve_until_stopped(request, say)
+
+
+def _log_calls() -> None:
+    import logging
+
+    logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
 
 
 def _tls_files(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:

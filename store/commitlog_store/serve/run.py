@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,8 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
+    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``. ``broker_names`` are
+    brokerName and brokerClusterName of a broker's file, as far as it has them.
     """
 
     stores: Sequence[str]
@@ -54,6 +55,7 @@ class ServeRequest:
     rocketmq: str | None = None
     advertise: str | None = None
     name_servers: str | None = None
+    broker_names: Mapping[str, str] = field(default_factory=dict)
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
@@ -140,6 +142,12 @@ def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
     assert request.rocketmq is not None
     settings = RocketMQSettings.parse(
         *(request.rocketmq, request.advertise, request.name_servers), tls=request.listen.tls
+    )
+    names = request.broker_names
+    settings = replace(
+        settings,
+        name=names.get("brokerName", settings.name),
+        cluster=names.get("brokerClusterName", settings.cluster),
     )
     broker = RocketMQBroker(owned, settings)
     broker.start()

@@ -230,6 +230,8 @@ def test_a_pull_says_what_it_found_and_where_to_continue(
         assert (answer["minOffset"], answer["maxOffset"]) == (0, 10)
         return answer["status"], bodies(answer["messages"]), answer["nextBeginOffset"]
 
+    # A send is acknowledged before its message is in the queue.
+    wait_for(lambda: java_client.ask("offsets", **where, time=0)["max"] == 10)
     assert pull(2, most=3) == ("FOUND", ["2", "3", "4"], 5)
     assert pull(0, tags="T1") == ("FOUND", ["1", "3", "5", "7", "9"], 10)
     assert pull(0, sql="TAGS = 'T0'") == ("FOUND", ["0", "2", "4", "6", "8"], 10)
@@ -260,6 +262,7 @@ def test_offsets_by_time_and_positions_of_a_group(
     java_client.send(unique, *(message(unique, f"{number}", queueId=0) for number in range(3)))
     java_client.ask("pullConsumer", name=unique, group=f"{unique}-group", namesrv=server_address)
     where = {"name": unique, "topic": unique, "queueId": 0}
+    wait_for(lambda: java_client.ask("offsets", **where, time=0)["max"] == 3)
     found = java_client.ask("pull", **where, offset=0, most=32)["messages"]
     times = [int(one["storeTimestamp"]) for one in found]
     answer = java_client.ask("offsets", **where, time=times[2])

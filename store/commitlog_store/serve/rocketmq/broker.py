@@ -6,6 +6,7 @@ docs/decisions/0036-rocketmq-clients.md has the reasons.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.rocketmq.answering import InThread
-from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
+from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
@@ -42,11 +43,16 @@ DEFAULT_PORT = 10911
 
 @dataclass(frozen=True, kw_only=True)
 class RocketMQSettings:
-    """``listen`` is where clients connect; ``advertise`` is the HOST:PORT in routes, by default the same."""
+    """``listen`` is where clients connect; ``advertise`` is the HOST:PORT in routes, by default the same.
+
+    ``name`` and ``cluster`` are those of the broker, as a broker's file has them (brokerName, brokerClusterName).
+    """
 
     listen: ListenSettings
     advertise: str | None = None
     name_servers: tuple[ListenSettings, ...] = ()
+    name: str = DEFAULT_NAME
+    cluster: str = DEFAULT_CLUSTER
     limits: ConnectionLimits | None = None
 
     @classmethod
@@ -93,13 +99,16 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 class RocketMQBroker:
     """Serves an open store from ``start`` to ``stop``; the store is its caller's. One use."""
 
-    def __init__(self, store: MessageStore, settings: RocketMQSettings) -> None:
-        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that other hosts reach."""
+    def __init__(self, store: MessageStore, settings: RocketMQSettings, *, bound: socket.socket | None = None) -> None:
+        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that other hosts reach.
+
+        ``bound`` is a socket that listens there already, for a caller who needs its port to open the store.
+        """
         settings.refuse_open()
         listen = settings.listen
         try:
             tls = None if listen.tls is None else tls_context(listen.tls)
-            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits, tls=tls)
+            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits, tls=tls, bound=bound)
         except OSError as error:
             raise ListenFailed("listen on", path=str(listen), cause=error) from error
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
@@ -108,7 +117,7 @@ class RocketMQBroker:
         def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
             return loop.run_in_executor(None, work)
 
-        identity = BrokerIdentity(address=self.address)
+        identity = BrokerIdentity(address=self.address, name=settings.name, cluster=settings.cluster)
         self._registration: NameServerRegistration | None = None
         if settings.name_servers:
             self._registration = NameServerRegistration(

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+# RocketMQ's name of a cluster. A broker's own name is that of its host, which clients would keep with their positions.
+DEFAULT_CLUSTER = "DefaultCluster"
+DEFAULT_NAME = "broker-a"
+
 
 @dataclass(frozen=True)
 class BrokerIdentity:
     """``address`` is ``HOST:PORT``, as routes have it."""
 
     address: str
-    name: str = "broker-a"
-    cluster: str = "DefaultCluster"
+    name: str = DEFAULT_NAME
+    cluster: str = DEFAULT_CLUSTER
 
     def queue(self, topic: str, queue_id: int) -> dict[str, Any]:
         """RocketMQ's MessageQueue, the members in the order in which Java clients write them."""

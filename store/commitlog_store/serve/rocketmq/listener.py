@@ -33,6 +33,12 @@ _START_S = 10.0
 _HANDSHAKE = b"\x16"
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one. ``OSError``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
 class RemotingServer:
     """Answers with the processors' handlers, from ``start`` to ``stop``. One use.
 
@@ -40,9 +46,15 @@ class RemotingServer:
     """
 
     def __init__(
-        self, host: str, port: int, *, limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        limits: ConnectionLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+        bound: socket.socket | None = None,
     ) -> None:
-        """Bind to the address; port 0 takes a free one. With ``tls``, clients may use TLS, or not. ``OSError``."""
+        """Bind to the address, or use a socket of ``bind``. With ``tls``, clients may use TLS, or not. ``OSError``."""
         self._tls = tls
         self.limits = limits or ConnectionLimits()
         self.bytes_in_flight = 0
@@ -54,8 +66,7 @@ class RemotingServer:
         self._connections: set[RemotingConnection] = set()
         self._beginning: set[asyncio.Task[None]] = set()
         self._waiting: list[RemotingConnection] = []
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket = bind(host, port) if bound is None else bound
         self.port: int = self._socket.getsockname()[1]
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)

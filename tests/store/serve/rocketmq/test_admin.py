@@ -263,7 +263,7 @@ async def test_a_reset_moves_the_positions_of_the_store_and_tells_connected_cons
     assert told.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
     assert told.is_one_way
     assert table_of(told.body) == {("orders", 0): 0, ("orders", 1): 0}
-    assert told.fields == {"topic": "orders", "group": "billing", "timestamp": "0"}
+    assert told.fields == {"topic": "orders", "group": "billing", "timestamp": "0", "isForce": "true"}
     (told,) = cpp.received
     assert json.loads(told.body)["offsetTable"][0] == {**IDENTITY.queue("orders", 0), "offset": 0}
     # Without force, forward is not a reset.

@@ -76,6 +76,7 @@ class BrokerAdminProcessor:
         host, port = self._identity.address.rsplit(":", 1)
         found = {
             **_settings_of(self._store.config),
+            "autoCreateTopicEnable": "true",
             "brokerClusterName": self._identity.cluster,
             "brokerId": "0",
             "brokerIP1": host,
@@ -131,7 +132,7 @@ class BrokerAdminProcessor:
             "putMessageTimesTotal": str(stats.put_message_times_total),
             "putTps": put,
             "remainHowManyDataToFlush": f"{end - self._store.flushed_where()} B",
-            "runtime": f"[ {(now_ms - self._started_ms) // 1000} seconds ]",
+            "runtime": _duration((now_ms - self._started_ms) // 1000),
             "startAcceptSendRequestTimeStamp": str(self._started_ms),
         }
 
@@ -140,6 +141,13 @@ class BrokerAdminProcessor:
         with contextlib.suppress(CommitLogError), self._readers.lent() as reader:
             return reader.message_at(log_start, verify_crc=False).store_timestamp
         return -1
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
 
 def _rates(per_second: Mapping[int, float]) -> str:

@@ -127,7 +127,13 @@ class ConsumerAdminProcessor:
     def _tell_consumers(self, request: RemotingCommand, offsets: Mapping[int, int]) -> None:
         group, topic = request.fields["group"], request.fields["topic"]
         info = self._clients.consumers(group)
-        fields = {"topic": topic, "group": group, "timestamp": request.fields.get("timestamp", str(_NOT_GIVEN))}
+        # Clients of 5.x drop a reset without isForce.
+        fields = {
+            "topic": topic,
+            "group": group,
+            "timestamp": request.fields.get("timestamp", str(_NOT_GIVEN)),
+            "isForce": "true" if flag_field(request, "isForce") else "false",
+        }
         for connection, client in list(info.clients.items()) if info else ():
             body = self._offsets_body(topic, offsets, for_c=client.language == _CPP)
             connection.send(one_way(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
