@@ -62,6 +62,12 @@ _Advertise = Annotated[
         metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
     ),
 ]
+_Acl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="RocketMQ's clients must sign with an account of this plain_acl.yml.", show_default=False
+    ),
+]
 
 
 def serve(
@@ -82,6 +88,7 @@ def serve(
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
+    acl: _Acl = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
@@ -107,8 +114,9 @@ def serve(
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if rocketmq is None and (advertise or namesrv):
-        raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint="--advertise, --namesrv")
+    if rocketmq is None and (advertise or namesrv or acl):
+        hint = "--advertise, --namesrv, --acl"
+        raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint=hint)
     tls = _tls(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
@@ -125,6 +133,7 @@ def serve(
         rocketmq=rocketmq,
         advertise=advertise,
         name_servers=namesrv,
+        acl=acl,
     )
     serve_until_stopped(request, say)
 
