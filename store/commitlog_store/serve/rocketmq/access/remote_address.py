@@ -30,7 +30,7 @@ _Parts: TypeAlias = tuple[int, ...]
 _Matches: TypeAlias = Callable[[_Parts], bool]
 _EVERY = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _LIST_AT_END = re.compile(r"(.*[.:])\{([^{}]+)\}")
-_RANGE = re.compile(r"([0-9A-Fa-f]+)-([0-9A-Fa-f]+)")
+_RANGE = re.compile(r"([0-9A-Fa-f]+)(?:-([0-9A-Fa-f]+))?")
 
 
 class RemoteAddresses:
@@ -88,12 +88,12 @@ def _in_ranges(pattern: str) -> _Matches:
         raise _no_pattern(pattern)
     ranges = []
     for text in (one.strip() for one in texts):
-        limits = ("0", format(most, "x" if is_v6 else "d")) if text == "*" else (text, text)
-        if given := _RANGE.fullmatch(text):
-            limits = given[1], given[2]
+        given = _RANGE.fullmatch("0-" + format(most, "x" if is_v6 else "d") if text == "*" else text)
+        if given is None:
+            raise _no_pattern(pattern)
         try:
-            low, high = (int(limit, base) for limit in limits)
-        except ValueError:
+            low, high = int(given[1], base), int(given[2] or given[1], base)
+        except ValueError:  # a letter in an address of IPv4
             raise _no_pattern(pattern) from None
         if not 0 <= low <= high <= most:
             raise _no_pattern(pattern)
