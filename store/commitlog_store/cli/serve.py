@@ -116,7 +116,7 @@ def serve(
 
     if rocketmq is None and (advertise or namesrv or acl):
         hint = "--advertise, --namesrv, --acl"
-        raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint=hint)
+        raise typer.BadParameter("They need --rocketmq.", param_hint=hint)
     tls = _tls(tls_cert, tls_key, tls_client_ca)
     if access_log:
         logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
