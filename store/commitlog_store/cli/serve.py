@@ -74,6 +74,12 @@ _MaxStaged = Annotated[
         show_default="a quarter of the disk",
     ),
 ]
+_Acl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="RocketMQ's clients must sign with an account of this plain_acl.yml.", show_default=False
+    ),
+]
 
 
 def serve(
@@ -94,6 +100,7 @@ def serve(
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
+    acl: _Acl = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
@@ -118,8 +125,9 @@ def serve(
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if rocketmq is None and (advertise or namesrv):
-        raise typer.BadParameter("They are for the broker: give --rocketmq, too.", param_hint="--advertise, --namesrv")
+    if rocketmq is None and (advertise or namesrv or acl):
+        hint = "--advertise, --namesrv, --acl"
+        raise typer.BadParameter("They need --rocketmq.", param_hint=hint)
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         _log_calls()
@@ -139,6 +147,7 @@ def serve(
         advertise=advertise,
         name_servers=namesrv,
         broker_names={key: file.unused[key] for key in _BROKER_NAMES if file.unused.get(key)} if file else {},
+        acl=acl,
     )
     serve_until_stopped(request, say)
 

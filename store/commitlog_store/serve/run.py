@@ -56,6 +56,7 @@ class ServeRequest:
     advertise: str | None = None
     name_servers: str | None = None
     broker_names: Mapping[str, str] = field(default_factory=dict)
+    acl: str | None = None
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
@@ -141,7 +142,7 @@ def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
 
     assert request.rocketmq is not None
     settings = RocketMQSettings.parse(
-        *(request.rocketmq, request.advertise, request.name_servers), tls=request.listen.tls
+        *(request.rocketmq, request.advertise, request.name_servers), tls=request.listen.tls, acl=request.acl
     )
     names = request.broker_names
     settings = replace(
@@ -213,5 +214,6 @@ def _begun(request: ServeRequest, paths: Mapping[str, str], port: int, broker: R
     who = "clients with a token" if listen.tokens else "every client of this host"
     how = "read only" if request.read_only else "its owner"
     place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
-    rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients of this host"
+    whose = "of this host" if request.acl is None else "with an account"
+    rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients {whose}"
     return f"serving {stores} ({how}) at {place} to {who}{rocketmq}"

@@ -118,21 +118,26 @@ def _name_server(server: RocketMqBroker, home: Path, port: int) -> Iterator[None
 
 
 @contextlib.contextmanager
-def own_server(directory: Path, settings: Mapping[str, object] = SETTINGS) -> Iterator[str]:
-    """``commitlog serve --rocketmq`` with a new store in ``directory``, in a process of its own."""
+def own_server(
+    directory: Path, settings: Mapping[str, object] = SETTINGS, *, more: Sequence[str] = ()
+) -> Iterator[str]:
+    """``commitlog serve --rocketmq`` with a new store in ``directory``, with ``more`` options, as a process."""
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.conf"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     address = f"127.0.0.1:{free_ports(1)}"
     command = [sys.executable, "-m", "commitlog_store", "serve", str(directory / "store")]
-    options = ["--config", str(config), "--listen", "127.0.0.1:0", "--rocketmq", address]
+    options = ["--config", str(config), "--listen", "127.0.0.1:0", "--rocketmq", address, *more]
     with (directory / "output").open("ab") as output:
         process = subprocess.Popen([*command, *options], stderr=output, env=child_environment())
     try:
 
         def answers() -> bool:
             assert process.poll() is None, (directory / "output").read_text()
-            return routes(address, "TBW102") is not None
+            with contextlib.suppress(OSError):
+                ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})  # or a refusal
+                return True
+            return False
 
         wait_for(answers)
         yield address

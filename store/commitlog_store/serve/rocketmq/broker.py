@@ -21,6 +21,7 @@ from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
@@ -54,6 +55,8 @@ class RocketMQSettings:
     name: str = DEFAULT_NAME
     cluster: str = DEFAULT_CLUSTER
     limits: ConnectionLimits | None = None
+    acl: str | None = None
+    """The path of a ``plain_acl.yml``: each request then needs a signature."""
 
     @classmethod
     def parse(
@@ -63,6 +66,7 @@ class RocketMQSettings:
         name_servers: str | None = None,
         *,
         tls: TlsFiles | None = None,
+        acl: str | None = None,
     ) -> RocketMQSettings:
         """From texts, each HOST:PORT; those of name servers are separated by semicolons. ``InvalidValue``."""
         servers = [text for text in (name_servers or "").split(";") if text]
@@ -72,14 +76,15 @@ class RocketMQSettings:
             listen=ListenSettings.parse(listen, tls=tls, default_port=DEFAULT_PORT),
             advertise=advertise,
             name_servers=tuple(ListenSettings.parse(text, default_port=NAME_SERVER_PORT) for text in servers),
+            acl=acl,
         )
 
     def refuse_open(self) -> None:
-        """``InvalidValue`` for an address that other hosts reach: access control is still missing."""
-        if not self.listen.is_loopback:
+        """``InvalidValue`` for an address that other hosts reach, without accounts."""
+        if not self.listen.is_loopback and self.acl is None:
             raise InvalidValue(
-                f"Other hosts reach {self.listen}, and clients of RocketMQ are not asked who they are yet: listen on "
-                "a loopback address, such as --rocketmq 127.0.0.1:10911."
+                f"Other hosts reach {self.listen}: say with --acl plain_acl.yml which clients of RocketMQ may do what, "
+                "or listen on a loopback address, such as --rocketmq 127.0.0.1:10911."
             )
 
 
@@ -100,11 +105,13 @@ class RocketMQBroker:
     """Serves an open store from ``start`` to ``stop``; the store is its caller's. One use."""
 
     def __init__(self, store: MessageStore, settings: RocketMQSettings, *, bound: socket.socket | None = None) -> None:
-        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that other hosts reach.
+        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that other hosts reach without accounts,
+        and the errors of ``AccessControl``.
 
         ``bound`` is a socket that listens there already, for a caller who needs its port to open the store.
         """
         settings.refuse_open()
+        self._access = None if settings.acl is None else AccessControl(settings.acl)
         listen = settings.listen
         try:
             tls = None if listen.tls is None else tls_context(listen.tls)
@@ -129,10 +136,13 @@ class RocketMQBroker:
         self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
 
         self._groups = GroupProcessors(store, identity, in_thread)
-        self._processors = [
+        self._in_thread = in_thread
+        self._processors: list[Processor] = [
             *self._groups.processors,
             *_processors(store, identity, self._groups, self._hold, loop, in_thread),
         ]
+        if self._access is not None:
+            self._processors = [self._access.guarded(processor) for processor in self._processors]
 
     def start(self) -> None:
         """Answer clients from now on, and ask producers for the outcome of their half messages."""
@@ -140,6 +150,8 @@ class RocketMQBroker:
         self._groups.transactions.start_checks(self._server.loop)
         if self._registration is not None:
             self._server.run_on_loop(self._registration.run())
+        if self._access is not None:
+            self._server.run_on_loop(self._access.watch(self._in_thread))
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, and let those under way end within ``drain_s`` seconds."""

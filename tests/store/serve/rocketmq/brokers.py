@@ -28,11 +28,14 @@ def broker(
     *,
     limits: ConnectionLimits | None = None,
     tls: TlsFiles | None = None,
+    acl: Path | None = None,
 ) -> Iterator[Served]:
     """A broker of the store at ``path``."""
     with MessageStore.open(path, config) as store:
         listen = ListenSettings.parse("127.0.0.1:0", tls=tls)
-        served = RocketMQBroker(store, RocketMQSettings(listen=listen, limits=limits))
+        served = RocketMQBroker(
+            store, RocketMQSettings(listen=listen, limits=limits, acl=None if acl is None else str(acl))
+        )
         served.start()
         try:
             yield Served(store, served.address)

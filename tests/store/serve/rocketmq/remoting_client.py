@@ -8,7 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -40,7 +40,7 @@ class RemotingClient:
         self._answers: dict[int, RemotingCommand] = {}
         self._file = self.socket.makefile("rb")
 
-    def __enter__(self) -> RemotingClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,12 +55,16 @@ class RemotingClient:
     ) -> int:
         """Send a request; returns the number that its answer has."""
         opaque = next(self._opaque)
-        given = {name: str(value) for name, value in (fields or {}).items()}
+        given = self.signed({name: str(value) for name, value in (fields or {}).items()}, body)
         command = RemotingCommand(
             code=code, opaque=opaque, flag=2 if one_way else 0, fields=given, body=body, kind=self._kind
         )
         self.socket.sendall(command.encode())
         return opaque
+
+    def signed(self, fields: dict[str, str], body: bytes) -> dict[str, str]:
+        """The fields of a request, with a signature where a client has an account."""
+        return fields
 
     def receive(self) -> RemotingCommand:
         """The next frame. ``ConnectionError`` at the end of the stream."""

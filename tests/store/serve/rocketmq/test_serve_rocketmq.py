@@ -16,7 +16,9 @@ import pytest
 
 from commitlog_store import MessageStore
 from commitlog_store.format.message_id import decode_message_id
+from commitlog_store.serve.rocketmq.codes import ResponseCode
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
@@ -65,14 +67,30 @@ def test_message_ids_name_the_brokers_address(tmp_path: Path) -> None:
         (("--rocketmq", "127.0.0.1:0", "--read-only"), "--read-only"),
         (("--rocketmq", "nothing:here"), "nothing:here"),
         (("--advertise", "127.0.0.1:1"), "--rocketmq"),
+        (("--acl", "plain_acl.yml"), "--rocketmq"),
+        (("--rocketmq", "127.0.0.1:0", "--acl", "/nowhere/plain_acl.yml"), "/nowhere/plain_acl.yml"),
     ],
 )
 def test_what_cannot_be_served_is_said_at_once(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     MessageStore.open(tmp_path / "s").close()
     with ServeProcess(tmp_path / "s", *arguments) as server:
-        _, rest = server.process.communicate(timeout=60)
-        assert server.process.returncode in (1, 2)
+        assert server.process.stderr is not None
+        # Not communicate: it would not see what came together with the first line.
+        rest = server.process.stderr.read()
+        assert server.process.wait(60) in (1, 2)
         assert said in (server.first_line + rest).replace("\n", " ")
+
+
+def test_with_accounts_other_hosts_may_reach_it_and_each_request_is_signed(tmp_path: Path) -> None:
+    acl = tmp_path / "plain_acl.yml"
+    acl.write_text("accounts:\n- accessKey: somebody\n  secretKey: a-secret\n  defaultTopicPerm: PUB\n")
+    arguments = ("--rocketmq", "0.0.0.0:0", "--acl", str(acl))
+    with ServeProcess(tmp_path / "s", *arguments) as server:
+        assert "RocketMQ's clients with an account" in server.first_line
+        address = "127.0.0.1:" + _broker_of(server).rpartition(":")[2]
+        with SignedClient(address, "somebody", "a-secret") as client, RemotingClient(address) as other:
+            assert client.send("orders", b"x").code == 0
+            assert other.send("orders", b"x").code == ResponseCode.NO_PERMISSION
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Messages and results as JSON, and waiting. */
 final class Answers {
@@ -24,6 +27,14 @@ final class Answers {
             answer.put("code", ((MQClientException) error).getResponseCode());
         }
         return answer;
+    }
+
+    /** Signs requests, where a command has the keys of an account. */
+    static RPCHook hook(JSONObject asked) {
+        if (!asked.containsKey("accessKey")) {
+            return null;
+        }
+        return new AclClientRPCHook(new SessionCredentials(asked.getString("accessKey"), asked.getString("secretKey")));
     }
 
     static JSONObject of(String name, Object value) {

@@ -15,14 +15,15 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *
  * <pre>
  * {"command": "producer", "name", "group", "namesrv", "transactional", "timeoutMs", "compressOver",
- *         "maxMessageSize", "retries"}
+ *         "maxMessageSize", "retries", "accessKey", "secretKey"}
  * {"command": "send", "name", "messages": [...], "way": "sync" | "async" | "oneway", "batch": false}
  *         a message: topic, body, tags, keys, properties, delayLevel, delayMs (5.x), queueId, orderedBy
  * {"command": "sendInTransaction", "name", "messages": [...], "outcome", "checked"}
  *         what the producer says at once and when the broker asks: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW
  * {"command": "checks", "name", "atLeast", "timeoutMs"}      the transactions that a broker has asked for
  * {"command": "pushConsumer", "name", "group", "namesrv", "subscriptions": {topic: expression or {"sql": ...}},
- *         "broadcasting", "orderly", "from", "failures", "maxReconsumeTimes", "instance", "suspendMs"}
+ *         "broadcasting", "orderly", "from", "failures", "maxReconsumeTimes", "instance", "suspendMs",
+ *         "accessKey", "secretKey"}
  *         failures: how often each message fails before it is taken; -1 is for ever
  * {"command": "received", "name", "atLeast", "timeoutMs"}    waits for so many messages, and answers all so far
  * {"command": "queues", "name"}                              the queues a push consumer has now, as "topic:id"

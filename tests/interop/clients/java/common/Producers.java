@@ -50,13 +50,13 @@ final class Producers {
         String name = asked.getString("name");
         DefaultMQProducer producer;
         if (asked.getBooleanValue("transactional")) {
-            TransactionMQProducer transactional = new TransactionMQProducer(asked.getString("group"));
+            TransactionMQProducer transactional = new TransactionMQProducer(asked.getString("group"), Answers.hook(asked));
             Decider decider = new Decider();
             transactional.setTransactionListener(decider);
             deciders.put(name, decider);
             producer = transactional;
         } else {
-            producer = new DefaultMQProducer(asked.getString("group"));
+            producer = new DefaultMQProducer(asked.getString("group"), Answers.hook(asked));
         }
         producer.setNamesrvAddr(asked.getString("namesrv"));
         producer.setInstanceName(name);

@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -21,7 +22,8 @@ final class PushConsumers {
 
     JSONObject start(JSONObject asked) throws Exception {
         String name = asked.getString("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(asked.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            asked.getString("group"), Answers.hook(asked), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(asked.getString("namesrv"));
         consumer.setInstanceName(asked.containsKey("instance") ? asked.getString("instance") : name);
         String from = asked.containsKey("from") ? asked.getString("from") : "CONSUME_FROM_FIRST_OFFSET";
