@@ -111,7 +111,7 @@ def serve(
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
         read_only=read_only,
         commit_log=commit_log,
-        config=file and file.config,
+        config=file.config if file else None,
         drain_timeout_s=drain_timeout,
         max_calls=max_calls,
         call_timeout_s=call_timeout,

@@ -14,7 +14,6 @@ from tests.interop.clients.recording_proxy import Recorder, keep_output, write_g
 from tests.interop.clients.rocketmq_client import CLIENTS, RocketMQClient
 from tests.interop.clients.servers import (
     SERVER_VERSION,
-    SERVES_ROCKETMQ,
     broker_address,
     create_topic,
     own_server,
@@ -57,8 +56,6 @@ def server_address(
     """The address of a name server: that of a real broker, or this package's server."""
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "commitlog":
-        if not SERVES_ROCKETMQ:
-            pytest.skip("commitlog serve has no --rocketmq yet")
         with own_server(directory) as address:
             yield address
         return
