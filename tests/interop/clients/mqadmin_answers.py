@@ -33,9 +33,9 @@ def _shapes(printed: str, *, names_only: bool) -> set[str]:
 def unlike_a_broker(client: str, command: str, printed: str) -> list[str]:
     """The lines whose like a real broker's answer does not have: none, if all is well.
 
-    A command that fails because it came too early prints why, and is asked again by its test.
+    A look-up that came before its message is in the index prints why, and is repeated by its test.
     """
-    if command in _OTHERS or "Exception" in printed:
+    if command in _OTHERS or (command.startswith("queryMsg") and "Exception" in printed):
         return []
     golden = (GOLDEN / client / f"{command}.txt").read_text(encoding="utf-8")
     names_only = command == "brokerStatus"
