@@ -119,7 +119,7 @@ def rocketmq_broker(
         except OSError as error:
             raise InvalidValue(f"The broker cannot listen on {listen}: {error.strerror or error}.") from error
         # Ids of messages name the broker, where clients ask for messages by them.
-        own = {"broker_ip": _HOST, "listen_port": bound.getsockname()[1]}
+        own = {"broker_ip": _HOST, "listen_port": bound.getsockname()[1], "schedule_enable": True}
         config = MessageStoreConfig.from_mapping(_SMALL | own | settings)
         store = stack.enter_context(MessageStore.open(directory, config))
         broker = RocketMQBroker(store, RocketMQSettings(listen=listen), bound=bound)

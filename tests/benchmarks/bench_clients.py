@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.benchmarks.measure import machine, show
 from tests.interop.clients.benchmark import CACHE, IN_MS, WAYS, line, measure, server
-from tests.interop.clients.servers import SERVES_ROCKETMQ
 from tests.support.local_spark import make_java_available
 
 _TURNS = 3
@@ -25,7 +24,7 @@ def main() -> None:
     make_java_available()
     CACHE.mkdir(parents=True, exist_ok=True)
     print(machine())
-    sides = ("real", "own") if SERVES_ROCKETMQ else ("real",)
+    sides = ("real", "own")
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(_TURNS):
         for side in sides:

@@ -77,10 +77,15 @@ class ServeRequest:
         return found
 
     def store_config(self) -> MessageStoreConfig | None:
-        """That of the store. Message ids name the broker's address, where clients ask for messages by them."""
+        """That of the store. Message ids name the broker's address, where clients ask for messages by them.
+
+        This process is the broker then: it delivers delayed messages, also in a store that RocketMQ's broker had.
+        """
         if self.rocketmq is None:
             return self.config
         config = self.config or MessageStoreConfig()
+        if config.schedule_enable is None:
+            config = replace(config, schedule_enable=True)
         host, _, port = (self.advertise or self.rocketmq).rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if config.broker_ip or not _is_ip(host) or not (port.isdecimal() and int(port)):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.clients.rocketmq_client import RocketMQClient
-from tests.interop.clients.servers import SERVER_VERSION, SERVES_ROCKETMQ, SETTINGS, own_server, real_broker
+from tests.interop.clients.servers import SERVER_VERSION, SETTINGS, own_server, real_broker
 from tests.support.local_spark import make_java_available
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pyspark-commitlog" / "rocketmq"
@@ -86,7 +86,7 @@ def main() -> None:
     arguments = parser.parse_args()
     make_java_available()
     CACHE.mkdir(parents=True, exist_ok=True)
-    for where in arguments.where or (["real", "own"] if SERVES_ROCKETMQ else ["real"]):
+    for where in arguments.where or ["real", "own"]:
         with contextlib.ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             address = stack.enter_context(server(where, directory / "server"))

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.clients.mqadmin_answers import unlike_a_broker
 from tests.interop.clients.recording_proxy import Recorder, keep_output, write_golden
 from tests.interop.clients.rocketmq_client import CLIENTS, RocketMQClient
-from tests.interop.clients.servers import SERVER_VERSION, SERVES_ROCKETMQ, create_topic, own_server, real_broker
+from tests.interop.clients.servers import (
+    SERVER_VERSION,
+    broker_address,
+    create_topic,
+    own_server,
+    real_broker,
+)
 from tests.interop.rocketmq import RocketMqUnavailable
 
 # A directory: what clients and the real broker say to each other is written there.
@@ -49,8 +56,6 @@ def server_address(
     """The address of a name server: that of a real broker, or this package's server."""
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "commitlog":
-        if not SERVES_ROCKETMQ:
-            pytest.skip("commitlog serve has no --rocketmq yet")
         with own_server(directory) as address:
             yield address
         return
@@ -105,13 +110,19 @@ def java_client(client: RocketMQClient) -> RocketMQClient:
 
 @pytest.fixture
 def mqadmin(java_client: RocketMQClient, server_address: str) -> MqAdmin:
-    """What a command of mqadmin prints; it gets the address of the name server."""
+    """What a command of mqadmin prints; it gets the address of the name server.
+
+    Of this package's server it must print what it does of a real broker.
+    """
 
     def run(command: str, *arguments: str) -> str:
         output = java_client.mqadmin(command, "-n", server_address, *arguments)
         directory = os.environ.get(RECORD)
         if directory:
             keep_output(Path(directory) / "mqadmin" / java_client.kind, [command, *arguments], output)
+        # One port is name server and broker: it is this package's.
+        if broker_address(server_address) == server_address:
+            assert not unlike_a_broker(java_client.kind, command, output), output
         return output
 
     return run

@@ -21,8 +21,6 @@ from tests.support.programs import child_environment
 from tests.support.quick_spark import JAVA_OPTIONS
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
-# Whether ``commitlog serve`` has --rocketmq. Tests skip this package's server until then.
-SERVES_ROCKETMQ = True
 SERVER_VERSION = "5.3.3"
 # As a real broker of `tests/interop` has them.
 CLUSTER, BROKER = "interop", "broker-a"

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import MessageStore
+from commitlog_store import MessageStore, MessageStoreConfig
 from commitlog_store.format.message_id import decode_message_id
-from commitlog_store.serve.rocketmq.codes import ResponseCode
+from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.run import ServeRequest
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.servers import ServeProcess
@@ -58,6 +60,33 @@ def test_message_ids_name_the_brokers_address(tmp_path: Path) -> None:
     ):
         place = decode_message_id(client.send("orders", b"x").fields["msgId"])
         assert (place.host, place.port) == (bytes([127, 0, 0, 1]), port)
+
+
+def test_names_of_a_brokers_file_are_those_of_the_broker(tmp_path: Path) -> None:
+    """Positions of clients in broadcasting, and mqadmin's -c, are by these names."""
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerName=orders-b\nbrokerClusterName=shop\n")
+    with (
+        ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
+        RemotingClient(_broker_of(server)) as client,
+    ):
+        (data,) = client.route("TBW102")["brokerDatas"]
+        assert (data["brokerName"], data["cluster"]) == ("orders-b", "shop")
+        assert b'"shop":["orders-b"]' in client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
+
+
+@pytest.mark.parametrize(("given", "delivers"), [(None, True), (False, False), (True, True)])
+def test_the_broker_delivers_delayed_messages_unless_its_settings_say_no(given: bool | None, delivers: bool) -> None:
+    """Also in a store that RocketMQ's broker had, which another owner leaves to the broker."""
+    request = ServeRequest(
+        stores=["/data/store"],
+        listen=ListenSettings.parse("127.0.0.1:0"),
+        rocketmq="127.0.0.1:10911",
+        config=MessageStoreConfig(schedule_enable=given),
+    )
+    config = request.store_config()
+    assert config is not None
+    assert config.schedule_enable is delivers
 
 
 @pytest.mark.parametrize(
