@@ -65,6 +65,12 @@ _Advertise = Annotated[
         metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
     ),
 ]
+_MaxCalls = Annotated[
+    int, typer.Option(min=1, metavar="COUNT", help="The most calls at once; more are asked to come again.")
+]
+_CallTimeout = Annotated[
+    float, typer.Option(min=1.0, metavar="SECONDS", help="How long a call may take; readers continue with another.")
+]
 _MaxStaged = Annotated[
     int | None,
     typer.Option(
@@ -104,13 +110,8 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
     ] = 10.0,
-    max_calls: Annotated[
-        int, typer.Option(min=1, metavar="COUNT", help="The most calls at once; more are asked to come again.")
-    ] = 256,
-    call_timeout: Annotated[
-        float,
-        typer.Option(min=1.0, metavar="SECONDS", help="How long a call may take; readers continue with another."),
-    ] = 300.0,
+    max_calls: _MaxCalls = 256,
+    call_timeout: _CallTimeout = 300.0,
     max_staged: _MaxStaged = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for each call.")] = False,
 ) -> None:
