@@ -36,8 +36,8 @@ OFFERED = {
 }
 # Values that no list has: numbers, times, sizes, conditions, names of files (which the shell completes), new names.
 FREE = {
-    "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT", "OFFSET",
-    "REGEX", "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
+    "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT",
+    "OFFSET", "REGEX", "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
     "LIMITS", "DIR", "NAME",
 }  # fmt: skip
 
