@@ -80,7 +80,8 @@ class RemotingClient:
         """The answer to a request that was started."""
         while opaque not in self._answers:
             found = self.receive()
-            self._answers[found.opaque] = found
+            if found.is_response:  # the server's own requests have numbers of their own
+                self._answers[found.opaque] = found
         return self._answers.pop(opaque)
 
     def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> RemotingCommand:
