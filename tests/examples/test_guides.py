@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def test_the_python_of_a_guide_runs(guide: str, tmp_path: Path) -> None:
 def _names(block: str, directory: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """The names that a page leaves to its reader; of a block without imports, also what earlier ones have opened."""
     names: dict[str, Any] = {
-        "__name__": "guide", "handle": _handle, "TemporaryProblem": OSError, "version": 1, "invoices_of": _invoices_of
+        "__name__": "guide", "handle": _handle, "TemporaryProblem": OSError, "version": 1, "invoices_of": _invoices_of,
+        "datetime": dt.datetime, "timedelta": dt.timedelta, "timezone": dt.timezone, "Message": Message,
     }  # fmt: skip
     if "import" in block:
         return names

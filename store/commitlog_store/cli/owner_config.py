@@ -15,10 +15,10 @@ from commitlog_store.errors import InvalidValue, ReadFailed, StoreOpenError
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.recovery.indexed import was_indexed
-from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
     from commitlog_store import RemoteStore
+    from commitlog_store.store import MessageStore
 
 # For a call of a server, such as the deletion of many files.
 _RPC_TIMEOUT_S = 300.0
@@ -37,6 +37,8 @@ def open_owner(path: str, commit_log: str | None, lock_timeout_s: float) -> Iter
             yield served
     else:
         config = owner_config(path, commit_log=commit_log)
+        from commitlog_store.store import MessageStore  # here: `doctor` does without
+
         with MessageStore.open(path, config, lock_timeout_s=lock_timeout_s) as store:
             yield store
 
