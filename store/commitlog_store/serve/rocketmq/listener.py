@@ -47,14 +47,12 @@ class RemotingServer:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        bound: socket.socket,
         *,
         limits: ConnectionLimits | None = None,
         tls: ssl.SSLContext | None = None,
-        bound: socket.socket | None = None,
     ) -> None:
-        """Bind to the address, or use a socket of ``bind``. With ``tls``, clients may use TLS, or not. ``OSError``."""
+        """``bound`` is a socket of ``bind``, closed by ``stop``. With ``tls``, clients may use TLS, or not."""
         self._tls = tls
         self.limits = limits or ConnectionLimits()
         self.bytes_in_flight = 0
@@ -66,7 +64,7 @@ class RemotingServer:
         self._connections: set[RemotingConnection] = set()
         self._beginning: set[asyncio.Task[None]] = set()
         self._waiting: list[RemotingConnection] = []
-        self._socket = bind(host, port) if bound is None else bound
+        self._socket = bound
         self.port: int = self._socket.getsockname()[1]
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)
