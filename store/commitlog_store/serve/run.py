@@ -38,8 +38,9 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``. ``broker_names`` are
-    brokerName and brokerClusterName of a broker's file, as far as it has them.
+    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
+    ``broker_properties`` are brokerName, brokerClusterName and autoCreateTopicEnable of a broker's file, as far as it
+    has them.
     """
 
     stores: Sequence[str]
@@ -55,7 +56,7 @@ class ServeRequest:
     rocketmq: str | None = None
     advertise: str | None = None
     name_servers: str | None = None
-    broker_names: Mapping[str, str] = field(default_factory=dict)
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
     acl: str | None = None
 
     def named_paths(self) -> dict[str, str]:
@@ -159,11 +160,13 @@ def _bind_rocketmq(request: ServeRequest) -> tuple[RocketMQSettings, socket.sock
     settings = RocketMQSettings.parse(
         *(request.rocketmq, request.advertise, request.name_servers), tls=request.listen.tls, acl=request.acl
     )
-    names = request.broker_names
+    given = request.broker_properties
     settings = replace(
         settings,
-        name=names.get("brokerName", settings.name),
-        cluster=names.get("brokerClusterName", settings.cluster),
+        name=given.get("brokerName", settings.name),
+        cluster=given.get("brokerClusterName", settings.cluster),
+        # As Java reads a boolean.
+        auto_create_topic_enable=given.get("autoCreateTopicEnable", "true").lower() == "true",
     )
     return settings, settings.bind()
 

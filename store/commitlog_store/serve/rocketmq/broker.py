@@ -32,7 +32,7 @@ from commitlog_store.serve.rocketmq.name_server import DEFAULT_PORT as NAME_SERV
 from commitlog_store.serve.rocketmq.name_server import NameServerRegistration
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
-from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor
+from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor, own_topics
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.store import MessageStore, owned_by, pulls_from
@@ -52,6 +52,8 @@ class RocketMQSettings:
     name_servers: tuple[ListenSettings, ...] = ()
     name: str = DEFAULT_NAME
     cluster: str = DEFAULT_CLUSTER
+    auto_create_topic_enable: bool = True
+    """Whether the first message of a topic creates it."""
     limits: ConnectionLimits | None = None
     acl: str | None = None
     """The path of a ``plain_acl.yml``: each request then needs a signature."""
@@ -130,7 +132,7 @@ class RocketMQBroker:
         def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
             return loop.run_in_executor(None, work)
 
-        identity = BrokerIdentity(address=self.address, name=settings.name, cluster=settings.cluster)
+        identity = BrokerIdentity(self.address, settings.name, settings.cluster, settings.auto_create_topic_enable)
         self._registration: NameServerRegistration | None = None
         if settings.name_servers:
             self._registration = NameServerRegistration(
@@ -183,6 +185,7 @@ def _processors(
             topics,
             _retry_max_times(groups.groups),
             in_thread,
+            models=own_topics(identity),
             has_locks=groups.locks.has_locks,
         ),
         PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread),

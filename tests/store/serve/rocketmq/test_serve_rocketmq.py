@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import signal
 import socket
@@ -72,6 +73,33 @@ def test_names_of_a_brokers_file_are_those_of_the_broker(tmp_path: Path) -> None
         (data,) = client.route("TBW102")["brokerDatas"]
         assert (data["brokerName"], data["cluster"]) == ("orders-b", "shop")
         assert b'"shop":["orders-b"]' in client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
+
+
+@pytest.mark.parametrize("lists_model", [False, True])
+def test_first_messages_create_no_topics_if_the_brokers_file_says_so(tmp_path: Path, lists_model: bool) -> None:
+    """Also in a store whose list of topics has the model of new ones, from a broker that created some."""
+    config = tmp_path / "broker.conf"
+    config.write_text("autoCreateTopicEnable=false\n")
+    with MessageStore.open(tmp_path / "s") as store:
+        store.create_topic("orders", queues=1)
+    if lists_model:
+        file = tmp_path / "s" / "config" / "topics.json"
+        topics = json.loads(file.read_text())
+        table = topics["topicConfigTable"]
+        table["TBW102"] = {**table["orders"], "topicName": "TBW102", "writeQueueNums": 8, "readQueueNums": 8, "perm": 7}
+        file.write_text(json.dumps(topics))
+    with (
+        ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
+        RemotingClient(_broker_of(server)) as client,
+    ):
+        fields = {"topic": "TBW102"}
+        route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        assert route.code == (ResponseCode.SUCCESS if lists_model else ResponseCode.TOPIC_NOT_EXIST)
+        assert client.send("orders", b"x").code == ResponseCode.SUCCESS
+        assert client.send("bills", b"x").code == ResponseCode.TOPIC_NOT_EXIST
+        assert b"autoCreateTopicEnable=false" in client.ask(RequestCode.GET_BROKER_CONFIG).body
+    with MessageStore.open(tmp_path / "s") as store:
+        assert "bills" not in store.reader().topics()
 
 
 @pytest.mark.parametrize(("given", "delivers"), [(None, True), (False, False), (True, True)])
