@@ -103,8 +103,8 @@ class RemotingServer:
         self._thread.join()
 
     def run_on_loop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have the loop do this until it ends, or the server stops."""
-        asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Have the loop do this until it ends, or the server stops. An error that ends it is logged."""
+        asyncio.run_coroutine_threadsafe(_logged(work), self.loop)
 
     # What connections need.
 
@@ -230,6 +230,14 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, whose outcome nothing waits for."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - whatever it is, the listener serves on
+        _LOG.exception("%s of the listener of RocketMQ's clients has ended", getattr(work, "__qualname__", work))
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
