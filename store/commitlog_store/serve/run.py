@@ -77,10 +77,10 @@ class ServeRequest:
             raise InvalidValue("Clients of RocketMQ put into the store: --rocketmq and --read-only exclude each other.")
         return found
 
-    def store_config(self, rocketmq_port: int = 0) -> MessageStoreConfig | None:
+    def store_config(self, bound: tuple[str, int] | None = None) -> MessageStoreConfig | None:
         """That of the store. Message ids name the broker's address, where clients ask for messages by them.
 
-        ``rocketmq_port`` is the port that the broker listens on. This process is the broker then: it delivers delayed
+        ``bound`` has the ip and port that the broker listens on. This process is the broker then: it delivers delayed
         messages, also in a store that RocketMQ's broker had.
         """
         if self.rocketmq is None:
@@ -88,11 +88,13 @@ class ServeRequest:
         config = self.config or MessageStoreConfig()
         if config.schedule_enable is None:
             config = replace(config, schedule_enable=True)
-        address = ListenSettings.parse(self.advertise or self.rocketmq, default_port=ROCKETMQ_PORT)
-        port = address.port or rocketmq_port
-        if config.broker_ip or not _is_ip(address.host) or not port:
+        host, port = bound or ("", 0)
+        if self.advertise is not None:
+            address = ListenSettings.parse(self.advertise, default_port=ROCKETMQ_PORT)
+            host, port = address.host, address.port
+        if config.broker_ip or not _is_ip(host) or not port:
             return config
-        return replace(config, broker_ip=address.host, listen_port=port)
+        return replace(config, broker_ip=host, listen_port=port)
 
 
 def _is_ip(text: str) -> bool:
@@ -118,8 +120,8 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         owned = None
         if not request.read_only:
             (path,) = paths.values()
-            port = 0 if bound is None else bound.getsockname()[1]
-            owned = stack.enter_context(MessageStore.open(path, request.store_config(port)))
+            place = None if bound is None else bound.getsockname()[:2]
+            owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
         openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question

@@ -47,15 +47,21 @@ def test_a_client_finds_the_broker_and_its_messages_stay(tmp_path: Path) -> None
 
 
 def test_the_advertised_address_is_in_routes_and_message_ids(tmp_path: Path) -> None:
-    arguments = ("--rocketmq", "127.0.0.1:0", "--advertise", "192.0.2.7:10911")
-    with ServeProcess(tmp_path / "s", *arguments) as server:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = ("--rocketmq", f"127.0.0.1:{port}", "--advertise", "192.0.2.7")
+    with ServeProcess(tmp_path / "s", *arguments) as server, RemotingClient(f"127.0.0.1:{port}") as client:
         assert _broker_of(server) == "192.0.2.7:10911"
+        assert client.route("TBW102")["brokerDatas"][0]["brokerAddrs"] == {"0": "192.0.2.7:10911"}
+        place = decode_message_id(client.send("orders", b"x").fields["msgId"])
+        assert (place.host, place.port) == (bytes([192, 0, 2, 7]), 10911)
 
 
-def test_message_ids_name_the_brokers_address(tmp_path: Path) -> None:
-    """By which clients ask for messages; the port is the one that was taken for port 0."""
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_message_ids_name_the_brokers_address(tmp_path: Path, host: str) -> None:
+    """By which clients ask for messages: an ip, and the port that was taken for port 0."""
     with (
-        ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0") as server,
+        ServeProcess(tmp_path / "s", "--rocketmq", f"{host}:0") as server,
         RemotingClient(_broker_of(server)) as client,
     ):
         place = decode_message_id(client.send("orders", b"x").fields["msgId"])
