@@ -48,7 +48,7 @@ _ClientCa = Annotated[
     typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
 ]
 # The keys of a broker's file that RocketMQ's clients see, and a store does not use.
-_BROKER_PROPERTIES = ("brokerName", "brokerClusterName", "autoCreateTopicEnable")
+_BROKER_PROPERTIES = ("brokerName", "brokerClusterName", "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),

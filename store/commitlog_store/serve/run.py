@@ -39,8 +39,8 @@ class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
     ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
-    ``broker_properties`` are brokerName, brokerClusterName and autoCreateTopicEnable of a broker's file, as far as it
-    has them.
+    ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
+    broker's file, as far as it has them.
     """
 
     stores: Sequence[str]
@@ -169,6 +169,7 @@ def _bind_rocketmq(request: ServeRequest) -> tuple[RocketMQSettings, socket.sock
         cluster=given.get("brokerClusterName", settings.cluster),
         # As Java reads a boolean.
         auto_create_topic_enable=given.get("autoCreateTopicEnable", "true").lower() == "true",
+        auto_create_subscription_group=given.get("autoCreateSubscriptionGroup", "true").lower() == "true",
     )
     return settings, settings.bind()
 

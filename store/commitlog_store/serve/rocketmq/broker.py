@@ -54,6 +54,8 @@ class RocketMQSettings:
     cluster: str = DEFAULT_CLUSTER
     auto_create_topic_enable: bool = True
     """Whether the first message of a topic creates it."""
+    auto_create_subscription_group: bool = True
+    """Whether the first consumer of a group creates it."""
     limits: ConnectionLimits | None = None
     acl: str | None = None
     """The path of a ``plain_acl.yml``: each request then needs a signature."""
@@ -132,7 +134,13 @@ class RocketMQBroker:
         def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
             return loop.run_in_executor(None, work)
 
-        identity = BrokerIdentity(self.address, settings.name, settings.cluster, settings.auto_create_topic_enable)
+        identity = BrokerIdentity(
+            self.address,
+            settings.name,
+            settings.cluster,
+            creates_topics=settings.auto_create_topic_enable,
+            creates_groups=settings.auto_create_subscription_group,
+        )
         self._registration: NameServerRegistration | None = None
         if settings.name_servers:
             self._registration = NameServerRegistration(

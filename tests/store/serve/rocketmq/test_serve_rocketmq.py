@@ -13,15 +13,17 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig, SubscriptionGroupConfig
 from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.run import ServeRequest
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.signed_client import SignedClient
+from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
@@ -106,6 +108,28 @@ def test_first_messages_create_no_topics_if_the_brokers_file_says_so(tmp_path: P
         assert b"autoCreateTopicEnable=false" in client.ask(RequestCode.GET_BROKER_CONFIG).body
     with MessageStore.open(tmp_path / "s") as store:
         assert "bills" not in store.reader().topics()
+
+
+def test_consumers_create_no_groups_if_the_brokers_file_says_so(tmp_path: Path) -> None:
+    """The other groups of the same heartbeat are not concerned."""
+    config = tmp_path / "broker.conf"
+    config.write_text("autoCreateSubscriptionGroup=false\n")
+    with MessageStore.open(tmp_path / "s") as store:
+        store.put("orders", b"x", queue_id=0)
+        store.set_group_settings(SubscriptionGroupConfig(group_name="shipping"))
+    with (
+        ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
+        RemotingClient(_broker_of(server)) as client,
+    ):
+        data = heartbeat(consumers={"billing": {"orders": "*"}, "shipping": {"orders": "*"}})
+        assert client.ask(RequestCode.HEART_BEAT, {}, msgspec.json.encode(data)).code == ResponseCode.SUCCESS
+        missing = client.pull("orders", 0, 0, consumerGroup="billing")
+        assert missing.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert client.pull("orders", 0, 0, consumerGroup="shipping").code == ResponseCode.SUCCESS
+        assert client.route("%RETRY%shipping")
+        assert b"autoCreateSubscriptionGroup=false" in client.ask(RequestCode.GET_BROKER_CONFIG).body
+    with MessageStore.open(tmp_path / "s") as store:
+        assert [one.group_name for one in store.reader().group_settings()] == ["shipping"]
 
 
 @pytest.mark.parametrize(("given", "delivers"), [(None, True), (False, False), (True, True)])

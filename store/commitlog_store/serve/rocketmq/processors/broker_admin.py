@@ -76,6 +76,7 @@ class BrokerAdminProcessor:
         host, port = self._identity.address.rsplit(":", 1)
         found = {
             **_settings_of(self._store.config),
+            "autoCreateSubscriptionGroup": str(self._identity.creates_groups).lower(),
             "autoCreateTopicEnable": str(self._identity.creates_topics).lower(),
             "brokerClusterName": self._identity.cluster,
             "brokerId": "0",
