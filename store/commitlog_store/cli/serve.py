@@ -48,7 +48,7 @@ _ClientCa = Annotated[
     typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
 ]
 # The keys of a broker's file that RocketMQ's clients see, and a store does not use.
-_BROKER_NAMES = ("brokerName", "brokerClusterName")
+_BROKER_PROPERTIES = ("brokerName", "brokerClusterName", "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
@@ -132,7 +132,7 @@ def serve(
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         _log_calls()
-    file = None if read_only else broker_settings(config_file, commit_log, used=_BROKER_NAMES if rocketmq else ())
+    file = None if read_only else broker_settings(config_file, commit_log, used=_BROKER_PROPERTIES if rocketmq else ())
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
@@ -147,7 +147,7 @@ def serve(
         rocketmq=rocketmq,
         advertise=advertise,
         name_servers=namesrv,
-        broker_names={key: file.unused[key] for key in _BROKER_NAMES if file.unused.get(key)} if file else {},
+        broker_properties={key: file.unused[key] for key in _BROKER_PROPERTIES if file.unused.get(key)} if file else {},
         acl=acl,
     )
     serve_until_stopped(request, say)

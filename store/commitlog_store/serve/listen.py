@@ -9,6 +9,8 @@ from commitlog_store.errors import InvalidValue
 
 DEFAULT_LISTEN = "127.0.0.1:8815"
 _DEFAULT_PORT = 8815
+# A broker's port of RocketMQ.
+ROCKETMQ_PORT = 10911
 
 
 @dataclass(frozen=True, kw_only=True)

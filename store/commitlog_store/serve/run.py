@@ -22,11 +22,11 @@ from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
-from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings
 from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
-    from commitlog_store.serve.rocketmq.broker import RocketMQBroker
+    from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 
 _LOG = logging.getLogger(__name__)
 # How long calls have to end that were cut off.
@@ -38,8 +38,9 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``. ``broker_names`` are
-    brokerName and brokerClusterName of a broker's file, as far as it has them.
+    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
+    ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
+    broker's file, as far as it has them.
     """
 
     stores: Sequence[str]
@@ -55,7 +56,7 @@ class ServeRequest:
     rocketmq: str | None = None
     advertise: str | None = None
     name_servers: str | None = None
-    broker_names: Mapping[str, str] = field(default_factory=dict)
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
     acl: str | None = None
 
     def named_paths(self) -> dict[str, str]:
@@ -76,21 +77,24 @@ class ServeRequest:
             raise InvalidValue("Clients of RocketMQ put into the store: --rocketmq and --read-only exclude each other.")
         return found
 
-    def store_config(self) -> MessageStoreConfig | None:
+    def store_config(self, bound: tuple[str, int] | None = None) -> MessageStoreConfig | None:
         """That of the store. Message ids name the broker's address, where clients ask for messages by them.
 
-        This process is the broker then: it delivers delayed messages, also in a store that RocketMQ's broker had.
+        ``bound`` has the ip and port that the broker listens on. This process is the broker then: it delivers delayed
+        messages, also in a store that RocketMQ's broker had.
         """
         if self.rocketmq is None:
             return self.config
         config = self.config or MessageStoreConfig()
         if config.schedule_enable is None:
             config = replace(config, schedule_enable=True)
-        host, _, port = (self.advertise or self.rocketmq).rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if config.broker_ip or not _is_ip(host) or not (port.isdecimal() and int(port)):
+        host, port = bound or ("", 0)
+        if self.advertise is not None:
+            address = ListenSettings.parse(self.advertise, default_port=ROCKETMQ_PORT)
+            host, port = address.host, address.port
+        if config.broker_ip or not _is_ip(host) or not port:
             return config
-        return replace(config, broker_ip=host, listen_port=int(port))
+        return replace(config, broker_ip=host, listen_port=port)
 
 
 def _is_ip(text: str) -> bool:
@@ -109,16 +113,22 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     allow_most_open_files()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
+        settings, bound = None, None
+        if request.rocketmq is not None:
+            settings, bound = _bind_rocketmq(request)
+            stack.enter_context(bound)
         owned = None
         if not request.read_only:
             (path,) = paths.values()
-            owned = stack.enter_context(MessageStore.open(path, request.store_config()))
+            place = None if bound is None else bound.getsockname()[:2]
+            owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
         openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         limits = CallLimits(request.max_calls, request.call_timeout_s)
-        broker = None if owned is None or request.rocketmq is None else _broker(owned, request)
-        if broker is not None:
+        broker = None
+        if owned is not None and settings is not None:
+            broker = _broker(owned, settings, bound)
             stack.callback(broker.stop, 0.0)
         server = StoreServer(
             openers,
@@ -141,21 +151,34 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         os._exit(0)
 
 
-def _broker(owned: MessageStore, request: ServeRequest) -> RocketMQBroker:
-    """The broker of the store, answering. ``InvalidValue``, ``ListenFailed``."""
-    from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings  # servers without it are lighter
+def _bind_rocketmq(request: ServeRequest) -> tuple[RocketMQSettings, socket.socket]:
+    """The broker's settings and its socket, which is bound before the store is opened: its messages' ids have the port.
+
+    ``InvalidValue``, ``ListenFailed``.
+    """
+    from commitlog_store.serve.rocketmq.broker import RocketMQSettings  # servers without it are lighter
 
     assert request.rocketmq is not None
     settings = RocketMQSettings.parse(
         *(request.rocketmq, request.advertise, request.name_servers), tls=request.listen.tls, acl=request.acl
     )
-    names = request.broker_names
+    given = request.broker_properties
     settings = replace(
         settings,
-        name=names.get("brokerName", settings.name),
-        cluster=names.get("brokerClusterName", settings.cluster),
+        name=given.get("brokerName", settings.name),
+        cluster=given.get("brokerClusterName", settings.cluster),
+        # As Java reads a boolean.
+        auto_create_topic_enable=given.get("autoCreateTopicEnable", "true").lower() == "true",
+        auto_create_subscription_group=given.get("autoCreateSubscriptionGroup", "true").lower() == "true",
     )
-    broker = RocketMQBroker(owned, settings)
+    return settings, settings.bind()
+
+
+def _broker(owned: MessageStore, settings: RocketMQSettings, bound: socket.socket | None) -> RocketMQBroker:
+    """The broker of the store, answering. ``InvalidValue``."""
+    from commitlog_store.serve.rocketmq.broker import RocketMQBroker
+
+    broker = RocketMQBroker(owned, settings, bound=bound)
     broker.start()
     return broker
 

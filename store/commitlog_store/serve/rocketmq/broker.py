@@ -20,26 +20,24 @@ from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
-from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles
 from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
-from commitlog_store.serve.rocketmq.listener import RemotingServer
+from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
 from commitlog_store.serve.rocketmq.name_server import DEFAULT_PORT as NAME_SERVER_PORT
 from commitlog_store.serve.rocketmq.name_server import NameServerRegistration
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
-from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor
+from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor, own_topics
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.store import MessageStore, owned_by, pulls_from
 
 _T = TypeVar("_T")
-# A broker's port.
-DEFAULT_PORT = 10911
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +52,10 @@ class RocketMQSettings:
     name_servers: tuple[ListenSettings, ...] = ()
     name: str = DEFAULT_NAME
     cluster: str = DEFAULT_CLUSTER
+    auto_create_topic_enable: bool = True
+    """Whether the first message of a topic creates it."""
+    auto_create_subscription_group: bool = True
+    """Whether the first consumer of a group creates it."""
     limits: ConnectionLimits | None = None
     acl: str | None = None
     """The path of a ``plain_acl.yml``: each request then needs a signature."""
@@ -71,9 +73,9 @@ class RocketMQSettings:
         """From texts, each HOST:PORT; those of name servers are separated by semicolons. ``InvalidValue``."""
         servers = [text for text in (name_servers or "").split(";") if text]
         if advertise is not None:
-            advertise = str(ListenSettings.parse(advertise, default_port=DEFAULT_PORT))
+            advertise = str(ListenSettings.parse(advertise, default_port=ROCKETMQ_PORT))
         return cls(
-            listen=ListenSettings.parse(listen, tls=tls, default_port=DEFAULT_PORT),
+            listen=ListenSettings.parse(listen, tls=tls, default_port=ROCKETMQ_PORT),
             advertise=advertise,
             name_servers=tuple(ListenSettings.parse(text, default_port=NAME_SERVER_PORT) for text in servers),
             acl=acl,
@@ -86,6 +88,17 @@ class RocketMQSettings:
                 f"Other hosts reach {self.listen}: say with --acl plain_acl.yml which clients of RocketMQ may do what, "
                 "or listen on a loopback address, such as --rocketmq 127.0.0.1:10911."
             )
+
+    def bind(self) -> socket.socket:
+        """A socket that listens at the address; clients that connect wait for ``RocketMQBroker.start``.
+
+        ``InvalidValue`` for an address that other hosts reach, without accounts; ``ListenFailed``.
+        """
+        self.refuse_open()
+        try:
+            return bind(self.listen.host, self.listen.port)
+        except OSError as error:
+            raise ListenFailed("listen on", path=str(self.listen), cause=error) from error
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
@@ -113,18 +126,21 @@ class RocketMQBroker:
         settings.refuse_open()
         self._access = None if settings.acl is None else AccessControl(settings.acl)
         listen = settings.listen
-        try:
-            tls = None if listen.tls is None else tls_context(listen.tls)
-            self._server = RemotingServer(listen.host, listen.port, limits=settings.limits, tls=tls, bound=bound)
-        except OSError as error:
-            raise ListenFailed("listen on", path=str(listen), cause=error) from error
+        tls = None if listen.tls is None else tls_context(listen.tls)
+        self._server = RemotingServer(settings.bind() if bound is None else bound, limits=settings.limits, tls=tls)
         self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
         loop = self._server.loop
 
         def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
             return loop.run_in_executor(None, work)
 
-        identity = BrokerIdentity(address=self.address, name=settings.name, cluster=settings.cluster)
+        identity = BrokerIdentity(
+            self.address,
+            settings.name,
+            settings.cluster,
+            creates_topics=settings.auto_create_topic_enable,
+            creates_groups=settings.auto_create_subscription_group,
+        )
         self._registration: NameServerRegistration | None = None
         if settings.name_servers:
             self._registration = NameServerRegistration(
@@ -177,6 +193,7 @@ def _processors(
             topics,
             _retry_max_times(groups.groups),
             in_thread,
+            models=own_topics(identity),
             has_locks=groups.locks.has_locks,
         ),
         PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread),

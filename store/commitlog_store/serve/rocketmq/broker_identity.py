@@ -1,4 +1,4 @@
-"""BrokerIdentity: the names and the address by which clients know the broker that a server is."""
+"""BrokerIdentity: how clients know the broker: its address, its names, and what it creates for them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ DEFAULT_NAME = "broker-a"
 
 @dataclass(frozen=True)
 class BrokerIdentity:
-    """``address`` is ``HOST:PORT``, as routes have it."""
+    """``address`` is ``HOST:PORT``, as routes have it. ``creates_topics``: a topic's first message creates it, and
+    ``creates_groups``: the first consumer of a group does."""
 
     address: str
     name: str = DEFAULT_NAME
     cluster: str = DEFAULT_CLUSTER
+    creates_topics: bool = True
+    creates_groups: bool = True
 
     def queue(self, topic: str, queue_id: int) -> dict[str, Any]:
         """RocketMQ's MessageQueue, the members in the order in which Java clients write them."""

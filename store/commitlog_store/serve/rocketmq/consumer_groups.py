@@ -28,7 +28,9 @@ NO_POSITION = -1
 class ConsumerGroups:
     """Safe for several threads. What is said to wait belongs into another thread than the event loop's."""
 
-    def __init__(self, owned: OwnedStore, readers: Readers) -> None:
+    def __init__(self, owned: OwnedStore, readers: Readers, *, creates: bool = True) -> None:
+        """``creates``: whether ``create`` creates groups, as with RocketMQ's autoCreateSubscriptionGroup."""
+        self._creates = creates
         self._engine = owned.engine
         self._groups = owned.groups
         self._readers = readers
@@ -46,8 +48,8 @@ class ConsumerGroups:
         return group in self._created
 
     def create(self, group: str) -> None:
-        """Create the group and its retry topic, unless they exist. Waits. ``RequestFault``, ``InvalidValue``, and the
-        errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``."""
+        """Create the group and its retry topic, unless they exist. Waits. ``RequestFault`` for one that is not created,
+        ``InvalidValue``, and the errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``."""
         validate_group(group)
         self._engine.run(lambda: self._create(group))
         self.make_ready(group)
@@ -57,6 +59,8 @@ class ConsumerGroups:
         self._engine.state.refuse_on_replica()
         settings = self._groups.subscription_groups
         if settings.get(group) is None:
+            if not self._creates and not self.has_group(group):
+                raise _no_group(group)
             if len(settings.all()) >= MOST_CREATED_GROUPS:
                 raise RequestFault(
                     ResponseCode.SYSTEM_BUSY,
@@ -72,7 +76,7 @@ class ConsumerGroups:
         if group in self._ready:
             return
         if not self.has_group(group):
-            raise RequestFault(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+            raise _no_group(group)
         self._engine.run(lambda: self._groups.restore(group))
         self._ready.add(group)
 
@@ -113,3 +117,7 @@ class ConsumerGroups:
         """Note that the group, or its retry topic, may not exist any more."""
         self._ready.discard(group)
         self._created.discard(group)
+
+
+def _no_group(group: str) -> RequestFault:
+    return RequestFault(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")

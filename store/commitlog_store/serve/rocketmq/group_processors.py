@@ -33,7 +33,7 @@ class GroupProcessors:
         self.clients = clients = ClientRegistry()
         self.calls = calls = ClientCalls()
         self.readers = readers = Readers(store)
-        self.groups = groups = ConsumerGroups(owned, readers)
+        self.groups = groups = ConsumerGroups(owned, readers, creates=identity.creates_groups)
         self.locks = locks = RebalanceLockProcessor()
         self.transactions = EndTransactionProcessor(store, clients, readers, in_thread)
         self.processors: tuple[Processor, ...] = (

@@ -47,14 +47,12 @@ class RemotingServer:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        bound: socket.socket,
         *,
         limits: ConnectionLimits | None = None,
         tls: ssl.SSLContext | None = None,
-        bound: socket.socket | None = None,
     ) -> None:
-        """Bind to the address, or use a socket of ``bind``. With ``tls``, clients may use TLS, or not. ``OSError``."""
+        """``bound`` is a socket of ``bind``, closed by ``stop``. With ``tls``, clients may use TLS, or not."""
         self._tls = tls
         self.limits = limits or ConnectionLimits()
         self.bytes_in_flight = 0
@@ -66,7 +64,7 @@ class RemotingServer:
         self._connections: set[RemotingConnection] = set()
         self._beginning: set[asyncio.Task[None]] = set()
         self._waiting: list[RemotingConnection] = []
-        self._socket = bind(host, port) if bound is None else bound
+        self._socket = bound
         self.port: int = self._socket.getsockname()[1]
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)
@@ -105,8 +103,8 @@ class RemotingServer:
         self._thread.join()
 
     def run_on_loop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have the loop do this until it ends, or the server stops."""
-        asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Have the loop do this until it ends, or the server stops. An error that ends it is logged."""
+        asyncio.run_coroutine_threadsafe(_logged(work), self.loop)
 
     # What connections need.
 
@@ -232,6 +230,14 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, whose outcome nothing waits for."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - whatever it is, the listener serves on
+        _LOG.exception("%s of the listener of RocketMQ's clients has ended", getattr(work, "__qualname__", work))
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:

@@ -249,6 +249,21 @@ def test_a_message_by_its_place_needs_its_topic(served: Served, client: SignedCl
     assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": delayed}).code == NO_PERMISSION
 
 
+def test_a_message_of_another_topic_comes_by_no_way_around(served: Served, client: SignedClient) -> None:
+    """Sent back to the account's own group, or consumed directly by its own consumer."""
+    client.ask(RequestCode.HEART_BEAT, {}, heartbeat("billing", "payments"))
+    for topic, is_refused in (("payments", False), ("others", True), ("orders", True)):
+        (message,) = served.store.get_message(topic, 0, 0).messages
+        end = served.store.physical_bounds()
+        back = {"offset": message.physical_offset, "group": "billing", "delayLevel": 0}
+        assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == (NO_PERMISSION if is_refused else 0)
+        assert (served.store.physical_bounds() == end) is is_refused
+        direct = {"consumerGroup": "billing", "clientId": "nobody", "msgId": message.message_id}
+        answer = client.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct)
+        assert (answer.code == NO_PERMISSION) is is_refused
+        assert ("not online" in str(answer.remark)) is not is_refused
+
+
 def test_look_ups_by_unique_key_may_leave_their_mark_unsigned(served: Served, client: SignedClient) -> None:
     """As clients up to 4.9.3 do."""
     fields = client.signed({"topic": "payments", "key": "k", "maxNum": "1"}, b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import socket
 import struct
@@ -13,6 +14,7 @@ import pytest
 
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
+from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
 from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
 from tests.store.serve.rocketmq.brokers import Served, broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, pull_fields, send_fields
@@ -198,6 +200,21 @@ def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         client.receive()
     client.close()
+
+
+def test_an_error_that_ends_work_on_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that registers no more, or reads its accounts no more, would otherwise say nothing."""
+
+    async def register() -> None:
+        raise ValueError("no name server takes this")
+
+    server = RemotingServer(bind("127.0.0.1", 0))
+    server.start([])
+    with caplog.at_level(logging.ERROR):
+        server.run_on_loop(register())
+        wait_for(lambda: "no name server takes this" in caplog.text)
+    assert "register of the listener" in caplog.text
+    server.stop(0.0)
 
 
 def test_a_failing_field_is_an_answer_that_names_it(tmp_path: Path) -> None:

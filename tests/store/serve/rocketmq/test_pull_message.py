@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commitlog_store import MessageStore, StoreReader, SubscriptionGroupConfig
@@ -19,6 +20,7 @@ from tests.store.serve.rocketmq.remoting_client import (
     pull_fields,
     records,
 )
+from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.support.waiting import wait_for
 
 
@@ -248,6 +250,30 @@ def test_what_is_refused_has_rocketmqs_code(tmp_path: Path, change: dict[str, ob
         answer = client.ask(RequestCode.PULL_MESSAGE, {**pull_fields("orders", 0, 0), **change})
         assert answer.code == code
         assert answer.remark
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_group_consumes_in_broadcasting_if_its_settings_allow_it(tmp_path: Path, allowed: bool) -> None:
+    data = heartbeat(consumers={"billing": {"orders": "*"}})
+    data["consumerDataSet"][0]["messageModel"] = "BROADCASTING"
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        _fill(served.store, 1)
+        settings = SubscriptionGroupConfig(group_name="billing", consume_broadcast_enable=allowed)
+        served.store.set_group_settings(settings)
+        assert client.ask(RequestCode.HEART_BEAT, {}, msgspec.json.encode(data)).code == 0
+        answer = client.pull("orders", 0, 0, consumerGroup="billing", sysFlag=0)
+        forbidden = (ResponseCode.NO_PERMISSION, "4")
+        assert (answer.code, answer.fields.get("forbiddenType")) == ((0, None) if allowed else forbidden)
+
+
+def test_a_pull_has_the_groups_flag_and_never_another_broker(tmp_path: Path) -> None:
+    """RocketMQ sends a group to the broker of its settings only with slaveReadEnable; here is no other broker."""
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        _fill(served.store, 1)
+        settings = SubscriptionGroupConfig(group_name="billing", broker_id=1, group_sys_flag=2)
+        served.store.set_group_settings(settings)
+        fields = client.pull("orders", 0, 0, consumerGroup="billing").fields
+        assert (fields["suggestWhichBrokerId"], fields["groupSysFlag"]) == ("0", "2")
 
 
 def test_the_first_pull_of_a_group_creates_it(tmp_path: Path) -> None:

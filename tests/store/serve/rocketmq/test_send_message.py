@@ -231,6 +231,15 @@ def test_a_message_sent_back_too_often_is_a_dead_letter(tmp_path: Path, field: d
         assert route["writeQueueNums"] == 1
 
 
+def test_a_topic_is_created_after_the_model_that_its_producer_names(tmp_path: Path) -> None:
+    """The broker's own topics are models, too, as RocketMQ's are."""
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        assert client.send("orders", b"x", c="DefaultCluster", d=32).code == 0
+        assert client.route("orders")["queueDatas"][0]["writeQueueNums"] == 16
+        assert client.send("bills", b"x", c="SELF_TEST_TOPIC").code == ResponseCode.TOPIC_NOT_EXIST
+        assert client.send("bills", b"x", c="orders").code == ResponseCode.TOPIC_NOT_EXIST
+
+
 def test_a_batch_for_a_retry_topic_is_illegal(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         fields = send_fields("%RETRY%billing")
@@ -268,6 +277,7 @@ def test_what_consumers_in_order_give_up_is_a_dead_letter(tmp_path: Path) -> Non
             owned.engine.topics,
             lambda _: 16,
             lambda work: loop.run_in_executor(None, work),
+            models={},
             has_locks=lambda group: group == "ordered",
         )
         handle = processor.handlers()[RequestCode.SEND_MESSAGE_V2]

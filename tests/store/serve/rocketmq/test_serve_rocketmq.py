@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import signal
 import socket
@@ -12,15 +13,17 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig, SubscriptionGroupConfig
 from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.run import ServeRequest
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.signed_client import SignedClient
+from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
@@ -46,20 +49,25 @@ def test_a_client_finds_the_broker_and_its_messages_stay(tmp_path: Path) -> None
 
 
 def test_the_advertised_address_is_in_routes_and_message_ids(tmp_path: Path) -> None:
-    arguments = ("--rocketmq", "127.0.0.1:0", "--advertise", "192.0.2.7:10911")
-    with ServeProcess(tmp_path / "s", *arguments) as server:
-        assert _broker_of(server) == "192.0.2.7:10911"
-
-
-def test_message_ids_name_the_brokers_address(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    arguments = ("--rocketmq", f"127.0.0.1:{port}", "--advertise", "192.0.2.7")
+    with ServeProcess(tmp_path / "s", *arguments) as server, RemotingClient(f"127.0.0.1:{port}") as client:
+        assert _broker_of(server) == "192.0.2.7:10911"
+        assert client.route("TBW102")["brokerDatas"][0]["brokerAddrs"] == {"0": "192.0.2.7:10911"}
+        place = decode_message_id(client.send("orders", b"x").fields["msgId"])
+        assert (place.host, place.port) == (bytes([192, 0, 2, 7]), 10911)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_message_ids_name_the_brokers_address(tmp_path: Path, host: str) -> None:
+    """By which clients ask for messages: an ip, and the port that was taken for port 0."""
     with (
-        ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server,
+        ServeProcess(tmp_path / "s", "--rocketmq", f"{host}:0") as server,
         RemotingClient(_broker_of(server)) as client,
     ):
         place = decode_message_id(client.send("orders", b"x").fields["msgId"])
-        assert (place.host, place.port) == (bytes([127, 0, 0, 1]), port)
+        assert (place.host, place.port) == (bytes([127, 0, 0, 1]), int(_broker_of(server).rpartition(":")[2]))
 
 
 def test_names_of_a_brokers_file_are_those_of_the_broker(tmp_path: Path) -> None:
@@ -73,6 +81,55 @@ def test_names_of_a_brokers_file_are_those_of_the_broker(tmp_path: Path) -> None
         (data,) = client.route("TBW102")["brokerDatas"]
         assert (data["brokerName"], data["cluster"]) == ("orders-b", "shop")
         assert b'"shop":["orders-b"]' in client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
+
+
+@pytest.mark.parametrize("lists_model", [False, True])
+def test_first_messages_create_no_topics_if_the_brokers_file_says_so(tmp_path: Path, lists_model: bool) -> None:
+    """Also in a store whose list of topics has the model of new ones, from a broker that created some."""
+    config = tmp_path / "broker.conf"
+    config.write_text("autoCreateTopicEnable=false\n")
+    with MessageStore.open(tmp_path / "s") as store:
+        store.create_topic("orders", queues=1)
+    if lists_model:
+        file = tmp_path / "s" / "config" / "topics.json"
+        topics = json.loads(file.read_text())
+        table = topics["topicConfigTable"]
+        table["TBW102"] = {**table["orders"], "topicName": "TBW102", "writeQueueNums": 8, "readQueueNums": 8, "perm": 7}
+        file.write_text(json.dumps(topics))
+    with (
+        ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
+        RemotingClient(_broker_of(server)) as client,
+    ):
+        fields = {"topic": "TBW102"}
+        route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        assert route.code == (ResponseCode.SUCCESS if lists_model else ResponseCode.TOPIC_NOT_EXIST)
+        assert client.send("orders", b"x").code == ResponseCode.SUCCESS
+        assert client.send("bills", b"x").code == ResponseCode.TOPIC_NOT_EXIST
+        assert b"autoCreateTopicEnable=false" in client.ask(RequestCode.GET_BROKER_CONFIG).body
+    with MessageStore.open(tmp_path / "s") as store:
+        assert "bills" not in store.reader().topics()
+
+
+def test_consumers_create_no_groups_if_the_brokers_file_says_so(tmp_path: Path) -> None:
+    """The other groups of the same heartbeat are not concerned."""
+    config = tmp_path / "broker.conf"
+    config.write_text("autoCreateSubscriptionGroup=false\n")
+    with MessageStore.open(tmp_path / "s") as store:
+        store.put("orders", b"x", queue_id=0)
+        store.set_group_settings(SubscriptionGroupConfig(group_name="shipping"))
+    with (
+        ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
+        RemotingClient(_broker_of(server)) as client,
+    ):
+        data = heartbeat(consumers={"billing": {"orders": "*"}, "shipping": {"orders": "*"}})
+        assert client.ask(RequestCode.HEART_BEAT, {}, msgspec.json.encode(data)).code == ResponseCode.SUCCESS
+        missing = client.pull("orders", 0, 0, consumerGroup="billing")
+        assert missing.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert client.pull("orders", 0, 0, consumerGroup="shipping").code == ResponseCode.SUCCESS
+        assert client.route("%RETRY%shipping")
+        assert b"autoCreateSubscriptionGroup=false" in client.ask(RequestCode.GET_BROKER_CONFIG).body
+    with MessageStore.open(tmp_path / "s") as store:
+        assert [one.group_name for one in store.reader().group_settings()] == ["shipping"]
 
 
 @pytest.mark.parametrize(("given", "delivers"), [(None, True), (False, False), (True, True)])
@@ -122,13 +179,13 @@ def test_with_accounts_other_hosts_may_reach_it_and_each_request_is_signed(tmp_p
             assert other.send("orders", b"x").code == ResponseCode.NO_PERMISSION
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said_before_the_store_is_opened(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server:
             assert server.process.wait(60) == 1
             assert f"Cannot listen on 127.0.0.1:{port}" in server.first_line
-    assert_clean(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_server_without_it_loads_none_of_it(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from commitlog_store.errors import CommitLogError, InvalidValue, ReadFailed
 from commitlog_store.files import disk
+from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.format.properties import REAL_TOPIC, decode_properties
 from commitlog_store.format.record import Record, decode_record
 from commitlog_store.serve.rocketmq.access.plain_acl import AccessDenied, Account, Permission, PlainAcl
@@ -59,6 +60,8 @@ class AccessControl:
         except OSError as error:
             raise ReadFailed("read", path=path, cause=error) from error
         self._logged_at = -_LOG_S
+        # The handler of VIEW_MESSAGE_BY_ID, which shows the message that another request names.
+        self._view: Handler | None = None
 
     def refresh(self) -> None:
         """Read the file if it has changed. One that cannot be used is logged once, and the rules of before stay.
@@ -116,7 +119,28 @@ class AccessControl:
 
     def guarded(self, processor: Processor) -> Processor:
         """The processor, asked only what is allowed."""
+        self._view = processor.handlers().get(RequestCode.VIEW_MESSAGE_BY_ID, self._view)
         return _Guarded(self, processor)
+
+    async def if_readable(
+        self,
+        request: RemotingCommand,
+        connection: Connection,
+        account: Account,
+        place: str,
+        answer: Callable[[], RemotingCommand | Awaitable[RemotingCommand]],
+    ) -> RemotingCommand:
+        """``answer`` if the account may consume the message at a physical offset, which the consumer would get."""
+        assert self._view is not None
+        fields = {"offset": place}
+        view = RemotingCommand(
+            code=RequestCode.VIEW_MESSAGE_BY_ID, opaque=request.opaque, fields=fields, kind=request.kind
+        )
+        found = await _viewed(self._view(view, connection), account, lambda why: self.denied(request, connection, why))
+        if found.code:
+            return found
+        outcome = answer()
+        return outcome if isinstance(outcome, RemotingCommand) else await outcome
 
     def denied(self, request: RemotingCommand, connection: Connection, why: AccessDenied) -> RemotingCommand:
         """The answer to a request that is refused. Refusals are logged, not more often than once a second."""
@@ -171,12 +195,26 @@ class _Guarded:
             if is_forwarded:
                 secret = (_ACCESS_KEY, _SIGNATURE, _SECURITY_TOKEN)
                 request.fields = {name: value for name, value in request.fields.items() if name not in secret}
+            if account is not None and (place := _place_in(request)) is not None:
+                return access.if_readable(request, connection, account, place, lambda: handler(request, connection))
             outcome = handler(request, connection)
             if not is_view or account is None:
                 return outcome
             return _viewed(outcome, account, lambda why: access.denied(request, connection, why))
 
         return handle
+
+
+def _place_in(request: RemotingCommand) -> str | None:
+    """The physical offset of the message that a request has a consumer get; None for one without a message."""
+    if request.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+        return request.fields.get("offset")
+    if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        try:
+            return str(decode_message_id(request.fields.get("msgId", "")).physical_offset)
+        except InvalidValue:
+            return None  # the handler says what is wrong with it
+    return None
 
 
 async def _viewed(

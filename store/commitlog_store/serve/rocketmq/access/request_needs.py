@@ -5,6 +5,8 @@ As RocketMQ's validator has it, with these differences, each of which closes a w
 - SEND_BATCH_MESSAGE is as other sends (5.x; 4.9.8 does not look at it), LITE_PULL_MESSAGE as PULL_MESSAGE.
 - A send to a retry topic needs SUB of that topic's group. RocketMQ looks at the producer's group, or at none.
 - Locks, resets of positions and calls that go on to a consumer need SUB of the group, and of the topic that is reset.
+- A message that is sent back, or consumed directly, needs SUB of its own topic, too, which ``AccessControl`` asks for:
+  an account would otherwise get any message by its place.
 - DELETE_TOPIC_IN_NAMESRV needs an admin, as DELETE_TOPIC_IN_BROKER does: one server answers both.
 
 Source: RocketMQ 4.9.8 ``acl/plain/PlainAccessValidator.java``, ``acl/common/Permission.java``; 5.2.0

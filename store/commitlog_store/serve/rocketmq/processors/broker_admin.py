@@ -76,7 +76,8 @@ class BrokerAdminProcessor:
         host, port = self._identity.address.rsplit(":", 1)
         found = {
             **_settings_of(self._store.config),
-            "autoCreateTopicEnable": "true",
+            "autoCreateSubscriptionGroup": str(self._identity.creates_groups).lower(),
+            "autoCreateTopicEnable": str(self._identity.creates_topics).lower(),
             "brokerClusterName": self._identity.cluster,
             "brokerId": "0",
             "brokerIP1": host,

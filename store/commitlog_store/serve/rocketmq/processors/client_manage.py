@@ -10,7 +10,14 @@ from collections.abc import Awaitable, Mapping
 import msgspec
 
 from commitlog_store.errors import FilterError
-from commitlog_store.serve.rocketmq.answering import InThread, answer_of, answered_here, answered_in_thread, shown
+from commitlog_store.serve.rocketmq.answering import (
+    InThread,
+    RequestFault,
+    answer_of,
+    answered_here,
+    answered_in_thread,
+    shown,
+)
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData, SubscriptionData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
@@ -63,7 +70,11 @@ class ClientManageProcessor:
 
         def create() -> RemotingCommand:
             for group in new:
-                self._groups.create(group)
+                try:
+                    self._groups.create(group)
+                except RequestFault as fault:  # its pulls are refused; the client's other groups are not concerned
+                    if fault.code is not ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                        raise
             return request.answer(ResponseCode.SUCCESS)
 
         noted = answer_of(request, note)

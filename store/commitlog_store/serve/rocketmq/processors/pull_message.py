@@ -22,6 +22,7 @@ from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, int_field, long_field, text_field
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
@@ -33,6 +34,7 @@ _PERM_READ = 4
 # RocketMQ's ForbiddenType.
 _GROUP_FORBIDDEN = 2
 _TOPIC_FORBIDDEN = 3
+_BROADCASTING_FORBIDDEN = 4
 # A broker gives no more than these, whatever is asked (maxTransferCountOnMessageInMemory, maxTransferBytesOn...).
 _LIMITS = PullLimits()
 _LONGEST_HOLD_S = 600.0
@@ -59,9 +61,18 @@ class Subscription(Protocol):
         """``FilterError``."""
 
 
+class Consumers(Protocol):
+    """The connected consumers of a group."""
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each consumer gets all messages."""
+
+
 class Subscriptions(Protocol):
     """The subscriptions of the connected clients."""
 
+    def consumers(self, group: str) -> Consumers | None: ...
     def subscription(self, group: str, topic: str) -> Subscription | None: ...
 
 
@@ -137,7 +148,7 @@ class PullMessageProcessor:
         try:
             pull = self._checked(request)
         except _Forbidden as forbidden:
-            fields = {**_offsets(0, 0, 0, 0), "forbiddenType": str(forbidden.kind)}
+            fields = {**_header(0, 0, 0), "forbiddenType": str(forbidden.kind)}
             return request.answer(ResponseCode.NO_PERMISSION, str(forbidden), fields=fields)
         found = None
         if self._groups.is_created(pull.group.group_name):
@@ -227,15 +238,17 @@ class PullMessageProcessor:
             queue_id=queue_id,
             offset=offset,
             limits=_limits(request),
-            wanted=self._wanted(request, group.group_name, topic, sys_flag),
+            wanted=self._wanted(request, group, topic, sys_flag),
             suspend_s=long_field(request, "suspendTimeoutMillis", 0) / _MS if sys_flag & _SUSPEND else 0.0,
         )
         if sys_flag & _COMMIT_OFFSET:
             self._commit(pull, long_field(request, "commitOffset"))
         return pull
 
-    def _wanted(self, request: RemotingCommand, group: str, topic: str, sys_flag: int) -> MessageFilter:
-        """The request's own subscription, or the group's."""
+    def _wanted(
+        self, request: RemotingCommand, settings: SubscriptionGroupConfig, topic: str, sys_flag: int
+    ) -> MessageFilter:
+        """The request's own subscription, or the group's. ``RequestFault``, ``_Forbidden``."""
         if sys_flag & _SUBSCRIPTION:
             try:
                 return _parsed(text_field(request, "subscription", ""), text_field(request, "expressionType", "TAG"))
@@ -243,6 +256,10 @@ class PullMessageProcessor:
                 raise RequestFault(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
                 ) from error
+        group = settings.group_name
+        consumers = self._subscriptions.consumers(group)
+        if consumers is not None and consumers.is_broadcasting and not settings.consume_broadcast_enable:
+            raise _Forbidden(_BROADCASTING_FORBIDDEN, f"the consumer group[{group}] can not consume by broadcast way")
         found = self._subscriptions.subscription(group, topic)
         if found is None:
             raise RequestFault(
@@ -297,16 +314,17 @@ def _code(pull: _Pull, found: StoredPull) -> ResponseCode:
 
 
 def _answer(pull: _Pull, found: StoredPull) -> RemotingCommand:
-    fields = _offsets(pull.group.broker_id, found.next_begin_offset, found.min_offset, found.max_offset)
+    fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, pull.group.group_sys_flag)
     return pull.request.answer(_code(pull, found), found.status.value, fields=fields, body=found.data)
 
 
-def _offsets(broker_id: int, next_begin: int, low: int, high: int) -> dict[str, str]:
+def _header(next_begin: int, low: int, high: int, group_sys_flag: int = 0) -> dict[str, str]:
+    """PullMessageResponseHeader. The next pull goes to this broker too, as without RocketMQ's slaveReadEnable."""
     return {
-        "suggestWhichBrokerId": str(broker_id),
+        "suggestWhichBrokerId": str(MASTER_ID),
         "nextBeginOffset": str(next_begin),
         "minOffset": str(low),
         "maxOffset": str(high),
         "topicSysFlag": "0",
-        "groupSysFlag": "0",
+        "groupSysFlag": str(group_sys_flag),
     }

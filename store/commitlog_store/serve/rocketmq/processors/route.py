@@ -21,16 +21,20 @@ MASTER_ID = 0
 # The topic whose settings a topic gets that is made by its first message.
 AUTO_CREATE_TOPIC = "TBW102"
 # RocketMQ's defaultTopicQueueNums: a client asks for 4, and gets no more than these.
-AUTO_CREATE_QUEUES = 8
+_AUTO_CREATE_QUEUES = 8
 # Read, write, and inherited by topics that are made after its model.
 _INHERITED = 7
 _READ_AND_WRITE = 6
 
 
 def own_topics(identity: BrokerIdentity) -> dict[str, TopicSettings]:
-    """Topics that every broker has: the model of new ones, and those by which mqadmin and tests find the broker."""
+    """Topics that a broker has: the model of new ones, and those by which mqadmin and tests find the broker.
+
+    Without the model, producers find no route for a topic that does not exist.
+    """
+    model = TopicSettings(_AUTO_CREATE_QUEUES, _AUTO_CREATE_QUEUES, _INHERITED)
     return {
-        AUTO_CREATE_TOPIC: TopicSettings(AUTO_CREATE_QUEUES, AUTO_CREATE_QUEUES, _INHERITED),
+        **({AUTO_CREATE_TOPIC: model} if identity.creates_topics else {}),
         identity.name: TopicSettings(1, 1, _INHERITED),
         identity.cluster: TopicSettings(16, 16, _INHERITED),
         "SELF_TEST_TOPIC": TopicSettings(1, 1, _READ_AND_WRITE),

@@ -38,7 +38,7 @@ from commitlog_store.serve.rocketmq.answering import (
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Take
-from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_QUEUES, AUTO_CREATE_TOPIC
+from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_TOPIC
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Names of the fields in requests of code 310 and 320, which clients send to be short.
@@ -125,12 +125,15 @@ class SendMessageProcessor:
         retry_max_times: Callable[[str], int],
         in_thread: InThread,
         *,
+        models: Mapping[str, TopicSettings],
         has_locks: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """``retry_max_times``: of a consumer group. ``in_thread`` does work in another thread.
 
+        ``models``: the broker's own topics, whose settings new topics get; without TBW102, none is created after it.
         ``has_locks``: whether consumers of a group have locked queues, as those do that consume in order.
         """
+        self._models = models
         self._has_locks = has_locks
         self._puts = puts
         self._topics = topics
@@ -169,17 +172,16 @@ class SendMessageProcessor:
 
     def _make_topic(self, topic: str, header: _SendHeader) -> None:
         """The topic of a first message. ``RequestFault`` if it may not be made so."""
-        model = self._topics.settings(header.default_topic)
-        queues = AUTO_CREATE_QUEUES
         if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
             self._topics.list_queues([(topic, 0)])
             return
-        if header.default_topic != AUTO_CREATE_TOPIC:
-            if model is None or not model.perm & _PERM_INHERIT:
-                raise _no_topic(topic)
-            queues = model.write_queue_nums
+        model = self._models.get(header.default_topic)
+        if header.default_topic != AUTO_CREATE_TOPIC:  # a store that a broker had may list TBW102, whatever is set here
+            model = self._topics.settings(header.default_topic) or model
+        if model is None or not model.perm & _PERM_INHERIT:
+            raise _no_topic(topic)
         try:
-            self._topics.create_topic(topic, max(min(header.default_topic_queue_nums, queues), 1))
+            self._topics.create_topic(topic, max(min(header.default_topic_queue_nums, model.write_queue_nums), 1))
         except InvalidValue as error:
             raise RequestFault(ResponseCode.INVALID_PARAMETER, str(error)) from error
 

@@ -21,6 +21,7 @@ final class Answers {
     static JSONObject failure(Throwable error) {
         JSONObject answer = new JSONObject();
         answer.put("error", String.valueOf(error));
+        answer.put("cause", String.valueOf(error.getCause()));
         if (error instanceof MQBrokerException) {
             answer.put("code", ((MQBrokerException) error).getResponseCode());
         } else if (error instanceof MQClientException) {
