@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -23,6 +24,16 @@ def _is_closed(connection: socket.socket) -> bool:
     connection.settimeout(20)
     try:
         return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _is_closed_now(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
     except ConnectionError:
         return True
 
@@ -171,6 +182,21 @@ def test_more_bytes_in_flight_than_the_limit_wait(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(60)
         assert sent == [0] * 400
+
+
+def test_half_frames_take_no_more_memory_than_the_limit(tmp_path: Path) -> None:
+    limits = ConnectionLimits(all_bytes_in_flight=4 << 20)
+    half = struct.pack(">i", 1 << 20) + bytes(900 << 10)
+    with broker(tmp_path / "s", limits=limits) as served, contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(_raw(served)) for _ in range(12)]
+        for client in clients:
+            with contextlib.suppress(ConnectionError):  # closed while it sends
+                client.sendall(half)
+        # Three of them are more than a half of the limit.
+        wait_for(lambda: sum(map(_is_closed_now, clients)) >= 9)
+        assert not all(map(_is_closed_now, clients))
+        with RemotingClient(served.address) as other:
+            assert other.send("orders", bytes(100_000)).code == 0
 
 
 def test_connections_above_the_limit_are_refused(tmp_path: Path) -> None:
