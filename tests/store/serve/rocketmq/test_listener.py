@@ -226,6 +226,23 @@ def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
     client.close()
 
 
+def test_a_store_that_is_closed_below_its_broker_acknowledges_nothing(tmp_path: Path) -> None:
+    place = {"consumerGroup": "consumers", "topic": "orders", "queueId": 0}
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        client.send("orders", b"x")
+        wait_for(lambda: client.pull("orders", 0, 0).code == 0)
+        assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 0}).code == 0
+        served.store.close()
+        answers = [
+            client.send("orders", b"lost"),
+            client.pull("orders", 0, 0),
+            client.pull("orders", 0, 0, commitOffset=1, sysFlag=5),
+            client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 1}),
+            client.ask(RequestCode.GET_MAX_OFFSET, place),
+        ]
+        assert {answer.code for answer in answers} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+
+
 def test_a_failing_field_is_an_answer_that_names_it(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         answer = client.ask(RequestCode.PULL_MESSAGE, {**pull_fields("orders", 0, 0), "queueId": "many"})
