@@ -15,6 +15,7 @@ from commitlog_store.errors import (
     InvalidValue,
     PutNotConfirmed,
     PutRefused,
+    ReaderClosed,
     StoreClosed,
     TopicNotFound,
 )
@@ -101,7 +102,7 @@ def response_code(error: CommitLogError) -> ResponseCode:
     """The code that a broker answers with where the store has raised this."""
     if isinstance(error, PutRefused | PutNotConfirmed):
         return status_code(error.status)
-    if isinstance(error, StoreClosed | DiskFull):
+    if isinstance(error, StoreClosed | ReaderClosed | DiskFull):
         return ResponseCode.SERVICE_NOT_AVAILABLE
     if isinstance(error, TopicNotFound):
         return ResponseCode.TOPIC_NOT_EXIST

@@ -52,6 +52,8 @@ class ConnectionTable(Protocol):
     loop: asyncio.AbstractEventLoop
     bytes_in_flight: int
     """Of all connections."""
+    half_bytes: int
+    """Those of them that are half frames."""
     is_draining: bool
     on_answer: Callable[[RemotingCommand, Connection], None]
 
@@ -100,8 +102,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
-        self._count(-len(self._half))
-        self._half.clear()
+        self._drop_half()
         self._table.lost(self)
 
     def pause_writing(self) -> None:
@@ -116,12 +117,12 @@ class RemotingConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._half:
             self._half += data
-            self._count(len(data))
+            self._count_half(len(data))
             whole = bytes(self._half) if len(self._half) >= LENGTH_SIZE and self._holds_frame() else b""
             if not whole:
+                self._bound_half()
                 return
-            self._count(-len(self._half))
-            self._half.clear()
+            self._drop_half()
             data = whole
         self._is_taking = True
         self._take_frames(data)
@@ -154,9 +155,20 @@ class RemotingConnection(asyncio.Protocol):
                 return
         if at < end:
             self._half += data[at:]
-            self._count(len(self._half))
-            if self._table.bytes_in_flight > self._limits.all_bytes_in_flight and len(self._half) > 1 << 20:
-                self._give_up("half a frame, while the frames of all clients together take too much memory")
+            self._count_half(len(self._half))
+            self._bound_half()
+
+    def _bound_half(self) -> None:
+        """Wait for room with half a frame, or give it up when half frames alone take half of the room.
+
+        Answers make room, but half frames none: were they all of it, each connection would wait for the others.
+        """
+        limits, most = self._limits, self._limits.all_bytes_in_flight // 2
+        if self._table.half_bytes > most and len(self._half) > most // limits.max_connections:
+            self._drop_half()  # before others are judged by it, not only when the loop reports the loss
+            self._give_up("half a frame, while the half frames of all clients together take too much memory")
+        elif self._table.bytes_in_flight > limits.all_bytes_in_flight:
+            self._set_reading()
 
     # Requests and answers.
 
@@ -251,6 +263,14 @@ class RemotingConnection(asyncio.Protocol):
             self._give_up("answers that it does not read")
 
     # Bounds.
+
+    def _drop_half(self) -> None:
+        self._count_half(-len(self._half))
+        self._half.clear()
+
+    def _count_half(self, size: int) -> None:
+        self._table.half_bytes += size
+        self._count(size)
 
     def _count(self, size: int) -> None:
         self._table.bytes_in_flight += size

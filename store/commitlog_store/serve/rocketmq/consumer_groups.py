@@ -93,8 +93,9 @@ class ConsumerGroups:
         return self._groups.offsets.get(group, topic).get(queue_id, NO_POSITION)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set a position. ``InvalidValue``."""
+        """Set a position. ``InvalidValue``; ``StoreClosed`` where a closing store may not have saved it."""
         self._groups.offsets.commit(group, {(topic, queue_id): offset})
+        self._engine.state.refuse_closed()  # afterwards: closing saves what was set before it began
 
     def lists_queue(self, topic: str, queue_id: int) -> bool:
         """Whether the queue is known to exist. It does not wait."""

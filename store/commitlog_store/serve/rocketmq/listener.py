@@ -56,6 +56,7 @@ class RemotingServer:
         self._tls = tls
         self.limits = limits or ConnectionLimits()
         self.bytes_in_flight = 0
+        self.half_bytes = 0
         self.is_draining = False
         self._processors: Sequence[Processor] = ()
         self._handlers: dict[int, Handler] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import socket
@@ -25,6 +26,16 @@ def _is_closed(connection: socket.socket) -> bool:
     connection.settimeout(20)
     try:
         return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _is_closed_now(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
     except ConnectionError:
         return True
 
@@ -175,6 +186,21 @@ def test_more_bytes_in_flight_than_the_limit_wait(tmp_path: Path) -> None:
         assert sent == [0] * 400
 
 
+def test_half_frames_take_no_more_memory_than_the_limit(tmp_path: Path) -> None:
+    limits = ConnectionLimits(all_bytes_in_flight=4 << 20)
+    half = struct.pack(">i", 1 << 20) + bytes(900 << 10)
+    with broker(tmp_path / "s", limits=limits) as served, contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(_raw(served)) for _ in range(12)]
+        for client in clients:
+            with contextlib.suppress(ConnectionError):  # closed while it sends
+                client.sendall(half)
+        # Three of them are more than a half of the limit.
+        wait_for(lambda: sum(map(_is_closed_now, clients)) >= 9)
+        assert not all(map(_is_closed_now, clients))
+        with RemotingClient(served.address) as other:
+            assert other.send("orders", bytes(100_000)).code == 0
+
+
 def test_connections_above_the_limit_are_refused(tmp_path: Path) -> None:
     with (
         broker(tmp_path / "s", limits=ConnectionLimits(max_connections=1)) as served,
@@ -215,6 +241,23 @@ def test_an_error_that_ends_work_on_the_loop_is_logged(caplog: pytest.LogCapture
         wait_for(lambda: "no name server takes this" in caplog.text)
     assert "register of the listener" in caplog.text
     server.stop(0.0)
+
+
+def test_a_store_that_is_closed_below_its_broker_acknowledges_nothing(tmp_path: Path) -> None:
+    place = {"consumerGroup": "consumers", "topic": "orders", "queueId": 0}
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        client.send("orders", b"x")
+        wait_for(lambda: client.pull("orders", 0, 0).code == 0)
+        assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 0}).code == 0
+        served.store.close()
+        answers = [
+            client.send("orders", b"lost"),
+            client.pull("orders", 0, 0),
+            client.pull("orders", 0, 0, commitOffset=1, sysFlag=5),
+            client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 1}),
+            client.ask(RequestCode.GET_MAX_OFFSET, place),
+        ]
+        assert {answer.code for answer in answers} == {ResponseCode.SERVICE_NOT_AVAILABLE}
 
 
 def test_a_failing_field_is_an_answer_that_names_it(tmp_path: Path) -> None:

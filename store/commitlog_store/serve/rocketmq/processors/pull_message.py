@@ -98,7 +98,7 @@ class Groups(Protocol):
         """Create the group with a broker's defaults, unless it exists. Waits. ``InvalidValue``."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set a position. ``InvalidValue``."""
+        """Set a position. ``InvalidValue``, ``StoreClosed``."""
 
 
 @dataclass(slots=True, kw_only=True)
