@@ -26,6 +26,12 @@ from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import broker_mark
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
 from commitlog_store.delayed.waiting_records import (
+    FAILED_SECONDS,
+    LONGEST_SECONDS,
+    MOST_FRAME_BYTES,
+    MOST_FRAME_UNITS,
+    PIECE_BYTES,
+    REFUSED_SECONDS,
     DeliveryTopics,
     end_to_deliver,
     report_undeliverable,
@@ -45,21 +51,10 @@ from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 
-# A message that waits is looked at again after this time at the latest: the clock may have been set.
-_LONGEST_SECONDS = 1.0
-# While the store accepts no messages, or has no space for them.
-_REFUSED_SECONDS = 0.2
-# After a failure that is not expected, as in RocketMQ.
-_FAILED_SECONDS = 10.0
 # A time of delivery that lies further ahead than its level's delay and this is not believed: the clock was set back.
 _CLOCK_TOLERANCE_MS = 1_000
 # The delay of a level that has none, as in RocketMQ.
 _UNKNOWN_DELAY_MS = 1_000
-# One frame: a put waits while it is written.
-_MOST_FRAME_BYTES = 64 << 20
-_MOST_FRAME_UNITS = 1 << 18
-# Records that are encoded at once: they stay in the processor's caches.
-_PIECE_BYTES = 8 << 20
 _MS = 1000.0
 
 Units = npt.NDArray[Any]
@@ -101,8 +96,8 @@ class ScheduleMessageService(Subject):
         engine: StoreEngine,
         wakeup: Wakeup,
         *,
-        frame_bytes: int = _MOST_FRAME_BYTES,
-        piece_bytes: int = _PIECE_BYTES,
+        frame_bytes: int = MOST_FRAME_BYTES,
+        piece_bytes: int = PIECE_BYTES,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -204,26 +199,26 @@ class ScheduleMessageService(Subject):
 
     def run_once(self) -> float:
         if self._enabled is False:
-            return _FAILED_SECONDS
+            return FAILED_SECONDS
         if not self._state.takes_what_frees_space:
-            return _REFUSED_SECONDS
+            return REFUSED_SECONDS
         highest = self._log.queues.highest_id(SCHEDULE_TOPIC)
         if highest < 0:
-            return _LONGEST_SECONDS  # most stores never have a delayed message: no file is looked at for them
+            return LONGEST_SECONDS  # most stores never have a delayed message: no file is looked at for them
         pause = self._guarded(0, self._begin)
         if pause or self._begun is None:
-            return pause or _FAILED_SECONDS
+            return pause or FAILED_SECONDS
         pauses = [self._guarded(level, partial(self._deliver_due, level)) for level in range(1, highest + 2)]
         if self._monotonic() - self._saved_at >= self._flush_interval_s and self._unsaved():
             self._guarded(0, self._save_flushed)
-        return min(pauses, default=_LONGEST_SECONDS)
+        return min(pauses, default=LONGEST_SECONDS)
 
     def _guarded(self, level: int, step: Callable[[], float]) -> float:
         """Do a step of a level; when it fails, later steps repeat it, and the store and other levels continue."""
         try:
             pause = step()
         except (StoreClosed, JobThreadEnded):
-            return _FAILED_SECONDS  # no step comes after this
+            return FAILED_SECONDS  # no step comes after this
         except Exception as error:  # noqa: BLE001 - whatever it is, other levels must be delivered
             text = str(error) or repr(error)
             if self._failures.get(level) != text:
@@ -231,7 +226,7 @@ class ScheduleMessageService(Subject):
                 what = f"of level {level} " if level else ""
                 expected = isinstance(error, CommitLogError)
                 _LOG.warning("Delayed messages %swait: %s", what, text, exc_info=None if expected else error)
-            return _REFUSED_SECONDS if isinstance(error, Refused) else _FAILED_SECONDS
+            return REFUSED_SECONDS if isinstance(error, Refused) else FAILED_SECONDS
         self._failures.pop(level, None)
         return pause
 
@@ -244,7 +239,7 @@ class ScheduleMessageService(Subject):
             self._enabled = mark is None
             if mark is not None:
                 _LOG.info("%s is a broker's, by %s: delayed messages are left to it.", self._store_path, mark)
-                return _FAILED_SECONDS
+                return FAILED_SECONDS
         self._begun = self._run_job(self._batches.delivered_offsets), self._file.read()
         self._saved = dict(self._begun[1])
         return 0.0
@@ -253,17 +248,17 @@ class ScheduleMessageService(Subject):
         """Deliver one frame of what is due. The seconds until more may be due."""
         bounds = self._log.queues.written_bounds(SCHEDULE_TOPIC, level - 1)
         if bounds is None or bounds[0] == bounds[1]:
-            return _LONGEST_SECONDS
+            return LONGEST_SECONDS
         position = self._position(level, *bounds)
         now = int(self._clock() * _MS)
         wait_ms = self._wait_ms(level, position, bounds[1], now)
         if wait_ms:
-            return min(wait_ms / _MS, _LONGEST_SECONDS)
+            return min(wait_ms / _MS, LONGEST_SECONDS)
         due = self._due(level, position, bounds[1], now).before(
             end_to_deliver(self._state, self._log.files), self._log.files.max_wrote
         )
         if not len(due.units):
-            return _REFUSED_SECONDS
+            return REFUSED_SECONDS
         version = self._log.queues.deleted.version
         found = self._copies(level, due)
         try:
@@ -319,14 +314,14 @@ class ScheduleMessageService(Subject):
     def _wait_ms(self, level: int, position: int, high: int, now: int) -> int:
         """Milliseconds until the level's first message is due; 0 when it is."""
         if position >= high:
-            return int(_LONGEST_SECONDS * _MS)
+            return int(LONGEST_SECONDS * _MS)
         units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, position + 1)
         times = self._times(level, units)
         return 0 if self._are_due(level, times, now)[0] else int(times[0]) - now
 
     def _due(self, level: int, position: int, high: int, now: int) -> _Waiting:
         """The units from ``position`` on that are due, and fit one frame; at least one."""
-        stop = min(high, position + _MOST_FRAME_UNITS)
+        stop = min(high, position + MOST_FRAME_UNITS)
         units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, stop)
         due = self._are_due(level, self._times(level, units), now)
         sizes = _sizes(units)
@@ -404,8 +399,8 @@ class ScheduleMessageService(Subject):
         """
         found: Counter[str] = Counter()
         for level, (position, high) in self._waiting_offsets().items():
-            for first in range(position, high, _MOST_FRAME_UNITS):
-                stop = min(first + _MOST_FRAME_UNITS, high)
+            for first in range(position, high, MOST_FRAME_UNITS):
+                stop = min(first + MOST_FRAME_UNITS, high)
                 units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, first, stop)
                 for waiting in self._records(_Waiting(first, units), []):
                     found += count_by_topic(waiting, (SCHEDULE_TOPIC, level - 1), self._rules)

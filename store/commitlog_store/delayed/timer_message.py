@@ -36,6 +36,12 @@ from commitlog_store.delayed.timer_log import (
 )
 from commitlog_store.delayed.timer_waiting import TIMER_HOLDER, InTimerLog, agreeing_check, next_offset, units_that_wait
 from commitlog_store.delayed.waiting_records import (
+    FAILED_SECONDS,
+    LONGEST_SECONDS,
+    MOST_FRAME_BYTES,
+    MOST_FRAME_UNITS,
+    PIECE_BYTES,
+    REFUSED_SECONDS,
     DeliveryTopics,
     end_to_deliver,
     report_undeliverable,
@@ -58,21 +64,10 @@ from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
 
-# The clock may have been set: the next message is looked at again after this time at the latest.
-_LONGEST_SECONDS = 1.0
-# While the store accepts no messages, or has no space for them.
-_REFUSED_SECONDS = 0.2
-# After a failure that is not expected.
-_FAILED_SECONDS = 10.0
-# One frame: a put waits while it is written.
-_MOST_FRAME_BYTES = 64 << 20
-_MOST_FRAME_UNITS = 1 << 18
 # Messages that are taken into the timer log at once.
 _MOST_READ_UNITS = 1 << 13
 # Slots are read together, when many are overdue, up to so many messages.
 _ENOUGH = 1 << 14
-# Records that are encoded at once: they stay in the processor's caches.
-_PIECE_BYTES = 8 << 20
 _MS = 1000.0
 
 
@@ -113,7 +108,7 @@ class TimerMessageService(Subject):
         engine: StoreEngine,
         wakeup: Wakeup,
         *,
-        frame_bytes: int = _MOST_FRAME_BYTES,
+        frame_bytes: int = MOST_FRAME_BYTES,
         read_units: int = _MOST_READ_UNITS,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -166,22 +161,22 @@ class TimerMessageService(Subject):
 
     def run_once(self) -> float:
         if self._enabled is False:
-            return _FAILED_SECONDS
+            return FAILED_SECONDS
         if not self._state.takes_what_frees_space:
-            return _REFUSED_SECONDS
+            return REFUSED_SECONDS
         if self._log.queues.highest_id(TIMER_TOPIC) < 0:
-            return _LONGEST_SECONDS  # most stores never have a timer message: no file is looked at for them
+            return LONGEST_SECONDS  # most stores never have a timer message: no file is looked at for them
         try:
             pause = self._step()
         except (StoreClosed, JobThreadEnded):
-            return _FAILED_SECONDS  # no step comes after this
+            return FAILED_SECONDS  # no step comes after this
         except Exception as error:  # noqa: BLE001 - whatever it is, the store continues, and a later step repeats it
             text = str(error) or repr(error)
             if self._failure != text:
                 self._failure = text
                 expected = isinstance(error, CommitLogError)
                 _LOG.warning("Timer messages wait: %s", text, exc_info=None if expected else error)
-            return _REFUSED_SECONDS if isinstance(error, Refused) else _FAILED_SECONDS
+            return REFUSED_SECONDS if isinstance(error, Refused) else FAILED_SECONDS
         self._failure = ""
         return pause
 
@@ -192,12 +187,12 @@ class TimerMessageService(Subject):
             self._enabled = mark is None
             if mark is not None:
                 _LOG.info("%s is a broker's, by %s: timer messages are left to it.", self._store_path, mark)
-                return _FAILED_SECONDS
+                return FAILED_SECONDS
         if self._timer_log is None:
             self._run_job(self._begin)
         took_in = self._take_in()
         # No key passes before all messages that were judged by an earlier one are in the timer log.
-        pause = self._deliver_due(int(self._clock() * _MS)) if self._has_caught_up() else _REFUSED_SECONDS
+        pause = self._deliver_due(int(self._clock() * _MS)) if self._has_caught_up() else REFUSED_SECONDS
         if self._monotonic() - self._saved_at >= self._flush_interval_s and self._saved != self._own():
             self._run_job(self._save_flushed)
         return 0.0 if took_in else pause
@@ -340,7 +335,7 @@ class TimerMessageService(Subject):
         gone: int,
     ) -> TimerTimes:
         is_gone = np.arange(len(physical)) < gone
-        records = waiting_records(self._log.files, physical, sizes, offsets, is_gone, _PIECE_BYTES, skipped)
+        records = waiting_records(self._log.files, physical, sizes, offsets, is_gone, PIECE_BYTES, skipped)
         return TimerTimes.joined([timer_times(one, skipped) for one in records])
 
     # Delivering
@@ -361,14 +356,14 @@ class TimerMessageService(Subject):
     def _deliver_due(self, now_ms: int) -> float:
         """Deliver one frame of what is due. The seconds until more may be."""
         if not self._ready.messages and not self._read_slots(now_ms):
-            wait_ms = self._slots[0] * PRECISION_MS - now_ms if self._slots else _LONGEST_SECONDS * _MS
-            return min(max(wait_ms, 1) / _MS, _LONGEST_SECONDS)
+            wait_ms = self._slots[0] * PRECISION_MS - now_ms if self._slots else LONGEST_SECONDS * _MS
+            return min(max(wait_ms, 1) / _MS, LONGEST_SECONDS)
         count = int(np.searchsorted(self._ready.dues, now_ms, side="right"))
         if not count:
-            return min((int(self._ready.dues[0]) - now_ms) / _MS, _LONGEST_SECONDS)
+            return min((int(self._ready.dues[0]) - now_ms) / _MS, LONGEST_SECONDS)
         part = self._fitting(self._ready.part(0, count), end_to_deliver(self._state, self._log.files))
         if not part.messages:
-            return _REFUSED_SECONDS
+            return REFUSED_SECONDS
         key = Key(int(part.dues[-1]), int(part.physical_offsets[-1]))
         if self._deliver(part, Delivered(key, self._delivered.judged)):
             self._ready = self._ready.part(part.messages)
@@ -410,7 +405,7 @@ class TimerMessageService(Subject):
         after = (due.physical_offsets >= end) & (due.physical_offsets < self._log.files.max_wrote)
         count = int(np.argmax(after)) if after.any() else len(after)
         fit = int(np.searchsorted(np.cumsum(due.sizes), self._fitting_bytes, side="right"))
-        return due.part(0, min(count, max(fit, 1), _MOST_FRAME_UNITS))
+        return due.part(0, min(count, max(fit, 1), MOST_FRAME_UNITS))
 
     def _deliver(self, due: _Due, after: Delivered) -> bool:
         """Append the copies as one frame, after which so much is delivered. False to do it again."""
@@ -434,7 +429,7 @@ class TimerMessageService(Subject):
         return True
 
     def _records(self, due: _Due, skipped: list[Undeliverable]) -> Iterator[WaitingRecords]:
-        return scattered_records(self._log.files, due.physical_offsets, due.sizes, _PIECE_BYTES, skipped)
+        return scattered_records(self._log.files, due.physical_offsets, due.sizes, PIECE_BYTES, skipped)
 
     def _commit(self, found: Deliveries, after: Delivered, version: int) -> bool:
         """False if a topic was deleted since the copies were made: then they are made again."""

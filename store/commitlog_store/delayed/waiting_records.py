@@ -30,6 +30,18 @@ from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
 
+# A message that waits is looked at again after this time at the latest: the clock may have been set.
+LONGEST_SECONDS = 1.0
+# While the store accepts no messages, or has no space for them.
+REFUSED_SECONDS = 0.2
+# After a failure that is not expected, as in RocketMQ.
+FAILED_SECONDS = 10.0
+# One frame: a put waits while it is written.
+MOST_FRAME_BYTES = 64 << 20
+MOST_FRAME_UNITS = 1 << 18
+# Records that are encoded at once: they stay in the processor's caches.
+PIECE_BYTES = 8 << 20
+
 _NO_END = 2**63
 # Records are read together if at least this share of the bytes between them is theirs.
 _DENSE = 4
