@@ -52,8 +52,6 @@ class ConsumerGroups:
         ``InvalidValue``, and the errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``."""
         validate_group(group)
         self._engine.run(lambda: self._create(group))
-        self.make_ready(group)
-        self._created.add(group)
 
     def _create(self, group: str) -> None:
         self._engine.state.refuse_on_replica()
@@ -70,14 +68,19 @@ class ConsumerGroups:
         queues = self._groups.settings(group).retry_queue_nums
         if queues > 0:
             self._engine.topics.create_topic(retry_topic(group), queues)
+        self._make_ready(group)
+        self._created.add(group)
 
     def make_ready(self, group: str) -> None:
         """See that the group exists, and correct its positions. Waits. ``RequestFault`` if it does not exist."""
-        if group in self._ready:
-            return
+        if group not in self._ready:
+            self._engine.run(lambda: self._make_ready(group))
+
+    def _make_ready(self, group: str) -> None:
+        """Within a job, as deletions are: a group that is deleted afterwards is forgotten after it was noted here."""
         if not self.has_group(group):
             raise _no_group(group)
-        self._engine.run(lambda: self._groups.restore(group))
+        self._groups.restore(group)
         self._ready.add(group)
 
     def has_group(self, group: str) -> bool:

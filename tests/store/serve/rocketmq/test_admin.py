@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.format.record import Record, decode_record
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.serve.rocketmq import client_calls
+from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.client_calls import ClientCalls
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
@@ -171,6 +174,30 @@ async def test_the_state_of_a_topic_has_each_queue_also_the_empty_ones(admin: Ad
         stored = reader.store_timestamp("orders", 0, 2)
     assert table["orders", 0] == {"minOffset": 0, "maxOffset": 3, "lastUpdateTimestamp": stored}
     assert table["orders", 1] == {"minOffset": 0, "maxOffset": 0, "lastUpdateTimestamp": 0}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_group_that_is_deleted_as_soon_as_it_is_created_is_not_taken_for_created(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    owned = owned_by(admin.store)
+    groups = ConsumerGroups(owned, Readers(admin.store))
+    run, jobs = owned.engine.run, itertools.count(1)
+
+    def run_and_delete(work: Callable[[], object]) -> object:
+        """Another client's deletion comes right after one of the jobs."""
+        done = run(work)
+        if next(jobs) == number:
+            run(lambda: owned.groups.subscription_groups.remove("billing"))
+            groups.forget("billing")
+        return done
+
+    with monkeypatch.context() as patch, contextlib.suppress(RequestFault):
+        patch.setattr(owned.engine, "run", run_and_delete)
+        groups.create("billing")
+    assert groups.is_created("billing") is groups.is_ready("billing") is groups.has_group("billing")
+    groups.create("billing")
+    assert groups.has_group("billing")
 
 
 @on_a_loop
