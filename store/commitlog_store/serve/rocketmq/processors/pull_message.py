@@ -203,6 +203,7 @@ class PullMessageProcessor:
                 is_over = left <= 0 or self._hold.is_released
                 if found.status is GetMessageStatus.NO_MATCHED_MESSAGE and not is_over:
                     pull.offset = found.next_begin_offset
+                    await asyncio.sleep(0)  # other clients are served between two looks into memory
                     continue
                 if is_over or _code(pull, found) is not ResponseCode.PULL_NOT_FOUND:
                     break
