@@ -315,8 +315,8 @@ class MessageStore(Producing):
         The rows of the files follow each other in the order of the files. When it returns, the batch is in the log (on
         the device, under SYNC_FLUSH), and all staged files of this version of the application or an earlier one are
         removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and
-        ``InvalidValue`` for a file that is named twice, is of another batch, or is behind a symbolic link: nothing was
-        written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
+        ``InvalidValue`` for a file that is named twice, is of another batch, or is reached by a symbolic link: nothing
+        was written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
         ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
         same batch may be committed again, which waits for them again.
 

@@ -1,7 +1,7 @@
 """ClientRegistry: the producers and consumers that are connected, by group, as their heartbeats say.
 
 A client sends a heartbeat every 30 seconds. One that sent none for two minutes, or whose connection is lost, is
-forgotten. When the consumers of a group change, or the topics that it subscribes to, each of its consumers is told
+forgotten. When the consumers of a group change, or the topics that it subscribes to, each consumer of it gets a notice
 (NOTIFY_CONSUMER_IDS_CHANGED), asks for the list of them, and takes its share of the queues.
 
 Source: RocketMQ ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``, ``ProducerManager.java``,
@@ -163,7 +163,7 @@ class ClientRegistry:
         self._clients = 0
         self._subscription_size = 0
         self._turn = 0
-        # Groups whose consumers are to be told of a change.
+        # Groups whose consumers are to get a notice of a change.
         self._changed: set[str] = set()
         self._is_looking = False
 
@@ -175,7 +175,7 @@ class ClientRegistry:
         version: int,
         notifies: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Note a heartbeat. ``notifies`` says whether the consumers of a group are told of changes.
+        """Note a heartbeat. ``notifies`` says whether the consumers of a group get notices of changes.
 
         ``RequestFault``, ``InvalidValue`` for names that cannot be; ``RequestFault`` when the registry is full: what
         came before it is noted.

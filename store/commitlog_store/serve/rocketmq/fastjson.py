@@ -17,6 +17,8 @@ import msgspec
 from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.codes import ResponseCode
 
+# RocketMQ's DataVersion of a table that has none.
+NO_VERSION: Mapping[str, int] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 # A text, or a number or a word that is the name of a member. A text that does not end is one up to the body's end: a
 # search that began again within it would take a time that grows with the square of the body.

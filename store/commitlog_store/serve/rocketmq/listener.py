@@ -27,7 +27,7 @@ _BACKLOG = 1024
 _LOOKS = 12
 # How long the last answers have to go out.
 _LAST_ANSWERS_S = 1.0
-# The new thread answers what comes meanwhile, even if it begins later than that.
+# Until the new thread runs, the system queues connections: a slower start than this loses none.
 _START_S = 10.0
 # The first byte of a TLS connection: a record of type handshake. No frame of RocketMQ's begins so.
 _HANDSHAKE = b"\x16"

@@ -1,4 +1,4 @@
-"""NameServerRegistration: tells real name servers, again and again, that this broker is there and which topics it has.
+"""NameServerRegistration: registers this broker and its topics with real name servers, again and again.
 
 A name server forgets a broker when its connection ends, so each connection is kept.
 

@@ -194,7 +194,7 @@ def _from_rocketmq(header: bytes, body: bytes) -> RemotingCommand:
 
 
 def _counted(data: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes at a place behind their length of 4 bytes, and where they end."""
+    """The bytes after their length of 4 bytes at a place, and where they end."""
     (size,) = _INT.unpack_from(data, at)
     end = at + _INT.size + size
     if size < 0 or end > len(data):

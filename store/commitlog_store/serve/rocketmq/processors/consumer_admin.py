@@ -1,7 +1,7 @@
 """ConsumerAdminProcessor: positions are reset, also those of connected consumers, and requests go on to consumers.
 
 RocketMQ lets connected consumers move their positions, and without any it answers CONSUMER_NOT_ONLINE. Here the store's
-positions are set in any case, and connected consumers are told: what they have read before is dropped there.
+positions are set in any case. Connected consumers get the request, too, and drop what they have read before.
 
 Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``resetOffset``, ``resetOffsetInner``,
 ``getConsumerRunningInfo``, ``consumeMessageDirectly``, ``callConsumer``), ``broker/client/net/Broker2Client.java``

@@ -27,7 +27,7 @@ from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.clients import Client, ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
-from commitlog_store.serve.rocketmq.fastjson import decode_body, encode_body, number_names, object_names
+from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, decode_body, encode_body, number_names, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
 from commitlog_store.serve.rocketmq.readers import Readers
@@ -35,7 +35,6 @@ from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
 _MOST_BODY = 64 << 10
-_NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
 _TOPIC_SEPARATOR = ";"
 
 
@@ -104,7 +103,7 @@ class GroupAdminProcessor:
         content = self._positions.subscription_groups.content()
         table = content.get("subscriptionGroupTable", {})
         body = {
-            "dataVersion": content.get("dataVersion", _NO_VERSION),
+            "dataVersion": content.get("dataVersion", NO_VERSION),
             "forbiddenTable": content.get("forbiddenTable", {}),
             "subscriptionGroupTable": table,
         }
@@ -207,7 +206,7 @@ class GroupAdminProcessor:
             f"{topic}@{group}": number_names(positions)
             for (group, topic), positions in self._positions.offsets.all().items()
         }
-        body = {"dataVersion": _NO_VERSION, "offsetTable": table}
+        body = {"dataVersion": NO_VERSION, "offsetTable": table}
         return request.answer(ResponseCode.SUCCESS, body=encode_body(body))
 
 

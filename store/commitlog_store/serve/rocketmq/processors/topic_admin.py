@@ -26,13 +26,12 @@ from commitlog_store.serve.rocketmq.answering import (
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
-from commitlog_store.serve.rocketmq.fastjson import encode_body, object_names
+from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, encode_body, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
-_NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
 # Attributes of topics that this store does not keep in plain queues.
 _OTHER_KINDS = {("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")}
 
@@ -113,8 +112,8 @@ class TopicAdminProcessor:
         content = self._engine.topics.content()
         table = content.get("topicConfigTable", {})
         body = {
-            "dataVersion": content.get("dataVersion", _NO_VERSION),
-            "mappingDataVersion": _NO_VERSION,
+            "dataVersion": content.get("dataVersion", NO_VERSION),
+            "mappingDataVersion": NO_VERSION,
             "topicConfigTable": table,
             "topicQueueMappingDetailMap": {},
         }
