@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -141,9 +142,11 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         say(_begun(request, paths, server.port, broker))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
+        deadline = time.monotonic() + request.drain_timeout_s
+        server.end_waits()
         if broker is not None:
             broker.stop(request.drain_timeout_s)
-        drained = _drain(server, request.drain_timeout_s)
+        drained = _drain(server, max(deadline - time.monotonic(), 0.0))
     if not drained:
         # Arrow Flight waits for its calls at exit, too. The store is closed, and nothing else is left to do.
         logging.shutdown()
@@ -222,12 +225,11 @@ def _ignore(*_: object) -> None:
 
 def _drain(server: StoreServer, seconds: float) -> bool:
     """Whether all calls ended in time: ``shutdown`` waits for them, and has no deadline of its own."""
-    server.end_waits()
     closing = threading.Thread(target=server.shutdown, daemon=True)
     closing.start()
     closing.join(seconds)
     if closing.is_alive():
-        _LOG.warning("Calls did not end within %g s: they are cut off.", seconds)
+        _LOG.warning("Calls did not end in time (--drain-timeout): they are cut off.")
         server.cut_off()
         closing.join(_CUT_SECONDS)
     if closing.is_alive():
