@@ -24,7 +24,8 @@ from commitlog_store.paths import CONFIG, CREATED_BY, SUBSCRIPTION_GROUP_CONFIG,
 _NOTE = {"createdBy": "commitlog", "topicsListed": True}
 # Every broker lists these when it starts (``TopicConfigManager``, ``SubscriptionGroupManager``).
 _TOPICS = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
-_GROUPS = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
+# Not TOOLS_CONSUMER: mqadmin consumes as it, which makes it a group of a store that `commitlog serve` owns.
+_GROUPS = ("FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
 # Files of the config directory that only brokers write (``BrokerPathConfigHelper``).
 _FILES = ("consumerOrderInfo.json", "topicQueueMapping.json", "timermetrics")
 

@@ -21,6 +21,7 @@ from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.run import ServeRequest
+from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.rocketmq.test_clients import heartbeat
@@ -130,6 +131,17 @@ def test_consumers_create_no_groups_if_the_brokers_file_says_so(tmp_path: Path) 
         assert b"autoCreateSubscriptionGroup=false" in client.ask(RequestCode.GET_BROKER_CONFIG).body
     with MessageStore.open(tmp_path / "s") as store:
         assert [one.group_name for one in store.reader().group_settings()] == ["shipping"]
+
+
+def test_a_store_that_mqadmin_read_delivers_delayed_messages(tmp_path: Path) -> None:
+    """mqadmin consumes as TOOLS_CONSUMER, which a broker lists from its start: that group does not name a broker."""
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        assert client.send("orders", b"x").code == ResponseCode.SUCCESS
+        wait_for(lambda: client.pull("orders", 0, 0, consumerGroup="TOOLS_CONSUMER").code == ResponseCode.SUCCESS)
+        assert "TOOLS_CONSUMER" in {one.group_name for one in served.store.reader().group_settings()}
+    with MessageStore.open(tmp_path / "s", MessageStoreConfig(message_delay_level="1s")) as store:
+        store.put("orders", b"later", delay="1s")
+        wait_for(lambda: store.stats().delayed_delivered == 1)
 
 
 @pytest.mark.parametrize(("given", "delivers"), [(None, True), (False, False), (True, True)])
