@@ -22,13 +22,12 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.owner_config import open_owner
 from commitlog_store.cli.render import printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.reader import StoreReader
-from commitlog_store.store import MessageStore
 
 Handle = Annotated[
     str, typer.Argument(metavar="HANDLE", help="As `half ls` shows it.", autocompletion=complete_half_message)
@@ -71,7 +70,8 @@ def half_list(
 def half_commit(
     path: StorePath, handle: Handle, commit_log: CommitLogDir = None, lock_timeout: LockTimeout = 0.0
 ) -> None:
-    """Put the message of a half message into its topic, for consumers to read. Takes the store's lock.
+    """Put the message of a half message into its topic, for consumers to read. Takes the store's lock; at an address,
+    the server does it.
 
     Exit code 1 if the handle leads to no half message, or if that has ended before.
     """
@@ -85,7 +85,8 @@ def half_rollback(
     yes: Yes = False,
     lock_timeout: LockTimeout = 0.0,
 ) -> None:
-    """Drop a half message: consumers never see it. It shows the message, and asks. Takes the store's lock.
+    """Drop a half message: consumers never see it. It shows the message, and asks. Takes the store's lock; at an
+    address, the server does it.
 
     Exit code 1 if the handle leads to no half message, or if that has ended before, and without a terminal and --yes.
     """
@@ -121,7 +122,8 @@ def show_half_message(handle: HalfMessageHandle, pending: PendingHalfMessage | N
 def half_resume(
     path: StorePath, message_id: GivenUp, commit_log: CommitLogDir = None, lock_timeout: LockTimeout = 0.0
 ) -> None:
-    """Make a half message pending again that checks have given up. Takes the store's lock.
+    """Make a half message pending again that checks have given up. Takes the store's lock; at an address, the server
+    does it.
 
     One that is older than the store's file_reserved_time is given up again by the next check: commit it or roll it back
     before, by the handle that this prints.
@@ -157,7 +159,7 @@ def print_pending(pending: Sequence[PendingHalfMessage], form: OutputFormat) -> 
 def end_half_message(path: str, handle: str, lock_timeout_s: float, commit_log: str | None, *, commit: bool) -> str:
     """Commit a half message, or roll it back. Returns a sentence about it. The errors are those of the service."""
     named = HalfMessageHandle.parse(handle)
-    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+    with open_owner(path, commit_log, lock_timeout_s) as store:
         if commit:
             store.half_messages.commit(named)
         else:
@@ -167,7 +169,7 @@ def end_half_message(path: str, handle: str, lock_timeout_s: float, commit_log: 
 
 def resume_half_message(path: str, message_id: str, lock_timeout_s: float, commit_log: str | None) -> str:
     """Make a given-up half message pending again. Returns its handle. The errors are those of the service."""
-    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
+    with open_owner(path, commit_log, lock_timeout_s) as store:
         return str(store.half_messages.resume(message_id))
 
 

@@ -27,7 +27,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import is_address, open_owner, owner_config
+from commitlog_store.cli.owner_config import connect_to, is_address, open_owner, owner_config
 from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.config import MessageStoreConfig
@@ -108,7 +108,8 @@ def topics_create(
     ] = None,
     lock_timeout: LockTimeout = 0.0,
 ) -> None:
-    """List a topic in config/topics.json, before its first message. Takes the store's lock.
+    """List a topic in config/topics.json, before its first message. Takes the store's lock; at an address, the server
+    does it.
 
     A topic that is listed keeps its number of queues, since that decides where sharding keys lie; --perm changes it.
     Its queues are made by their first messages.
@@ -215,11 +216,33 @@ def _row(topic: str, listed: TopicSettings | None, present: dict[str, object]) -
 
 def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_timeout_s: float) -> str:
     """List the topic. Returns a sentence about it. ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``."""
+    if is_address(path):
+        known, now = _create_at_server(path, topic, queues, perm, lock_timeout_s)
+        return _created(topic, known, now)
     default = MessageStoreConfig().default_topic_queue_nums
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         known = read_topic_settings(owned).get(topic)
         TopicConfig(owned, default, lambda _: -1).create_topic(topic, queues, perm=perm)
         now = read_topic_settings(owned)[topic]
+    return _created(topic, known, now)
+
+
+def _create_at_server(
+    address: str, topic: str, queues: int, perm: int | None, lock_timeout_s: float
+) -> tuple[TopicSettings | None, TopicSettings]:
+    """The settings of the topic before and after."""
+    if perm is not None:
+        raise typer.BadParameter(
+            "At an address, a topic is created with perm 6: change it where the store's directory is.",
+            param_hint="--perm",
+        )
+    with connect_to(address, lock_timeout_s) as store, store.reader() as reader:
+        known = reader.topic_settings().get(topic)
+        store.create_topic(topic, queues)
+        return known, reader.topic_settings()[topic]
+
+
+def _created(topic: str, known: TopicSettings | None, now: TopicSettings) -> str:
     state = "was listed already" if known else "is listed now"
     changed = f", perm {known.perm} is {now.perm} now" if known and known.perm != now.perm else f", perm {now.perm}"
     return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."

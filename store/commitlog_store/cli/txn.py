@@ -26,7 +26,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
 from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.config import MessageStoreConfig
@@ -63,10 +63,13 @@ def txn_reset(
     """Forget what a query or application has committed: its next batch is written, whatever its number.
     It shows the last batch, and asks.
 
-    Messages stay as they are. Takes the store's lock. Exit code 1 if the store does not know it, and without a terminal
-    and --yes.
+    Messages stay as they are. Takes the store's lock; at an address, the server does it. Exit code 1 if the store does
+    not know it, and without a terminal and --yes.
     """
-    config = owner_config(path, config_file, commit_log)
+    if is_address(path):
+        config = _served_config(config_file, commit_log)
+    else:
+        config = owner_config(path, config_file, commit_log)
 
     def do(shown: Forgotten | None) -> None:
         print(forget(path, application, lock_timeout, config, shown))
@@ -76,6 +79,15 @@ def txn_reset(
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
+
+
+def _served_config(config_file: str | None, commit_log: str | None) -> MessageStoreConfig:
+    """What holds at an address, where the server has the settings of its store."""
+    if config_file is not None:
+        raise typer.BadParameter(
+            "It is for a directory: at an address, the server owns the store.", param_hint="--config"
+        )
+    return MessageStoreConfig(store_path_commit_log=commit_log)
 
 
 _COLUMNS = ("application", "version", "fingerprint", "rows", "storeTimestamp", "physicalOffset", "end")
@@ -133,7 +145,12 @@ def forget(
 
     ``InvalidValue`` if it has no batches; ``Changed`` if its last batch is not the one ``shown``.
     """
-    with MessageStore.open(path, config, lock_timeout_s=lock_timeout_s) as store:
+    opened = (
+        connect_to(path, lock_timeout_s)
+        if is_address(path)
+        else MessageStore.open(path, config, lock_timeout_s=lock_timeout_s)
+    )
+    with opened as store:
         batches = store.batches()
         if shown is not None and _last_of(batches, application) != shown.batch:
             raise Changed

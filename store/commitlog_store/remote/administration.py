@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.queue.get_message import checked_count
@@ -80,6 +81,12 @@ class RemoteAdministration:
         with self._sessions.session() as session:
             report: CleanReport = session.once("clean", request, bool(dry_run), is_final=not dry_run)
             return report
+
+    def forget_batches(self, app_id: str) -> CommittedBatch | None:
+        """``MessageStore.forget_batches``."""
+        with self._sessions.session() as session:
+            forgotten: CommittedBatch | None = session.once("forget_batches", app_id)
+            return forgotten
 
     def set_group_settings(self, settings: SubscriptionGroupConfig) -> None:
         """``MessageStore.set_group_settings``."""

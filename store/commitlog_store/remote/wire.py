@@ -174,6 +174,7 @@ CALLS: Mapping[str, Call] = {
     "delete_topic": _once(str, bool, answer=None, administers=True),
     "clean_unused_topics": _once(list[str], bool, answer=list[str], administers=True),
     "clean": _once(CleanRequest | None, bool, answer=CleanReport, administers=True),
+    "forget_batches": _once(str, answer=CommittedBatch | None, administers=True),
     "set_group_settings": _once(SubscriptionGroupConfig, answer=None, administers=True),
     "commit_group_offsets": _once(str, list[Place], answer=None),
     "reset_group_offsets": _once(str, list[Place], list[FormerPlace], answer=bool, administers=True),

@@ -1,4 +1,5 @@
-"""Administration of the owned store by clients: topics and old files are deleted, groups are moved and configured."""
+"""Administration of the owned store by clients: topics and old files are deleted, groups are moved and
+configured, batches forgotten."""
 
 from __future__ import annotations
 
@@ -57,6 +58,7 @@ ADMIN_CALLS: Mapping[str, Callable[..., Any]] = {
     "delete_topic": _delete_topic,
     "clean_unused_topics": _clean_unused_topics,
     "clean": _clean,
+    "forget_batches": lambda writer, _, app_id: writer.store.forget_batches(app_id),
     "set_group_settings": lambda writer, _, settings: writer.store.set_group_settings(settings),
     "commit_group_offsets": _commit_group_offsets,
     "reset_group_offsets": _reset_group_offsets,

@@ -94,6 +94,16 @@ WRONG = (
     ["clean", "PATH", "--older-than", "1h", "--keep-for", "/no/such/checkpoint"],
 )
 
+# With the directory, they first ask for the lock, which the server has.
+WRONG_OF_THE_OWNER = (
+    (["topics", "create", "PATH", "no topic", "--queues", "2"], "no topic"),
+    (["txn", "reset", "PATH", "unknown", "--yes"], "no batches of 'unknown'; it has: 'loader'"),
+    (["half", "commit", "PATH", "0:0:payments:00"], "found 'orders'"),
+    (["half", "rollback", "PATH", "--yes", "0:0:payments:00"], "found 'orders'"),
+    (["half", "commit", "PATH", "no handle"], "no handle"),
+    (["half", "resume", "PATH", "0000"], "has 32 characters"),
+)
+
 # They need the directory, and say so.
 DIRECTORY_ONLY = (
     ["verify", "PATH"],
@@ -107,9 +117,8 @@ DIRECTORY_ONLY = (
     ["promote", "PATH", "--yes"],
     ["repair", "PATH"],
     ["salvage", "PATH", "--to", "FILE"],
-    ["txn", "reset", "PATH", "loader", "--yes"],
-    ["half", "rollback", "PATH", "--yes", "0:0:payments:00"],
-    ["topics", "create", "PATH", "new", "--queues", "2"],
+    ["topics", "create", "PATH", "new", "--queues", "2", "--perm", "4"],
+    ["txn", "reset", "PATH", "loader", "--yes", "--config", "broker.conf"],
     ["cat", "PATH", "orders", "--from-log"],
     ["info", "PATH", "--commit-log", "/tmp"],
 )
@@ -141,6 +150,18 @@ def test_wrong_arguments_are_refused_as_for_the_directory(place: Served, tmp_pat
     far, near = (outcome(command, place, where, tmp_path / "target") for where in (place.url, place.path))
     assert far == near
     assert far[0] != 0
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), WRONG_OF_THE_OWNER, ids=lambda one: " ".join(one) if isinstance(one, list) else ""
+)
+def test_wrong_arguments_are_refused_by_the_server(
+    place: Served, tmp_path: Path, command: list[str], words: str
+) -> None:
+    code, shown, said = outcome(command, place, place.url, tmp_path / "target")
+    assert (code in (1, 2), shown) == (True, "")
+    assert words in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("command", DIRECTORY_ONLY, ids=" ".join)
