@@ -6,6 +6,7 @@ Source: RocketMQ ``remoting/netty/NettyRequestProcessor.java``.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -53,11 +54,12 @@ class Deferred:
 Handler: TypeAlias = Callable[[RemotingCommand, Connection], "RemotingCommand | Awaitable[RemotingCommand]"]
 
 
-class Processor(Protocol):
+class Processor(ABC):
     """Requests of one kind."""
 
+    @abstractmethod
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
 
-    def connection_lost(self, connection: Connection) -> None:
+    def connection_lost(self, connection: Connection) -> None:  # noqa: B027  # most keep nothing of a connection
         """A client's connection is closed."""

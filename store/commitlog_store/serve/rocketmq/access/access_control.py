@@ -168,7 +168,7 @@ def _read(path: str) -> PlainAcl:
     return PlainAcl.parse(text, path)
 
 
-class _Guarded:
+class _Guarded(Processor):
     """A processor whose handlers are called for allowed requests only."""
 
     def __init__(self, access: AccessControl, processor: Processor) -> None:

@@ -19,7 +19,7 @@ from commitlog_store.serve.rocketmq.answering import InThread, answered_here, an
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import encode_body, number_names
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import VERSION, RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
@@ -42,7 +42,7 @@ _NO_TIMERS = {
 }
 
 
-class BrokerAdminProcessor:
+class BrokerAdminProcessor(Processor):
     """GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GET_ALL_DELAY_OFFSET."""
 
     def __init__(self, store: MessageStore, identity: BrokerIdentity, readers: Readers, in_thread: InThread) -> None:
@@ -61,9 +61,6 @@ class BrokerAdminProcessor:
             RequestCode.GET_BROKER_RUNTIME_INFO: answered_in_thread(self._in_thread, self._figures),
             RequestCode.GET_ALL_DELAY_OFFSET: answered_in_thread(self._in_thread, self._delay_offsets),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def _cluster(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         own = self._identity

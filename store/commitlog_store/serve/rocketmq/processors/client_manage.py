@@ -22,7 +22,7 @@ from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import decode_body
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Some thousand subscriptions.
@@ -34,7 +34,7 @@ class _CheckClient(msgspec.Struct, rename="camel"):
     subscription_data: SubscriptionData | None = None
 
 
-class ClientManageProcessor:
+class ClientManageProcessor(Processor):
     """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
 
     def __init__(self, clients: ClientRegistry, groups: ConsumerGroups, in_thread: InThread) -> None:

@@ -30,7 +30,7 @@ from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import NO_POSITION, ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import encode_body, object_names
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.consumer_manage import offset_at
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
 from commitlog_store.serve.rocketmq.readers import Readers
@@ -41,7 +41,7 @@ _CPP = "CPP"
 _NOT_GIVEN = -1
 
 
-class ConsumerAdminProcessor:
+class ConsumerAdminProcessor(Processor):
     """INVOKE_BROKER_TO_RESET_OFFSET, which sends RESET_CONSUMER_CLIENT_OFFSET; GET_CONSUMER_RUNNING_INFO and
     CONSUME_MESSAGE_DIRECTLY, which go on to a consumer."""
 

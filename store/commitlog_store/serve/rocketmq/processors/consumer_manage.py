@@ -31,7 +31,7 @@ from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import NO_POSITION, ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import encode_body
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
@@ -40,7 +40,7 @@ _IN_MEMORY_RATIO = 0.4
 _IN_MEMORY_SIZE = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _IN_MEMORY_RATIO)
 
 
-class ConsumerManageProcessor:
+class ConsumerManageProcessor(Processor):
     """GET_CONSUMER_LIST_BY_GROUP, QUERY_ and UPDATE_CONSUMER_OFFSET, GET_MAX_ and GET_MIN_OFFSET,
     SEARCH_OFFSET_BY_TIMESTAMP, GET_EARLIEST_MSG_STORETIME."""
 
@@ -71,9 +71,6 @@ class ConsumerManageProcessor:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answered_in_thread(in_thread, self._search),
             RequestCode.GET_EARLIEST_MSG_STORETIME: answered_in_thread(in_thread, self._earliest),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def _consumers(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         group = text_field(request, "consumerGroup")

@@ -37,7 +37,7 @@ from commitlog_store.serve.rocketmq.answering import (
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore
@@ -46,7 +46,7 @@ from commitlog_store.store import MessageStore
 _UNKNOWN, _COMMIT, _ROLLBACK = 0, 8, 12
 
 
-class EndTransactionProcessor:
+class EndTransactionProcessor(Processor):
     """END_TRANSACTION; sends CHECK_TRANSACTION_STATE."""
 
     def __init__(
@@ -68,9 +68,6 @@ class EndTransactionProcessor:
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
         return {RequestCode.END_TRANSACTION: self._end}
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def start_checks(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask producers every ``transaction_check_interval``, until the store is closed. ``InvalidValue`` if the

@@ -28,7 +28,7 @@ from commitlog_store.serve.rocketmq.clients import Client, ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, decode_body, encode_body, number_names, object_names
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -38,7 +38,7 @@ _MOST_BODY = 64 << 10
 _TOPIC_SEPARATOR = ";"
 
 
-class GroupAdminProcessor:
+class GroupAdminProcessor(Processor):
     """UPDATE_AND_CREATE_ and DELETE_SUBSCRIPTIONGROUP, GET_ALL_ and GET_SUBSCRIPTIONGROUP_CONFIG,
     GET_CONSUMER_ and GET_PRODUCER_CONNECTION_LIST, GET_CONSUME_STATS, QUERY_TOPIC_CONSUME_BY_WHO,
     QUERY_TOPICS_BY_CONSUMER, GET_ALL_CONSUMER_OFFSET."""
@@ -76,9 +76,6 @@ class GroupAdminProcessor:
             RequestCode.QUERY_TOPICS_BY_CONSUMER: answered_in_thread(in_thread, self._topics_of_group),
             RequestCode.GET_ALL_CONSUMER_OFFSET: answered_in_thread(in_thread, self._all_positions),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def _set(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         self._store.set_group_settings(decode_body(request.body, SubscriptionGroupConfig, most=_MOST_BODY))

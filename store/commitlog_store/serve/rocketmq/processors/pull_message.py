@@ -21,7 +21,7 @@ from commitlog_store.queue.get_message import GetMessageStatus, PullLimits
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, int_field, long_field, text_field
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -115,7 +115,7 @@ class _Pull:
     suspend_s: float
 
 
-class PullMessageProcessor:
+class PullMessageProcessor(Processor):
     """Pulls. What may wait for the disk is read in another thread."""
 
     def __init__(

@@ -21,7 +21,7 @@ from commitlog_store.serve.rocketmq.answering import (
     text_field,
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import MAX_FRAME, RemotingCommand
 from commitlog_store.timestamps import checked_timestamp_ms
@@ -36,7 +36,7 @@ _A_TIME = 10**12
 _NOT_FOUND = "can not find message, maybe time range not correct"
 
 
-class QueryMessageProcessor:
+class QueryMessageProcessor(Processor):
     """QUERY_MESSAGE, VIEW_MESSAGE_BY_ID."""
 
     def __init__(self, readers: Readers, in_thread: InThread) -> None:
@@ -49,9 +49,6 @@ class QueryMessageProcessor:
             RequestCode.QUERY_MESSAGE: answered_in_thread(self._in_thread, self._query),
             RequestCode.VIEW_MESSAGE_BY_ID: answered_in_thread(self._in_thread, self._view),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def _query(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """The newest messages with a key, stored within a range of time (ms, both ends inclusive)."""

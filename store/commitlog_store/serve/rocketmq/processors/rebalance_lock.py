@@ -18,7 +18,7 @@ import msgspec
 from commitlog_store.serve.rocketmq.answering import RequestFault, answered_here
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import decode_body, encode_body
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 LOCK_S = 60.0
@@ -50,7 +50,7 @@ class _Lock(NamedTuple):
 _Place: TypeAlias = tuple[str, _Queue]
 
 
-class RebalanceLockProcessor:
+class RebalanceLockProcessor(Processor):
     """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ. Locks outlive a connection: a client that comes back has its own still."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,9 +65,6 @@ class RebalanceLockProcessor:
             RequestCode.LOCK_BATCH_MQ: answered_here(self._lock),
             RequestCode.UNLOCK_BATCH_MQ: answered_here(self._unlock),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Locks end by their time."""
 
     def has_locks(self, group: str) -> bool:
         """Whether a consumer of the group has a queue locked, as those do that consume in order."""

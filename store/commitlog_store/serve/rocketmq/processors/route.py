@@ -14,7 +14,7 @@ from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
 from commitlog_store.serve.rocketmq.answering import text_field
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 MASTER_ID = 0
@@ -41,7 +41,7 @@ def own_topics(identity: BrokerIdentity) -> dict[str, TopicSettings]:
     }
 
 
-class RouteInfoProcessor:
+class RouteInfoProcessor(Processor):
     """Answers with this broker alone."""
 
     def __init__(self, identity: BrokerIdentity, topics: TopicConfig) -> None:
@@ -51,9 +51,6 @@ class RouteInfoProcessor:
 
     def handlers(self) -> Mapping[int, Handler]:
         return {RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}
-
-    def connection_lost(self, connection: Connection) -> None:
-        """It keeps nothing about connections."""
 
     def _route(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         topic = text_field(request, "topic")

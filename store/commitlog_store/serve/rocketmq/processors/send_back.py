@@ -22,7 +22,7 @@ from commitlog_store.serve.rocketmq.answering import (
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
@@ -30,7 +30,7 @@ from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 _SENDS_MAX_RECONSUME_TIMES = 121
 
 
-class SendBackProcessor:
+class SendBackProcessor(Processor):
     """CONSUMER_SEND_MSG_BACK."""
 
     def __init__(self, owned: OwnedStore, groups: ConsumerGroups, readers: Readers, in_thread: InThread) -> None:
@@ -42,9 +42,6 @@ class SendBackProcessor:
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: answered_in_thread(self._in_thread, self._send_back)}
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def _send_back(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """Put the copy into ``%RETRY%group``, or ``%DLQ%group`` after the last time, or with a negative level."""

@@ -37,7 +37,7 @@ from commitlog_store.serve.rocketmq.answering import (
     text_field,
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Take
+from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_TOPIC
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
@@ -115,7 +115,7 @@ class _SendHeader:
         )
 
 
-class SendMessageProcessor:
+class SendMessageProcessor(Processor):
     """Puts what producers send. Topics that do not exist are made in another thread, since that writes a file."""
 
     def __init__(
@@ -146,9 +146,6 @@ class SendMessageProcessor:
             RequestCode.SEND_MESSAGE_V2: lambda request, connection: self._send(request, connection, _SHORT_NAMES),
             RequestCode.SEND_BATCH_MESSAGE: lambda request, connection: self._send(request, connection, _SHORT_NAMES),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """What was sent is put all the same."""
 
     def _send(
         self, request: RemotingCommand, connection: Connection, names: Mapping[str, str]

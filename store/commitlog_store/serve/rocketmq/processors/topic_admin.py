@@ -27,7 +27,7 @@ from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, encode_body, object_names
-from commitlog_store.serve.rocketmq.processor import Connection, Handler
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
@@ -36,7 +36,7 @@ from commitlog_store.store import MessageStore, owned_by
 _OTHER_KINDS = {("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")}
 
 
-class TopicAdminProcessor:
+class TopicAdminProcessor(Processor):
     """UPDATE_AND_CREATE_TOPIC, DELETE_TOPIC_IN_BROKER and _NAMESRV, GET_ALL_TOPIC_CONFIG, GET_TOPIC_CONFIG,
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPIC_STATS_INFO."""
 
@@ -68,9 +68,6 @@ class TopicAdminProcessor:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: answered_in_thread(in_thread, self._names),
             RequestCode.GET_TOPIC_STATS_INFO: answered_in_thread(in_thread, self._stats),
         }
-
-    def connection_lost(self, connection: Connection) -> None:
-        """Nothing is kept for a connection."""
 
     def _create(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         topic = text_field(request, "topic")
