@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,6 +78,26 @@ def test_the_answer_is_that_of_get_message(store: MessageStore, wanted: MessageF
     for limits in (PullLimits(), PullLimits(messages=1), PullLimits(messages=7, size=3000), PullLimits(size=1)):
         for offset in (0, 1, 7, end // 2, end - 1, end, end + 1):
             _same(store, offset, limits, wanted)
+
+
+def test_records_near_and_far_from_each_other_come_from_memory(tmp_path: Path) -> None:
+    """Those near each other are read together, within one file of the log; none is left to the slower reader."""
+    chosen = random.Random(6)
+    with MessageStore.open(tmp_path / "s", replace(SMALL, mapped_file_size_commit_log=1 << 16)) as store:
+        for number in range(300):
+            store.put("orders", b"%d" % number, queue_id=1)
+            if chosen.random() < 0.5:
+                store.put("others", b"x" * chosen.choice([10, 5000, 17_000, 40_000]), queue_id=0)
+        store.dispatch()
+        log = b"".join(one.read_bytes() for one in sorted(Path(store.path, "commitlog").iterdir()))
+        for offset in range(300):
+            found = pulls_from(store).stored_in_memory("orders", 1, offset, PullLimits(), MessageFilter())
+            assert found is not None
+            records = list(_record(found.data))
+            assert [one.queue_offset for one in records] == list(range(offset, found.next_begin_offset))
+            assert found.data == b"".join(
+                log[one.physical_offset : one.physical_offset + one.total_size] for one in records
+            )
 
 
 def test_after_retention_and_past_removed_files(store: MessageStore) -> None:
