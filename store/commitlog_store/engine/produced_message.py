@@ -118,10 +118,11 @@ class ProducedMessages:
         shared = self._encoded_properties(batch.properties).removesuffix(_ENTRY_END)
         is_plain = len(batch.born_host[0]) == len(self._store_host[0]) == _V4_SIZE
         is_plain &= _DELAYING.isdisjoint(batch.properties)
+        encode = self._plain_encoder(batch, shared)
         records: list[bytes | bytearray] = []
         for one in messages:
             if is_plain and len(one.body) <= self._largest_body and not _SPECIAL.search(one.properties):
-                records.append(self._plain_record(batch, one, shared))
+                records.append(encode(one))
                 continue
             properties = {**decode_properties(one.properties), **batch.properties}
             encoded = self.encode(batch._replace(body=one.body, flag=one.flag, properties=properties))
@@ -132,26 +133,36 @@ class ProducedMessages:
         flags = own_sys_flag(records[0])
         return EncodedBatch(records, batch.topic, batch.queue_id, flags, self._store_host, wait=wait)
 
-    def _plain_record(self, batch: ProducedMessage, one: BatchedMessage, shared: bytes) -> bytes:
-        """The record of a message without anything unusual: as ``encode`` makes it, in a third of the time.
+    def _plain_encoder(self, batch: ProducedMessage, shared: bytes) -> Callable[[BatchedMessage], bytes]:
+        """Makes the record of a message without anything unusual: as ``encode`` makes it, in a fifth of the time.
 
         Its properties stay as its client wrote them, those of the batch after them: of equal names the last one counts.
         """
-        own = one.properties.removesuffix(_ENTRY_END)
-        properties = own + _ENTRY_END + shared if own and shared else own or shared
-        if properties and self._trailing_separator:
-            properties += _ENTRY_END
         topic = batch.topic.encode()
-        if len(properties) > MAX_PROPERTIES_SIZE:
-            raise _too_large(len(properties))
-        (born_ip, born_port), (store_ip, store_port) = batch.born_host, self._store_host
-        header = _PLAIN_HEADER.pack(
-            _PLAIN_HEADER.size + len(one.body) + 1 + len(topic) + _SHORT.size + len(properties),
-            *(MAGIC_V1, crc32(one.body) & CRC_MASK, batch.queue_id, one.flag, 0, 0, batch.sys_flag),
-            *(batch.born_timestamp, born_ip, born_port, 0, store_ip, store_port, batch.reconsume_times, 0),
-            len(one.body),
-        )
-        return b"".join((header, one.body, bytes([len(topic)]), topic, _SHORT.pack(len(properties)), properties))
+        sized_topic = bytes([len(topic)]) + topic
+        fixed_size = _PLAIN_HEADER.size + len(sized_topic) + _SHORT.size
+        end = _ENTRY_END if self._trailing_separator else b""
+        pack_header, pack_size, queue_id = _PLAIN_HEADER.pack, _SHORT.pack, batch.queue_id
+        after_flag = (0, 0, batch.sys_flag, batch.born_timestamp, *batch.born_host, 0, *self._store_host)
+        after_host = batch.reconsume_times, 0
+
+        def encode(one: BatchedMessage) -> bytes:
+            flag, body, properties = one
+            properties = properties.removesuffix(_ENTRY_END)
+            if shared:
+                properties = properties + _ENTRY_END + shared if properties else shared
+            if properties:
+                properties += end
+            body_size, size = len(body), len(properties)
+            if size > MAX_PROPERTIES_SIZE:
+                raise _too_large(size)
+            header = pack_header(
+                fixed_size + body_size + size,
+                *(MAGIC_V1, crc32(body) & CRC_MASK, queue_id, flag, *after_flag, *after_host, body_size),
+            )
+            return b"".join((header, body, sized_topic, pack_size(size), properties))
+
+        return encode
 
     def _refuse(self, message: ProducedMessage) -> None:
         """``PutRefused`` for a message that is not stored."""

@@ -33,7 +33,7 @@ from commitlog_store.errors import (
     TooManyOpenFiles,
     put_error,
 )
-from commitlog_store.format.message_id import encode_message_id, parse_host
+from commitlog_store.format.message_id import encode_message_id, encode_message_ids, parse_host
 from commitlog_store.format.message_rules import (
     SCHEDULE_TOPIC,
     refusal_of,
@@ -120,6 +120,9 @@ class PutMessageResult(NamedTuple):
     @property
     def message_id(self) -> str:
         """The offset message id; those of a batch are separated by commas. Empty for a message that is not stored."""
+        hosts = set(self.store_hosts)
+        if len(hosts) == 1:
+            return ",".join(encode_message_ids(*hosts.pop(), self.record_offsets))
         places = zip(self.store_hosts, self.record_offsets, strict=True)
         return ",".join(encode_message_id(ip, port, offset) for (ip, port), offset in places)
 

@@ -248,9 +248,9 @@ class MappedFileWriter(MappedFile):
         position = self.wrote_position
         return (
             size <= _AT_ONCE
-            and self._window is not None
             and self._buffer is None
-            and position < self._keep_until
+            # Only small ones go through the mapping, which is to be mapped, or freed of old pages, now and then.
+            and (size > _SMALL or (self._window is not None and position < self._keep_until))
             and position + size <= min(self.allocated_position, self.capacity - rest)
         )
 

@@ -27,20 +27,21 @@ class BatchedMessage(NamedTuple):
 def decode_batch(data: bytes) -> list[BatchedMessage]:
     """The messages. ``InvalidValue`` if the sizes contradict each other."""
     found = []
-    at = 0
-    while at < len(data):
-        if at + _HEAD.size > len(data):
+    at, total = 0, len(data)
+    while at < total:
+        body_at = at + _HEAD.size
+        if body_at > total:
             raise _cut(data, at)
         size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
-        body_at = at + _HEAD.size
-        properties_at = body_at + body_size + _SHORT.size
-        if body_size < 0 or properties_at > len(data):
+        body_end = body_at + body_size
+        properties_at = body_end + _SHORT.size
+        if body_size < 0 or properties_at > total:
             raise _cut(data, at)
-        (properties_size,) = _SHORT.unpack_from(data, body_at + body_size)
+        (properties_size,) = _SHORT.unpack_from(data, body_end)
         end = properties_at + properties_size
-        if end > len(data) or end - at != size:
+        if end > total or end - at != size:
             raise _cut(data, at)
-        found.append(BatchedMessage(flag, data[body_at : body_at + body_size], data[properties_at:end]))
+        found.append(BatchedMessage(flag, data[body_at:body_end], data[properties_at:end]))
         at = end
     return found
 

@@ -24,12 +24,14 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from commitlog_store.errors import InvalidValue
 
 # The fields after the ip.
 _PORT_AND_OFFSET = struct.Struct(">iq")
+_OFFSET_SIZE = 8
 _IP_SIZES = (4, 16)
 # Number of characters -> bytes of the ip.
 _IP_SIZE_OF_LENGTH = {2 * (size + _PORT_AND_OFFSET.size): size for size in _IP_SIZES}
@@ -63,6 +65,12 @@ def encode_message_id(host: bytes, port: int, physical_offset: int) -> str:
             f"and {physical_offset}."
         ) from error
     return (host + tail).hex().upper()
+
+
+def encode_message_ids(host: bytes, port: int, physical_offsets: Iterable[int]) -> list[str]:
+    """The offset message ids of several messages of one host. ``InvalidValue`` for a host or port that has none."""
+    head = encode_message_id(host, port, 0)[: -2 * _OFFSET_SIZE]
+    return [f"{head}{offset:016X}" for offset in physical_offsets]
 
 
 def decode_message_id(text: str) -> MessageId:

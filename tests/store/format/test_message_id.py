@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog_store.errors import InvalidValue
-from commitlog_store.format.message_id import MessageId, decode_message_id, encode_message_id, format_host, parse_host
+from commitlog_store.format.message_id import (
+    MessageId,
+    decode_message_id,
+    encode_message_id,
+    encode_message_ids,
+    format_host,
+    parse_host,
+)
 from tests.store.format.golden_files import STORES, messages
 
 IPV4 = bytes([10, 1, 2, 3])
@@ -148,3 +155,8 @@ def test_ipv6_host_may_be_written_short() -> None:
 def test_a_text_that_is_not_a_host_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue):
         parse_host(text)
+
+
+@given(IPS, st.integers(0, 65_535), st.lists(st.integers(0, (1 << 63) - 1)))
+def test_ids_of_several_messages_are_those_of_each(host: bytes, port: int, offsets: list[int]) -> None:
+    assert encode_message_ids(host, port, offsets) == [encode_message_id(host, port, one) for one in offsets]

@@ -47,6 +47,23 @@ def test_it_is_stored_as_any_other_put(tmp_path: Path) -> None:
         assert store.stats().put_message_times_total == 2
 
 
+def test_large_batches_stay_copies_into_memory(tmp_path: Path) -> None:
+    """Those larger than 64 KiB are written past the mapping, which no small message brings along in between."""
+    with MessageStore.open(tmp_path / "s") as store:
+        engine = _warm(store)
+        messages = [BatchedMessage(0, b"x" * 1024, b"") for _ in range(100)]
+        times, at_once = 200, 0  # 21 MiB: more than the mapping keeps
+        for _ in range(times):
+            encoded = engine.produced.encode_batch(_message(), messages)
+            if engine.putter.put_at_once(encoded) is not None:
+                at_once += 1
+            else:
+                engine.putter.put_together([encoded])
+        assert at_once > times * 0.9, "the others wait for space"
+        store.put("orders", b"small", queue_id=0)
+        assert engine.putter.put_at_once(_encoded(engine)) is not None
+
+
 def test_the_record_is_that_of_a_brokers_message(tmp_path: Path) -> None:
     inner = MessageExtBrokerInner(
         topic="orders", body=b"x", properties={"TAGS": "a", "WAIT": "true"}, born_timestamp=1_700_000_000_000,
