@@ -22,9 +22,6 @@ from commitlog_store.reader import StoreReader, pulls_of
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.timestamps import LONGEST_WAIT_S, checked_seconds
 
-# RocketMQ counts messages as in memory within 40 percent of the machine's (accessMessageInMemoryMaxRatio); other
-# programs need some of it, too.
-_NEAR_END = 256 << 20
 _RETRIES = 5
 _PLACES = ("queueOffset", "physicalOffset", "storeSize")
 
@@ -117,15 +114,12 @@ class PullService:
     def stored_in_memory(
         self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
     ) -> StoredPull | None:
-        """``stored_messages`` if it needs nothing that may wait for long; else None.
-
-        Messages that are further from the log's end than ``_NEAR_END`` may have left the page cache.
-        """
+        """``stored_messages`` if it needs nothing that may wait for long; else None."""
         self.refuse_unreadable()
         if wanted.expression is not None or wanted.keys is not None:
             return None
         may_match = None if wanted.is_all else wanted.may_match
-        return self._engine.stored.get(topic, queue_id, offset, limits, may_match, within=_NEAR_END)
+        return self._engine.stored.get(topic, queue_id, offset, limits, may_match, at_once=True)
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None) -> bool:
         """``MessageStore.wait_for_messages``."""

@@ -35,6 +35,11 @@ from commitlog_store.paths import path_fault
 # The flag with which reading leaves the time of the last access as it is.
 _NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
 
+# The flag with which a read does not wait for the device; Linux has it.
+_NOT_WAITING = getattr(os, "RWF_NOWAIT", None)
+# The answers of systems and file systems that do not know it.
+_UNKNOWN_FLAG = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
 # Data to write: anything with a buffer. (numpy's arrays have one; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
 
@@ -153,6 +158,28 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
+
+
+class CachedUnknown(OSError):
+    """The system, or the file system, cannot say what of a file is in memory."""
+
+
+def read_cached(descriptor: int, length: int, offset: int) -> bytearray | None:
+    """``length`` bytes from ``offset`` if the page cache has them all; None where the read would wait for the device.
+
+    ``CachedUnknown``.
+    """
+    if _NOT_WAITING is None:
+        raise CachedUnknown
+    data = bytearray(length)
+    try:
+        return data if os.preadv(descriptor, [data], offset, _NOT_WAITING) == length else None
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno in _UNKNOWN_FLAG:
+            raise CachedUnknown from error
+        raise
 
 
 def read_into(descriptor: int, buffer: memoryview, offset: int) -> int:

@@ -182,6 +182,16 @@ class MappedFileWriter(MappedFile):
         with self._opening:
             return super().read(position, length)
 
+    def read_cached(self, position: int, length: int) -> bytearray | None:
+        """``length`` bytes from ``position`` if they are in memory; None where the read would wait. ``OSError``,
+        ``disk.CachedUnknown``."""
+        if not self._opening.acquire(blocking=False):
+            return None
+        try:
+            return disk.read_cached(self._opened(), length, position)
+        finally:
+            self._opening.release()
+
     def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
         with self._opening:
             return super().data_extents(start, stop)

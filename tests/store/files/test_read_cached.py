@@ -1,0 +1,98 @@
+"""Reads that do not wait for the device: what the page cache has, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commitlog_store import MessageStore
+from commitlog_store.files import disk
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.queue.get_message import PullLimits
+from commitlog_store.store import pulls_from
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory of a file system on a device, which can say what is in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        probe = Path(directory, "probe")
+        probe.write_bytes(b"x")
+        try:
+            _cached(probe, 1)
+        except disk.CachedUnknown:
+            pytest.skip("the file system of /var/tmp cannot say what is in memory")
+        yield Path(directory)
+
+
+def _cached(path: Path, length: int, offset: int = 0) -> bytearray | None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return disk.read_cached(descriptor, length, offset)
+    finally:
+        os.close(descriptor)
+
+
+def _forget(path: Path) -> None:
+    """Have the page cache forget a file."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def test_only_what_is_in_memory_is_read(on_disk: Path) -> None:
+    path = on_disk / "file"
+    path.write_bytes(b"0123456789" * 100_000)
+    assert _cached(path, 10, 5) == b"5678901234"
+    assert _cached(path, 10, 999_995) is None, "the file ends before"
+    _forget(path)
+    assert _cached(path, 10, 5) is None
+    path.read_bytes()
+    assert _cached(path, 10, 5) == b"5678901234"
+
+
+def test_a_file_system_that_cannot_say_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    monkeypatch.setattr(disk, "_NOT_WAITING", None)
+    with pytest.raises(disk.CachedUnknown):
+        _cached(path, 10)
+
+
+def test_pulls_from_memory_leave_the_rest_to_another_thread(on_disk: Path) -> None:
+    with MessageStore.open(on_disk / "s") as store:
+        for number in range(10):
+            store.put("orders", b"%d" % number * 10_000, queue_id=0)
+        store.dispatch()
+        store.flush()
+        pulls, place = pulls_from(store), ("orders", 0, 0, PullLimits(), MessageFilter())
+        found = pulls.stored_in_memory(*place)
+        assert found is not None
+        # Pages that are mapped stay in the cache, so the answer may be either; it never differs.
+        _forget(next(Path(store.path, "commitlog").iterdir()))
+        assert pulls.stored_in_memory(*place) in (None, found)
+        assert pulls.stored_messages(*place) == found
+        assert pulls.stored_in_memory(*place) == found
+
+
+def test_pulls_go_by_the_distance_from_the_end_where_the_file_system_cannot_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_NOT_WAITING", None)
+    monkeypatch.setattr("commitlog_store.engine.stored_messages._NEAR_END", 5_000)
+    with MessageStore.open(tmp_path / "s") as store:
+        for _ in range(10):
+            store.put("orders", b"x" * 1_000, queue_id=0)
+        store.dispatch()
+        near, far = (
+            pulls_from(store).stored_in_memory("orders", 0, offset, PullLimits(), MessageFilter()) for offset in (9, 0)
+        )
+        assert near is not None
+        assert far is None
