@@ -25,7 +25,7 @@ GENERATED: Mapping[str, tuple[str, ...]] = {
     "how-to.md": ("examples/index",),
 }
 # Files that pages link to and that are no pages.
-FILES = ("LICENSE", "NOTICE")
+FILES = ("CITATION.cff", "LICENSE", "NOTICE")
 
 
 class SiteError(Exception):

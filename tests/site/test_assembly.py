@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs.site.__main__ import build, pages_from_the_code
-from docs.site.assembly import ROOT_PAGES, SiteError, assemble
+from docs.site.assembly import FILES, ROOT_PAGES, SiteError, assemble
 from tests.support.local_spark import PROJECT
 from tests.tidy.test_docs import broken, links
 
@@ -74,8 +74,7 @@ def small_project(directory: Path) -> Path:
         "docs/decisions/README.md": "# Decisions\n\n| | |\n|---|---|\n| [1](0001-x.md) | x |\n",
         "docs/decisions/0001-x.md": "# X\n",
         "examples/x.py": "print(1)\n",
-        "LICENSE": "",
-        "NOTICE": "",
+        **dict.fromkeys(FILES, ""),
         **{name: f"# {name}\n" for name in ROOT_PAGES},
     }
     for name, text in pages.items():
