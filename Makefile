@@ -87,7 +87,7 @@ build: $(DEV_READY) ## Build the wheel and the source distribution into dist/
 	@$(PYTHON) -m hatchling build
 
 dist-check: $(DIST_READY) build ## Check dist/: metadata, contents, and an installation in an empty environment
-	@$(PYTHON) -m tests.dist_check
+	@$(PYTHON) -m tests.distribution
 
 clean: ## Remove everything that set-up, builds and tests made
 	rm -rf $(VENV) .venv-versions .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG) $(STRESS_LOG).passed
