@@ -15,13 +15,14 @@ version = release = commitlog_store.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
+# They would make a dash of the two of an option.
+smartquotes = False
 
 # The anchors of headings, as code hosts make them.
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 
 html_theme = "pydata_sphinx_theme"
@@ -38,7 +39,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
 }
-html_sidebars = {"index": []}
+html_sidebars: dict[str, list[str]] = {"index": []}
 
 # Cron's tables have no colours.
 _PLAIN = ("crontab",)
@@ -47,7 +48,16 @@ linkcheck_timeout = 20
 linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost)"]
 
 
+def leave_out_aliases(
+    _app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]
+) -> None:
+    """Python documents each field of a named tuple as an alias for its number."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this before it reads the sources."""
+    app.connect("autodoc-process-docstring", leave_out_aliases)
     for name in _PLAIN:
         app.add_lexer(name, TextLexer)

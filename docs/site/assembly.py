@@ -63,7 +63,7 @@ def assemble(project: Path, target: Path, generated: Mapping[str, str]) -> None:
     _check_doors(listed, pages)
     shutil.rmtree(target, ignore_errors=True)
     for name, text in pages.items():
-        _write(target / name, text + _toctree(door=name, listed=listed.get(name, [])))
+        _write(target / name, text + _toctree(door=name, listed=listed.get(name, []), text=text))
     for file, place in places.items():
         if file.suffix not in {".md", ".py", ".service"}:
             (target / place).parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def _listed(door: str, pages: Mapping[str, str]) -> Iterator[str]:
     """The pages that a door lists, as names of documents."""
     if door not in pages:
         raise SiteError(f"the page {door} is missing: it is one of the site's doors")
-    for entry in entries(pages[door]):
+    for _, entry in entries(pages[door]):
         place = os.path.normpath(Path(door).parent / entry)
         if place not in pages:
             raise SiteError(f"{door} lists {entry}, which is no page of the site")
@@ -119,14 +119,16 @@ def _below(name: str, indexes: set[str]) -> bool:
     return any(index.endswith("/index") and name.startswith(index.removesuffix("index")) for index in indexes)
 
 
-def _toctree(door: str, listed: list[str]) -> str:
-    made = GENERATED.get(door, ())
-    hidden = "\n".join(f"/{name}" for name in listed)
-    text = f"\n```{{toctree}}\n:hidden:\n\n{hidden}\n```\n" if listed else ""
-    if made:
+def _toctree(door: str, listed: list[str], text: str) -> str:
+    """What follows a page's text: the navigation of a door, and a list of its pages that are made from the code."""
+    places = [f"/{name}" for name in listed]
+    if door == DOORS[0]:  # the names of the doors are those of its links; elsewhere pages have their own titles
+        places = [f"{name} <{place}>" for (name, _), place in zip(entries(text), places, strict=True)]
+    added = "\n```{toctree}\n:hidden:\n\n" + "\n".join(places) + "\n```\n" if listed else ""
+    if made := GENERATED.get(door, ()):
         names = "\n".join(f"/{name}" for name in made)
-        text += f"\n## From the code\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
-    return text
+        added += f"\n## From the code\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+    return added
 
 
 def _write(path: Path, text: str) -> None:

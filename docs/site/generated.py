@@ -39,12 +39,11 @@ def generated_pages(root: Any, exit_codes: Mapping[int, str], codes: Iterable[ty
 def commands_page(root: Any, exit_codes: Mapping[int, str]) -> str:
     """The commands with their arguments, options and defaults, as Markdown."""
     lines = ["# Commands", "", f"{_prose(root.help)} See also [the command line](command-line.md).", ""]
-    group = ""
-    for panel, name, command in commands_of(root, "commitlog"):
-        if panel != group:
-            group = panel
-            lines += [f"## {panel}", ""]
-        lines += _command(name, command)
+    commands = list(commands_of(root, "commitlog"))
+    for panel in dict.fromkeys(panel for panel, _, _ in commands):
+        lines += [f"## {panel}", ""]
+        for _, name, command in (one for one in commands if one[0] == panel):
+            lines += _command(name, command)
     lines += ["## Exit status", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {_cell(meaning)} |" for code, meaning in exit_codes.items()]
     return "\n".join(lines) + "\n"
@@ -120,9 +119,8 @@ def public_names() -> dict[str, str]:
     return {
         alias.asname or alias.name: node.module
         for node in stub.body
-        if isinstance(node, ast.ImportFrom) and node.module not in {None, "commitlog_store"}
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module != "commitlog_store"
         for alias in node.names
-        if node.module is not None
     }
 
 

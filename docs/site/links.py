@@ -11,7 +11,7 @@ from pathlib import Path
 _LINK = re.compile(r"(\[[^\]]*\]\(\s*)([^)\s]+)(\s*\))")
 _CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 # A line of a list, or a row of a table, that begins with a link: an entry of a door's page.
-_ENTRY = re.compile(r"^(?:- |\| )\[[^\]]*\]\(([^)\s]+)\)", re.MULTILINE)
+_ENTRY = re.compile(r"^(?:- |\| )\[([^\]]*)\]\(([^)\s]+)\)", re.MULTILINE)
 _ELSEWHERE = re.compile(r"[a-z]+:|#")
 
 
@@ -29,11 +29,11 @@ def _changed(text: str, changed: Callable[[str], str]) -> str:
     return _LINK.sub(lambda found: f"{found[1]}{changed(found[2])}{found[3]}", text)
 
 
-def entries(text: str) -> Iterator[str]:
-    """The pages that a door's page lists, as paths from it, in order; without their anchors."""
-    for target in _ENTRY.findall(text):
+def entries(text: str) -> Iterator[tuple[str, str]]:
+    """The pages that a door's page lists, in order: the link's text, and the path from the door, without its anchor."""
+    for name, target in _ENTRY.findall(text):
         if not _ELSEWHERE.match(target):
-            yield target.partition("#")[0]
+            yield name, target.partition("#")[0]
 
 
 def moved(target: str, page: Path, place: Path, places: dict[Path, Path]) -> str:

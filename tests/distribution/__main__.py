@@ -45,7 +45,7 @@ def try_out(wheel: Path, python: str) -> None:
         directory = Path(name)
         subprocess.run([python, "-m", "venv", directory / "venv"], check=True)
         binaries = directory / "venv" / "bin"
-        pip = [binaries / "python", "-m", "pip", "--disable-pip-version-check"]
+        pip: list[str | Path] = [binaries / "python", "-m", "pip", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--quiet", wheel], check=True)
         subprocess.run([*pip, "check"], check=True, cwd=directory)
         subprocess.run([binaries / "commitlog", "--version"], check=True, cwd=directory)

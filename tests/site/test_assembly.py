@@ -43,8 +43,9 @@ def test_links_of_the_assembled_pages_lead_somewhere(assembled: Path) -> None:
 
 def test_the_doors_list_is_the_navigation(assembled: Path) -> None:
     text = (assembled / "index.md").read_text(encoding="utf-8")
-    doors = ["tutorials/index", "how-to", "reference", "explanation", "overview", "changelog"]
-    assert text.endswith("```{toctree}\n:hidden:\n\n" + "".join(f"/{name}\n" for name in doors) + "```\n")
+    doors = ["Tutorials </tutorials/index>", "How-to </how-to>", "Reference </reference>", "Explanation </explanation>"]
+    doors += ["Overview </overview>", "Changelog </changelog>"]
+    assert text.endswith("```{toctree}\n:hidden:\n\n" + "".join(f"{door}\n" for door in doors) + "```\n")
 
 
 def test_assembling_again_leaves_nothing_of_before(tmp_path: Path) -> None:

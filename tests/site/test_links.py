@@ -44,4 +44,4 @@ def test_links_change_and_code_does_not() -> None:
 def test_the_entries_of_a_door_are_what_its_list_and_its_table_begin_with() -> None:
     text = "See [this](prose.md).\n\n- [One](one.md): with [a link](other.md)\n- [Out](https://x.org)\n\n"
     text += "| | |\n|---|---|\n| [0001](0001-a.md#b) | text |\n"
-    assert list(entries(text)) == ["one.md", "0001-a.md"]
+    assert list(entries(text)) == [("One", "one.md"), ("0001", "0001-a.md")]
