@@ -73,8 +73,9 @@ site: $(DOCS_READY) ## Build the documentation site into build/site/html; warnin
 site-links: $(DOCS_READY) ## Look up the documentation's links to other hosts (needs a network)
 	@$(PYTHON) -m docs.site --links
 
-plots: $(DOCS_READY) ## Draw docs/pictures from the tables of docs/benchmarks.md
+plots: $(DOCS_READY) ## Draw docs/pictures: the tables of docs/benchmarks.md, and what the demo prints
 	@$(PYTHON) -m tests.benchmarks.plots
+	@$(WITH_JAVA) $(PYTHON) -m docs.site.demo_picture
 
 versions: $(DEV_READY) ## Tests in each version of Spark and Python, an hour or more (ARGS="spark-4.0" picks some)
 	@$(PYTHON) -m tests.versions $(ARGS)
