@@ -14,6 +14,9 @@ STRESS_LOG ?= $(CURDIR)/stress.log
 # The two set-ups: what the demo needs, and what development needs (which contains the first).
 DEMO_READY := $(VENV)/.installed-demo
 DEV_READY  := $(VENV)/.installed-dev
+# Two more that only the site, the plots and a release need.
+DOCS_READY := $(VENV)/.installed-docs
+DIST_READY := $(VENV)/.installed-release
 # What lets the Sparks of the tests start in half the time.
 QUICK_SPARK := $(VENV)/.quick-spark
 # What a server of Spark Connect takes, in a directory of its own.
@@ -28,10 +31,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint types tidy bench stress versions format man build clean
+.PHONY: help setup demo test check lint types tidy bench stress versions format man site site-links plots build dist-check clean
 
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(TEST_READY) ## Install what development and tests need; every other target does so, too
 
@@ -64,6 +67,16 @@ stress: $(TEST_READY) ## Long runs: every byte of real stores damaged, crash ima
 man: $(DEV_READY) ## Write docs/commitlog.1, the manual page, from the commands' help
 	@$(VENV)/bin/commitlog --man > docs/commitlog.1
 
+site: $(DOCS_READY) ## Build the documentation site into build/site/html; warnings are errors
+	@$(PYTHON) -m docs.site
+
+site-links: $(DOCS_READY) ## Look up the documentation's links to other hosts (needs a network)
+	@$(PYTHON) -m docs.site --links
+
+plots: $(DOCS_READY) ## Draw docs/pictures: the tables of docs/benchmarks.md, and what the demo prints
+	@$(PYTHON) -m tests.benchmarks.plots
+	@$(WITH_JAVA) $(PYTHON) -m docs.site.demo_picture
+
 versions: $(DEV_READY) ## Tests in each version of Spark and Python, an hour or more (ARGS="spark-4.0" picks some)
 	@$(PYTHON) -m tests.versions $(ARGS)
 
@@ -73,6 +86,9 @@ format: $(DEV_READY) ## Let ruff fix and format everything
 
 build: $(DEV_READY) ## Build the wheel and the source distribution into dist/
 	@$(PYTHON) -m hatchling build
+
+dist-check: $(DIST_READY) build ## Check dist/: metadata, contents, and an installation in an empty environment
+	@$(PYTHON) -m tests.distribution
 
 clean: ## Remove everything that set-up, builds and tests made
 	rm -rf $(VENV) .venv-versions .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG) $(STRESS_LOG).passed
@@ -90,6 +106,15 @@ $(DEV_READY): pyproject.toml | $(PYTHON)
 	@echo "Installing pyspark-commitlog and what its tests need into $(VENV); the first time this takes a minute or two"
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(DEMO_READY) $@
+
+$(DOCS_READY): pyproject.toml | $(PYTHON)
+	@echo "Installing what the documentation site needs into $(VENV)"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $(DEMO_READY) $@
+
+$(DIST_READY): pyproject.toml | $(PYTHON)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
 
 $(QUICK_SPARK): $(DEV_READY) tests/support/quick_spark.py
 	@echo "Preparing a Spark that starts faster, for the tests alone"

@@ -1,6 +1,7 @@
 """Runs the benchmarks: ``python -m tests.benchmarks [name ...]``, all of them without a name.
 
 Each runs in a process of its own: a Java machine keeps the settings of its first session, and gets faster for minutes.
+What a benchmark shows is written as JSON, too (``results.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ import argparse
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from tests.benchmarks.measure import machine, on_show
+from tests.benchmarks.results import Results, now, results_directory, surroundings
 
 _WRITING = ("sink", "write")
 
@@ -26,11 +31,23 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known) or 'none'}")
     if len(names) == 1:
-        print(f"== {names[0]}", flush=True)
-        importlib.import_module(f"tests.benchmarks.bench_{names[0]}").main()
+        run(names[0], importlib.import_module(f"tests.benchmarks.bench_{names[0]}").main, results_directory())
         return 0
     runs = [subprocess.run([sys.executable, "-m", "tests.benchmarks", name], check=False) for name in names or known]
     return int(any(run.returncode for run in runs))
+
+
+def run(name: str, benchmark: Callable[[], object], directory: Path) -> None:
+    """Run one benchmark, and write what it showed, also where it ends with an error."""
+    print(f"== {name}", flush=True)
+    results = Results(name, machine=machine(), begun=now(), surroundings=surroundings())
+    on_show(results.add)
+    complete = False
+    try:
+        benchmark()
+        complete = True
+    finally:
+        print(f"  {results.write(directory, complete=complete)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -133,5 +133,16 @@ def machine() -> str:
     return f"{os.cpu_count()} x {cpu}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 
+_listeners: list[Callable[[str, str, str], None]] = []
+
+
+def on_show(listener: Callable[[str, str, str], None]) -> None:
+    """Have each line that is shown from now on given to a listener, too: label, value, and what stands beside it."""
+    _listeners.append(listener)
+
+
 def show(label: str, value: str, goal: str = "") -> None:
+    """Print a line of a benchmark's table."""
     print(f"  {label:<62} {value:>18}   {goal}", flush=True)
+    for listener in _listeners:
+        listener(label, value, goal)

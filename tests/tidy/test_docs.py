@@ -14,7 +14,7 @@ import pyspark_commitlog.errors
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(PROJECT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT")),
     *sorted((PROJECT / "docs").rglob("*.md")),
 ]
 
@@ -90,14 +90,11 @@ def test_links_of_the_documentation_lead_somewhere() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_page_is_linked_from_the_readme_or_from_the_list_of_decisions() -> None:
+def test_every_page_is_linked_from_the_readme_or_from_a_door_of_the_site() -> None:
+    doors = ("README", "tutorials/README", "how-to", "reference", "explanation", "decisions/README")
     linked = {
         (page.parent / target.partition("#")[0]).resolve()
-        for page in (
-            PROJECT / "README.md",
-            PROJECT / "docs" / "decisions" / "README.md",
-            PROJECT / "docs/benchmarks.md",
-        )
+        for page in (PROJECT / "README.md", *(PROJECT / "docs" / f"{door}.md" for door in doors))
         for target in links(page.read_text(encoding="utf-8"))
         if not re.match(r"[a-z]+:", target)
     }

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
+
+from commitlog_store.cli.command_tree import arguments_of, commands_of, help_of, names_of, options_of
 
 # Options that so many commands have are described once.
 _COMMON = 4
@@ -17,15 +17,15 @@ _COMMON = 4
 
 def man_page(root: Any, exit_codes: dict[int, str]) -> str:
     """The page of an application (a command of typer with commands below it) as roff, for ``man``."""
-    commands = list(_commands(root, "commitlog"))
-    counts = Counter(_described(param) for _, _, command in commands for param in _options(command))
+    commands = list(commands_of(root, "commitlog"))
+    counts = Counter(_described(param) for _, _, command in commands for param in options_of(command))
     common = {described for described, count in counts.items() if count >= _COMMON}
     # No version and no date: the page changes with the commands alone.
     lines = ['.TH COMMITLOG 1 "" "commitlog" "User Commands"']
     lines += [".SH NAME", r"commitlog \- inspect, verify, repair and write RocketMQ's message store"]
     lines += [".SH SYNOPSIS", r"\fBcommitlog\fR \fICOMMAND\fR [\fIOPTIONS\fR] \fIARGUMENTS\fR"]
     lines += [".SH DESCRIPTION", *_paragraphs(root.help)]
-    lines += [".SH OPTIONS", *(line for param in _options(root) for line in _described(param))]
+    lines += [".SH OPTIONS", *(line for param in options_of(root) for line in _described(param))]
     lines += [
         ".SH COMMON OPTIONS",
         "Each command names those of them that it has, and has",
@@ -43,25 +43,15 @@ def man_page(root: Any, exit_codes: dict[int, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _commands(found: Any, name: str, panel: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Each command with its group in the help and its full name."""
-    below = getattr(found, "commands", None)
-    if below is None:
-        yield panel, name, found
-        return
-    for word, command in below.items():
-        yield from _commands(command, f"{name} {word}", getattr(command, "rich_help_panel", None) or panel)
-
-
 def _command(name: str, command: Any, common: set[tuple[str, ...]]) -> list[str]:
-    arguments = [param for param in command.params if not _is_option(param)]
+    arguments = arguments_of(command)
     usage = [f"\\fB{_escaped(name)}\\fR", *map(_argument, arguments), "[\\fIOPTIONS\\fR]"]
     lines = [f".SS {' '.join(usage)}", *_paragraphs(command.help)]
     for param in arguments:
         if param.help:
             lines += [".TP", f"\\fI{_escaped(param.metavar)}\\fR", _escaped(param.help)]
     shared = []
-    for param in _options(command):
+    for param in options_of(command):
         described = _described(param)
         if described in common:
             shared.append(f"\\fB{_escaped(param.opts[0])}\\fR")
@@ -74,14 +64,6 @@ def _command(name: str, command: Any, common: set[tuple[str, ...]]) -> list[str]
     return lines
 
 
-def _options(command: Any) -> list[Any]:
-    return [param for param in command.params if _is_option(param) and param.name != "help" and not param.hidden]
-
-
-def _is_option(param: Any) -> bool:
-    return str(param.opts[0]).startswith("-")
-
-
 def _argument(param: Any) -> str:
     name = f"\\fI{_escaped(param.metavar)}\\fR" + (" ..." if param.nargs == -1 else "")
     return name if param.required else f"[{name}]"
@@ -89,20 +71,9 @@ def _argument(param: Any) -> str:
 
 def _described(param: Any) -> tuple[str, ...]:
     """The lines about an option."""
-    names = sorted([*param.opts, *param.secondary_opts], key=lambda name: name.startswith("--"))
     value = "" if param.is_flag else f" \\fI{_escaped(param.metavar)}\\fR"
-    bold = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in names)
-    return ".TP", f"{bold}{value}", _escaped(f"{param.help or ''}{_default(param)}")
-
-
-def _default(param: Any) -> str:
-    shown = param.show_default if isinstance(param.show_default, str) else None
-    if shown is None:
-        value = param.default.value if isinstance(param.default, enum.Enum) else param.default
-        if param.is_flag or value is None or callable(value) or value in ("", [], ()) or not param.show_default:
-            return ""
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
-    return f" Default: {shown}."
+    bold = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in names_of(param))
+    return ".TP", f"{bold}{value}", _escaped(help_of(param))
 
 
 def _paragraphs(text: str | None) -> list[str]:

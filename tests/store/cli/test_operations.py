@@ -1,7 +1,7 @@
 """Every command of docs/operations.md runs as it stands, on real stores with real damage, and prints what is shown.
 
-``/data``, ``/backup`` and ``/srv`` are directories of the test. In a shown output, ``...`` is any text, and a line of
-``...`` any number of lines; ``# exit code 1`` after a command is the exit code that is expected, else 0.
+``/data``, ``/backup`` and ``/srv`` are directories of the test; ``tests/support/shown_commands.py`` says how a page
+shows commands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -23,16 +22,11 @@ from tests.store.cli.commands import shell
 from tests.store.cli.test_verify import damaged_and_left_open
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.support.local_spark import PROJECT
+from tests.support.shown_commands import matches, steps_of
 
 PAGE = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
 PLACES = ("data", "backup", "srv")
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-class Step(NamedTuple):
-    command: str
-    exit_code: int
-    shown: list[str]
 
 
 def sections() -> dict[str, dict[str, list[str]]]:
@@ -43,17 +37,6 @@ def sections() -> dict[str, dict[str, list[str]]]:
         for language, block in _FENCED.findall(text):
             found.setdefault(heading, {}).setdefault(language, []).append(block)
     return found
-
-
-def steps_of(blocks: list[str]) -> list[Step]:
-    steps: list[Step] = []
-    for line in "".join(blocks).splitlines():
-        if line.startswith("$ "):
-            command, _, code = line[2:].partition("  # exit code ")
-            steps.append(Step(command, int(code or 0), []))
-        else:
-            steps[-1].shown.append(line)
-    return steps
 
 
 class Machine:
@@ -82,15 +65,6 @@ class Machine:
             if step.shown:
                 printed = done.stdout or done.stderr
                 assert matches(step.shown, printed), (step.command, step.shown, printed)
-
-
-def matches(shown: list[str], printed: str) -> bool:
-    """Whether a printed text is the shown one."""
-    pattern = "".join(
-        r"(?:.*\n)*" if line == "..." else ".*".join(map(re.escape, line.rstrip().split("..."))) + r" *\n"
-        for line in shown
-    )
-    return re.fullmatch(pattern, printed) is not None
 
 
 def break_a_message(store: Path) -> None:

@@ -1,0 +1,67 @@
+"""What a benchmark shows is written as JSON, with its numbers and units, also where it ends with an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import measure
+from tests.benchmarks.__main__ import run
+from tests.benchmarks.results import figures
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("804 k msg/s", [(804, "k msg/s")]),
+        ("4,749 /s = 60 %", [(4749, "/s"), (60, "%")]),
+        ("p50 45 µs, p99 80 µs, p99.9 120 µs", [(45, "µs"), (80, "µs"), (120, "µs")]),
+        ("0.086 ms", [(0.086, "ms")]),
+        ("0.38 s, cpu 0.21", [(0.38, "s"), (0.21, "")]),
+        ("87%", [(87, "%")]),
+        ("1.40 / 3.05 ms", [(1.4, ""), (3.05, "ms")]),
+        ("none", []),
+    ],
+)
+def test_each_number_of_a_shown_value_has_its_unit(shown: str, expected: list[tuple[float, str]]) -> None:
+    assert [(one["number"], one["unit"]) for one in figures(shown)] == expected
+
+
+@pytest.fixture
+def listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of a test's benchmark are given to no other one."""
+    monkeypatch.setattr(measure, "_listeners", [])
+
+
+@pytest.mark.usefixtures("listeners")
+def test_the_lines_of_a_benchmark_are_in_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def benchmark() -> None:
+        measure.show("put_messages", "804 k msg/s", "goal 600 k")
+        measure.show("open", "18 ms")
+
+    run("small", benchmark, tmp_path / "results")
+    written = json.loads((tmp_path / "results" / "small.json").read_text())
+    assert "put_messages" in capsys.readouterr().out
+    assert written["complete"]
+    assert written["benchmark"] == "small"
+    assert {"machine", "begun", "commit", "pyspark", "pyarrow", "numpy"} <= written.keys()
+    assert written["lines"] == [
+        {"what": "put_messages", "shown": "804 k msg/s", "figures": [{"number": 804.0, "unit": "k msg/s"}],
+         "beside": "goal 600 k"},
+        {"what": "open", "shown": "18 ms", "figures": [{"number": 18.0, "unit": "ms"}], "beside": ""},
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("listeners")
+def test_a_benchmark_that_fails_leaves_what_it_showed(tmp_path: Path) -> None:
+    def benchmark() -> None:
+        measure.show("open", "18 ms")
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        run("small", benchmark, tmp_path)
+    written = json.loads((tmp_path / "small.json").read_text())
+    assert not written["complete"]
+    assert len(written["lines"]) == 1
