@@ -96,7 +96,9 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),
     "groups": frozenset({"msgspec", "numpy", "pyarrow"}),
     "remote": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
+    # The packages of the extra web stay within serve/http (test_imports_are_light.py).
+    "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"})
+    | {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"},
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),

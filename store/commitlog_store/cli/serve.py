@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog serve /data/store --read-only",
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
+            "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
@@ -48,10 +49,15 @@ _ClientCa = Annotated[
     typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
 ]
 # The keys of a broker's file that RocketMQ's clients see, and a store does not use.
-_BROKER_PROPERTIES = ("brokerName", "brokerClusterName", "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
+_BROKER_NAMES = ("brokerName", "brokerClusterName")
+_BROKER_PROPERTIES = (*_BROKER_NAMES, "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
+]
+_Http = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
 ]
 _NameServers = Annotated[
     str | None,
@@ -103,6 +109,7 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
     ] = None,
+    http: _Http = None,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
@@ -132,7 +139,8 @@ def serve(
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         _log_calls()
-    file = None if read_only else broker_settings(config_file, commit_log, used=_BROKER_PROPERTIES if rocketmq else ())
+    used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
+    file = None if read_only else broker_settings(config_file, commit_log, used=used)
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
@@ -149,6 +157,7 @@ def serve(
         name_servers=namesrv,
         broker_properties={key: file.unused[key] for key in _BROKER_PROPERTIES if file.unused.get(key)} if file else {},
         acl=acl,
+        http=http,
     )
     serve_until_stopped(request, say)
 
