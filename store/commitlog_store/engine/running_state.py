@@ -43,7 +43,7 @@ class RunningState:
         self.refusal: str | None = None
         self._path = path
         self._on_halt = on_halt
-        self._is_replica = is_replica
+        self.is_replica = is_replica
         self._disk_full = ""
         # A signal handler may call this while its own thread holds the lock.
         self._lock = threading.RLock()
@@ -88,7 +88,7 @@ class RunningState:
 
     def refuse_on_replica(self) -> None:
         """``PutRefused`` in the role SLAVE."""
-        if self._is_replica:
+        if self.is_replica:
             self.refuse_puts()
 
     def refuse_commits(self, *, frees_space: bool = False) -> None:
@@ -111,7 +111,7 @@ class RunningState:
     @property
     def disk_is_reason(self) -> bool:
         """Whether puts are rejected because of the disk, and for no other reason that comes before."""
-        others = self.closed or self.failure is not None or self._is_replica
+        others = self.closed or self.failure is not None or self.is_replica
         return bool(self.flags & RunningFlags.DISK_FULL) and not others
 
     @property
@@ -160,7 +160,7 @@ class RunningState:
             self.refusal = "The store is closed."
         elif self.failure is not None:
             self.refusal = f"The store rejects messages until it is opened again: {_text_of(self.failure)}"
-        elif self._is_replica:
+        elif self.is_replica:
             self.refusal = (
                 "The store is a replica (broker_role=SLAVE): only its master's messages come into it. Put to the "
                 "master, or promote the replica."

@@ -16,6 +16,8 @@ from commitlog_store.errors import CommitLogError, RemoteAccessRefused
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.error_answers import status_of
 from commitlog_store.serve.http.guard import Guard
+from commitlog_store.serve.http.health import health_routes
+from commitlog_store.serve.http.metrics import metrics_routes
 from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 
@@ -27,7 +29,7 @@ ErrorAnswer = Callable[[Request, int, str], Response]
 """What answers a request with a status and the reason."""
 
 # Each room's routes, of the stores that are served.
-ROOMS: tuple[Callable[[ServedStores], Iterable[HttpRoute]], ...] = ()
+ROOMS: tuple[Callable[[ServedStores], Iterable[HttpRoute]], ...] = (metrics_routes, health_routes)
 
 
 def make_app(
