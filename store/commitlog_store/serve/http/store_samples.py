@@ -76,6 +76,7 @@ class StoreSamples:
         if self._owned is None:
             samples.values.append(("commitlog_owned", (), 0))
         else:
+            owned_by(self._owned).engine.state.refuse_closed()
             self._of_owner(samples, self._owned)
             samples.values.append(("commitlog_owned", (), 1))
 
