@@ -99,6 +99,7 @@ _OWN = (
     Metric("commitlog_writable", _G, "1 while messages are accepted, else 0."),
     Metric("commitlog_halted", _G, "1 once a failure has halted the store, until it is opened again."),
     Metric("commitlog_disk_full", _G, "1 while puts are refused since the disk is full."),
+    Metric("commitlog_unconfirmed", _G, "1 while slaves do not confirm the puts that wait for them."),
     Metric("commitlog_slaves", _G, "Slaves that are connected."),
     Metric("commitlog_slave_behind_bytes", _G, "Bytes of the log that the slave has not acknowledged.", ("slave",)),
     Metric("commitlog_delayed_delivered_total", _C, "Delayed messages delivered since the opening."),

@@ -160,6 +160,7 @@ class StoreSamples:
         add(("commitlog_disk_full", (), RunningFlags.DISK_FULL in state.flags))
         add(("commitlog_disk_warning_ratio", (), store.config.disk_space_warning_level_ratio))
         add(("rocketmq_half_messages", (), owned_by(store).half_messages.pending_count()))
+        add(("commitlog_unconfirmed", (), state.unconfirmed > 0))
         add(("commitlog_slaves", (), len(stats.slaves)))
         for slave in stats.slaves:
             add(("commitlog_slave_behind_bytes", (slave.address,), max(slave.behind, 0)))
