@@ -36,12 +36,15 @@ class HttpFront:
         tls = None if listen.tls is None else tls_context(listen.tls)
         self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster)
         app = make_app(self.stores, access)
-        self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits)
+        self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
         scheme = "http" if listen.tls is None else "https"
         self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"
 
     def start(self) -> None:
         self._listener.start()
+
+    def _begin_stop(self) -> None:
+        """On the loop."""
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
