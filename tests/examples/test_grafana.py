@@ -50,7 +50,7 @@ EXPRESSIONS = board_expressions() + alert_expressions()
 
 def _series() -> dict[str, set[str]]:
     """The labels of each series that the server may have."""
-    found = {}
+    found: dict[str, set[str]] = {}
     for metric in METRICS.values():
         labels = {*BASE_LABELS, *metric.labels, "job", "instance"}
         if metric.kind is Kind.HISTOGRAM:

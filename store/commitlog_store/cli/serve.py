@@ -110,6 +110,9 @@ def serve(
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
     ] = None,
     http: _Http = None,
+    no_download: Annotated[
+        bool, typer.Option("--no-download", help="Pages show messages, and offer none for download.")
+    ] = False,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
@@ -126,7 +129,8 @@ def serve(
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
     process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
-    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it.
+    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it. With --http, browsers
+    show pages about it.
     """
     from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
@@ -136,6 +140,8 @@ def serve(
     if rocketmq is None and (advertise or namesrv or acl):
         hint = "--advertise, --namesrv, --acl"
         raise typer.BadParameter("They need --rocketmq.", param_hint=hint)
+    if http is None and no_download:
+        raise typer.BadParameter("It needs --http.", param_hint="--no-download")
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         _log_calls()
@@ -158,6 +164,7 @@ def serve(
         broker_properties={key: file.unused[key] for key in _BROKER_PROPERTIES if file.unused.get(key)} if file else {},
         acl=acl,
         http=http,
+        http_downloads=not no_download,
     )
     serve_until_stopped(request, say)
 

@@ -61,6 +61,7 @@ class ServeRequest:
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     acl: str | None = None
     http: str | None = None
+    http_downloads: bool = True
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
@@ -209,7 +210,12 @@ def _http(
     )
     given = request.broker_properties
     front = HttpFront(
-        openers, listen, owned=owned, node=given.get("brokerName", ""), cluster=given.get("brokerClusterName", "")
+        openers,
+        listen,
+        owned=owned,
+        node=given.get("brokerName", ""),
+        cluster=given.get("brokerClusterName", ""),
+        downloads=request.http_downloads,
     )
     front.start()
     return front

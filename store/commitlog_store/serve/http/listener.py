@@ -122,6 +122,7 @@ class HttpListener:
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -25,7 +23,7 @@ _QUESTION_S = 60.0
 
 
 class ServedStores:
-    """Reads stores for pages and metrics; any number of threads. ``close`` ends it.
+    """Reads stores for pages and metrics, for one event loop. ``close`` ends it.
 
     ``owned`` is the store that this process owns, if it owns one; it stays the caller's to close. ``node`` and
     ``cluster`` are the broker's names, as RocketMQ has them.
@@ -45,8 +43,7 @@ class ServedStores:
         self.node, self.cluster = node, cluster
         self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
         self._question_s = question_s
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="commitlog-http-read")
-        self._lock = threading.Lock()
+        self._turns = asyncio.Semaphore(_THREADS)
         self._under_way = 0
         self._stopping = False
 
@@ -73,40 +70,32 @@ class ServedStores:
         ``ServerBusy`` when too many wait for a thread. A reader's next call raises ``RemoteFailed`` once the time is
         over, or the server stops.
         """
-        with self._lock:
-            if self._under_way >= _THREADS + _MOST_WAITING:
-                raise ServerBusy(f"{_MOST_WAITING} questions wait for a thread, as many as the server lets wait.")
-            self._under_way += 1
+        if self._stopping:
+            raise ServerBusy("The server stops.")
+        if self._under_way >= _THREADS + _MOST_WAITING:
+            raise ServerBusy(f"{_MOST_WAITING} questions wait for a thread, as many as the server lets wait.")
+        self._under_way += 1
         ends = time.monotonic() + (self._question_s if seconds is None else seconds)
 
         def is_wanted() -> bool:
             return not self._stopping and time.monotonic() < ends
 
         def answer() -> _T:
-            try:
-                with answering(is_wanted):
-                    return work()
-            finally:
-                with self._lock:
-                    self._under_way -= 1
+            with answering(is_wanted):
+                return work()
 
         try:
-            begun = self._threads.submit(answer)
-        except RuntimeError:
-            with self._lock:
-                self._under_way -= 1
-            raise ServerBusy("The server stops.") from None
-        # Work that no request waits for any more ends by itself, so that the count stays right.
-        return await asyncio.shield(asyncio.wrap_future(begun))
+            async with self._turns:
+                return await asyncio.get_running_loop().run_in_executor(None, answer)
+        finally:
+            self._under_way -= 1
 
     def stop(self) -> None:
         """Questions under way end at their reader's next call, and new ones are refused."""
         self._stopping = True
-        self._threads.shutdown(wait=False)
 
     def close(self) -> None:
-        """Wait for questions under way, and close the readers."""
+        """Close the readers, after the loop that asked has ended."""
         self.stop()
-        self._threads.shutdown(wait=True)
         for pool in self._pools.values():
             pool.close()

@@ -9,11 +9,12 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from commitlog_store import Message, MessageStore
+from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.engine.stats import LATENCY_BUCKETS_S
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
 from commitlog_store.serve.http.metrics import StoreCollector
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind, Shown
+from commitlog_store.serve.http.store_samples import Samples, StoreSamples
 from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.store import owned_by
 from tests.store.owner.owned_store import open_store, put_ok
@@ -264,6 +265,35 @@ def test_a_scrape_waits_for_no_put(tmp_path: Path) -> None:
         finally:
             done.set()
             thread.join()
+
+
+def test_queues_that_take_long_to_ask_are_asked_seldom(tmp_path: Path) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        """A second goes by with each look, so that each step takes one."""
+        nonlocal now
+        now += 1
+        return now
+
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        with StoreReader.open(tmp_path) as reader:
+            asked = StoreSamples(None, monotonic=clock)
+
+            def stored() -> float:
+                samples = Samples([], [])
+                asked.read(samples, reader)
+                (count,) = (one for name, _, one in samples.values if name == "rocketmq_messages_in_total")
+                return count
+
+            store.dispatch()
+            assert stored() == 1
+            put_ok(store)
+            store.dispatch()
+            assert stored() == 1
+            now += 20
+            assert stored() == 2
 
 
 def test_half_messages_that_wait_are_counted(tmp_path: Path) -> None:
