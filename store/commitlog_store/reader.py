@@ -81,6 +81,7 @@ from commitlog_store.queue.get_message import (
     GetMessageResult,
     PullLimits,
     Pulls,
+    ReadCounts,
     checked_count,
     checked_int,
     wait_for_match,
@@ -200,12 +201,12 @@ class StoreReader:
         *,
         from_log: bool = False,
         on_damage: OnDamage = "raise",
-        on_read: Callable[[str, int, int], None] | None = None,
+        counts: ReadCounts | None = None,
     ) -> None:
-        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch or pull."""
+        """Use ``open``. ``counts`` gets the messages and bytes of each batch and pull."""
         self.paths = paths
         self.path = path = paths.root
-        self._on_read = on_read
+        self._counts = counts
         self._commit_log = CommitLog(paths.commit_log)
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
@@ -342,13 +343,13 @@ class StoreReader:
             self._before_call()
 
     def _count(self, topic: str, batch: pa.RecordBatch) -> None:
-        if self._on_read is not None:
-            self._on_read(topic, batch.num_rows, batch.nbytes)
+        if self._counts is not None:
+            self._counts.get(topic, batch.num_rows, batch.nbytes)
 
     def _count_together(self, ranges: Sequence[QueueRange], together: Together) -> None:
-        if self._on_read is not None:
+        if self._counts is not None:
             for topic, rows, size in together.by_topic(ranges):
-                self._on_read(topic, rows, size)
+                self._counts.get(topic, rows, size)
 
     def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
         """The items; ``ReaderClosed`` for the next one once the reader is closed."""
@@ -1257,7 +1258,7 @@ class StoreReader:
 
 def pulls_of(reader: StoreReader) -> Pulls:
     """Pulls as ``get_message`` makes them, also of rows: for consumers, which read on where a pull has ended."""
-    return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._on_read)
+    return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._counts)
 
 
 def stored_record(reader: StoreReader, physical_offset: int, size: int) -> bytes:

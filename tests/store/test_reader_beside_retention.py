@@ -13,11 +13,11 @@ import pytest
 
 from commitlog_store import GetMessageResult, GetMessageStatus, StoreReader, store_metadata
 from commitlog_store.cli.offset_at import offsets_at
-from commitlog_store.cli.scan import ranges
-from commitlog_store.cli.stats import topic_stats
 from commitlog_store.cli.summary import summarize
 from commitlog_store.cli.times import Clock
 from commitlog_store.errors import OffsetOutOfRange
+from commitlog_store.queries.scan import ranges
+from commitlog_store.queries.topic_rates import topic_rates
 from tests.support.growing_store import GrowingStore
 from tests.support.long_runs import LONG_RUN_S, Progress
 
@@ -85,7 +85,7 @@ ASKS: dict[str, Ask] = {
     "read": _rows_read,
     "scan": lambda reader: reader.scan("orders", since=0, columns=OFFSETS).read_all().column(0).to_pylist(),
     "info": _info,
-    "stats": lambda reader: list(topic_stats(reader, TOPICS, Clock(), now_ms=2**41)),
+    "stats": lambda reader: topic_rates(reader, TOPICS, now_ms=2**41),
     "offset-at": lambda reader: list(offsets_at(reader, TOPICS, 0, Clock())),
     "ranges of scan": lambda reader: ranges(reader, TOPICS, begin=0, end=2**41),
     "topics table": _table("topics"),

@@ -51,10 +51,12 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "verify"},
     "serve": _ENGINE
     | _SUBJECTS
-    | {"consumers", "filter", "metadata", "owned_store", "reader", "remote", "stager", "store", "transaction"},
+    | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
+    | {"transaction", "verify", "export"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
+    "queries": _LOG | {"queue", "filter", "groups", "reader"},
     "salvage": _PARTS | {"recovery", "export", "groups", "verify"},
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
@@ -70,7 +72,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
-    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"},
+    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"}
+    | {"queries"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -96,7 +99,9 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),
     "groups": frozenset({"msgspec", "numpy", "pyarrow"}),
     "remote": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
+    # The packages of the extra web stay within serve/http (test_imports_are_light.py).
+    "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"})
+    | {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"},
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),

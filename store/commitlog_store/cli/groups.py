@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from commitlog_store.cli.completion import complete_topic, one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Unread, Yes, do_as_shown, print_unread
-from commitlog_store.cli.durations import duration_text
 from commitlog_store.cli.fitted_table import Column, print_fitted
 from commitlog_store.cli.open_reader import OnDamage, OnDamageOption
 from commitlog_store.cli.options import (
@@ -41,6 +39,8 @@ from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
+from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.reader import QueueInfo, StoreReader
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ _Row = dict[str, object]
 
 def print_groups(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
     """Print a row for each group."""
-    rows = [_summary(name, list(rows), zone) for name, rows in _by_group(positions)]
+    rows = [_summary(one, zone) for one in group_summaries(positions)]
     if form is not OutputFormat.TABLE:
         print_rows(_GROUP_COLUMNS, iter(rows), form)
         return
@@ -299,25 +299,11 @@ def _by_topic(counts: Counter[str]) -> str:
     return ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()) if count)
 
 
-def _by_group(positions: Iterable[GroupPosition]) -> list[tuple[str, list[GroupPosition]]]:
-    ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.queue_id))
-    return [(name, list(rows)) for name, rows in groupby(ordered, key=lambda one: one.group)]
-
-
-def _summary(name: str, rows: Sequence[GroupPosition], zone: tzinfo) -> _Row:
-    waiting = [one.oldest_waiting_timestamp for one in rows if one.oldest_waiting_timestamp is not None]
+def _summary(one: GroupSummary, zone: tzinfo) -> _Row:
     values = (
-        name,
-        is_system_group(name),
-        len({one.topic for one in rows}),
-        len(rows),
-        None if any(one.lag is None for one in rows) else sum(one.lag or 0 for one in rows),
-        sum(one.lost or 0 for one in rows),
-        max((one.lag_ms for one in rows if one.lag_ms is not None), default=None),
-        _time(min(waiting, default=None), zone),
-        rows[0].retry_messages,
-        rows[0].dead_letters,
-    )
+        one.group, one.is_system, one.topics, one.queues, one.lag, one.lost, one.lag_ms,
+        _time(one.oldest_waiting_timestamp, zone), one.retry_messages, one.dead_letters,
+    )  # fmt: skip
     return dict(zip(_GROUP_COLUMNS, values, strict=True))
 
 

@@ -27,9 +27,9 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.render import camel_members, say
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.times import TIME_HELP, Clock, parse_time, parse_zone
-from commitlog_store.cli.values import chosen_topics
 from commitlog_store.errors import LogNotFound, StoreOpenError, UnsupportedStore
 from commitlog_store.paths import is_system_topic
+from commitlog_store.queries.chosen_topics import chosen_topics
 from commitlog_store.reader import StoreReader
 from commitlog_store.timestamps import is_relative_time
 
@@ -163,13 +163,14 @@ def stats(
     last put (idleMs in JSON and CSV) is how long ago the newest message was stored. Works beside a running broker or
     owner. How long puts take is known to the owner alone (MessageStore.stats).
     """
-    from commitlog_store.cli.stats import print_stats, topic_stats
+    from commitlog_store.cli.stats import print_stats
+    from commitlog_store.queries.topic_rates import topic_rates
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, False, OnDamage.RAISE, commit_log) as reader:
         readable, unreadable = _readable_topics(reader, topics)
         names = readable if topics or show_all else [topic for topic in readable if not is_system_topic(topic)]
-        print_stats(topic_stats(reader, names, clock), form, full=full)
+        print_stats(topic_rates(reader, names), clock, form, full=full)
         if form is OutputFormat.TABLE:
             print_hidden(len(readable) - len(names), "topic")
         for problem in unreadable:

@@ -9,10 +9,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from commitlog_store.cli import scan
-from commitlog_store.cli.body_pattern import BodyPattern
 from commitlog_store.cli.completion import complete_topic
-from commitlog_store.cli.find_message import find_by_key, find_message
 from commitlog_store.cli.message_format import FORMAT_HELP
 from commitlog_store.cli.message_output import MessageOutput, message_output
 from commitlog_store.cli.open_reader import (
@@ -46,13 +43,18 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.progress import count_bar
 from commitlog_store.cli.render import say, stop_without_reader
-from commitlog_store.cli.scan_back import MOST_LOOKED_AT, newest_matching
 from commitlog_store.cli.times import Clock, parse_time, parse_zone
-from commitlog_store.cli.values import chosen_topics, parse_columns, parse_filter
+from commitlog_store.cli.values import parse_columns, parse_filter
 from commitlog_store.columnar.columns import arrow_schema
+from commitlog_store.errors import InvalidValue
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
+from commitlog_store.queries import scan
+from commitlog_store.queries.body_pattern import BodyPattern
+from commitlog_store.queries.chosen_topics import chosen_topics
+from commitlog_store.queries.find_message import find_by_key, find_message
+from commitlog_store.queries.scan_back import MOST_LOOKED_AT, newest_matching
 from commitlog_store.reader import StoreReader
 
 # How often to look for new queues, and for new topics that match a pattern.
@@ -139,7 +141,7 @@ def cat(
         chosen_output(output, as_json), clock=clock, columns=names, body=body, line_format=line_format, full=full
     )
     chosen = parse_filter(tag=tag, key=key, where=where)
-    pattern = BodyPattern.of(grep)
+    pattern = _body_pattern(grep)
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
@@ -181,7 +183,7 @@ def tail(
     clock = Clock(parse_zone(tz))
     begin = None if since is None else parse_time(since, clock.zone)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    chosen, pattern = parse_filter(tag=tag, key=key, where=where), BodyPattern.of(grep)
+    chosen, pattern = parse_filter(tag=tag, key=key, where=where), _body_pattern(grep)
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
         position = scan.after(whole)
@@ -287,6 +289,14 @@ def query(
     with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
         _write(out, found)
+
+
+def _body_pattern(grep: str | None) -> BodyPattern:
+    """The pattern of ``--grep``. ``BadParameter``."""
+    try:
+        return BodyPattern.of(grep)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="--grep") from None
 
 
 def _print(

@@ -16,9 +16,9 @@ from rich.cells import cell_len, set_cell_size
 from commitlog_store.cli.message_format import MessageFormat
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.render import body_text, printable_text, terminal_width
-from commitlog_store.cli.scan import ROW_COLUMNS, column_values
 from commitlog_store.cli.times import Clock
 from commitlog_store.export.json_lines import json_lines
+from commitlog_store.queries.scan import ROW_COLUMNS, column_values
 
 _TIMES = ("storeTimestamp", "bornTimestamp")
 _LINE_COLUMNS = ("storeTimestamp", "topic", "queueId", "queueOffset", "tags", "keys", "body")

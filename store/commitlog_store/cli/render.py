@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import sys
 from collections.abc import Iterator
@@ -16,9 +15,10 @@ import orjson
 import typer
 
 from commitlog_store.cli.exit_codes import WRONG
+from commitlog_store.queries import printable_text as _printable
 
-# Runs of characters beside the plain ones of ASCII: only these are looked at one by one.
-_NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
+# For the other modules of the command line.
+printable_text = _printable.printable_text
 
 
 def drop_output() -> None:
@@ -88,16 +88,6 @@ def body_text(body: bytes | None) -> str:
     except UnicodeDecodeError:
         return "hex:" + body.hex()
     return printable_text(text)
-
-
-def printable_text(text: str) -> str:
-    """Text without control characters, which must not reach the terminal."""
-    return text if text.isprintable() else _NOT_PLAIN.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    # A lone surrogate, of a file name that is not UTF-8, is not printable either.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in found[0])
 
 
 def terminal_width() -> int | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import typer
 
-from commitlog_store.cli.durations import duration_text
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
@@ -23,6 +22,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.queries.durations import duration_text
 from commitlog_store.reader import StoreReader
 
 _COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "overdueMs", "oldest", "position", "minOffset", "maxOffset")

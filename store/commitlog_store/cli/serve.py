@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog serve /data/store --read-only",
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
+            "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
@@ -48,10 +49,15 @@ _ClientCa = Annotated[
     typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
 ]
 # The keys of a broker's file that RocketMQ's clients see, and a store does not use.
-_BROKER_PROPERTIES = ("brokerName", "brokerClusterName", "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
+_BROKER_NAMES = ("brokerName", "brokerClusterName")
+_BROKER_PROPERTIES = (*_BROKER_NAMES, "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
 _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
+]
+_Http = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
 ]
 _NameServers = Annotated[
     str | None,
@@ -103,6 +109,10 @@ def serve(
         str | None,
         typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
     ] = None,
+    http: _Http = None,
+    no_download: Annotated[
+        bool, typer.Option("--no-download", help="Pages show messages, and offer none for download.")
+    ] = False,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
@@ -119,7 +129,8 @@ def serve(
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
     process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
-    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it.
+    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it. With --http, browsers
+    show pages about it.
     """
     from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
@@ -129,10 +140,13 @@ def serve(
     if rocketmq is None and (advertise or namesrv or acl):
         hint = "--advertise, --namesrv, --acl"
         raise typer.BadParameter("They need --rocketmq.", param_hint=hint)
+    if http is None and no_download:
+        raise typer.BadParameter("It needs --http.", param_hint="--no-download")
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     if access_log:
         _log_calls()
-    file = None if read_only else broker_settings(config_file, commit_log, used=_BROKER_PROPERTIES if rocketmq else ())
+    used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
+    file = None if read_only else broker_settings(config_file, commit_log, used=used)
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
@@ -149,6 +163,8 @@ def serve(
         name_servers=namesrv,
         broker_properties={key: file.unused[key] for key in _BROKER_PROPERTIES if file.unused.get(key)} if file else {},
         acl=acl,
+        http=http,
+        http_downloads=not no_download,
     )
     serve_until_stopped(request, say)
 

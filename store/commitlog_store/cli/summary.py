@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.render import camel_members
-from commitlog_store.cli.values import READ_THE_LOG
 from commitlog_store.delayed.broker_marks import broker_mark, has_timer_wheel
 from commitlog_store.errors import CommitLogError, CorruptConfig, LogNotFound, OffsetOutOfRange
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.metadata import all_bounds
 from commitlog_store.paths import is_system_topic
+from commitlog_store.queries.chosen_topics import READ_THE_LOG
 from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store

@@ -171,7 +171,7 @@ class Consumer:
             Interest(topic, may_match=self._wanted_of(topic).may_match) for topic in (*self.topics, self._retry_topic)
         ]
         check_store_directory(owned.path)
-        self._reader = StoreReader(owned.engine.paths, on_read=owned.engine.stats.get)
+        self._reader = StoreReader(owned.engine.paths, counts=owned.engine.stats)
         self._member = group.join([*self.topics, self._retry_topic])
         try:
             self._note_queues()
@@ -565,12 +565,13 @@ class Consumer:
         def pull(limits: PullLimits) -> Pulled:
             return pulls_of(self._reader).rows(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
 
+        started = time.perf_counter()
         pulled = _before_damage(limits, pull)
+        rows, size = (sum(getattr(batch, name) for batch in pulled.batches) for name in ("num_rows", "nbytes"))
+        self._engine.stats.pull(topic, rows, size, time.perf_counter() - started)
         if pulled.next_begin_offset == progress.fetched:
             return False
         self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
-        rows = sum(batch.num_rows for batch in pulled.batches)
-        self._engine.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
         self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
         return True
 

@@ -47,7 +47,7 @@ class PullService:
         """``MessageStore.reader``."""
         self.refuse_unreadable()
         check_store_directory(self._engine.path)
-        return StoreReader(self._engine.paths, on_read=self._engine.stats.get)
+        return StoreReader(self._engine.paths, counts=self._engine.stats)
 
     def get_message(
         self,
@@ -93,6 +93,7 @@ class PullService:
                 found = stored.get(topic, queue_id, offset, limits, None if wanted.is_all else wanted.may_match)
                 if found is not None:
                     return found
+            started = time.perf_counter()
             with self._lent_reader() as reader:
                 pulled, bounds = pulls_of(reader).rows(
                     *(topic, queue_id, offset, limits, wanted, _PLACES), verify_crc=False
@@ -104,8 +105,7 @@ class PullService:
             ]
             data = stored.bytes_of(places) if places else b""
             if data is not None:
-                if places:
-                    self._engine.stats.get(topic, len(places), len(data))
+                self._engine.stats.pull(topic, len(places), len(data), time.perf_counter() - started)
                 return StoredPull(pulled.status, pulled.next_begin_offset, *bounds, data, len(places))
         raise StoreBusy(
             f"Records of topic {topic!r}, queue {queue_id}, from offset {offset} on changed while they were being read."

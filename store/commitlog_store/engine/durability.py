@@ -53,7 +53,7 @@ class Durability:
         flushed = self._await_flush(end) if self._sync else _OK_STATUS
         if flushed[0] is PutMessageStatus.UNKNOWN_ERROR:
             return flushed
-        replicated = refusal or self._replicas.wait(end, began)
+        replicated = self._noted(refusal or self._replicas.wait(end, began))
         return flushed if replicated[0] is PutMessageStatus.PUT_OK else replicated
 
     def confirm(self, end: int) -> None:
@@ -64,11 +64,20 @@ class Durability:
         if end < 0 or not self._replicas.waits:
             return
         began = time.monotonic()
-        status, reason = self._replicas.refusal(end) or self._replicas.wait(end, began)
+        status, reason = self._noted(self._replicas.refusal(end) or self._replicas.wait(end, began))
         if status is not PutMessageStatus.PUT_OK:
             raise PutNotConfirmed(
                 status, f"{reason} It is committed; to commit the same batch again waits for the slaves again."
             )
+
+    def _noted(self, replicated: tuple[PutMessageStatus, str]) -> tuple[PutMessageStatus, str]:
+        """What the slaves answered; the state has it, which logs when it changes."""
+        status, reason = replicated
+        if status is PutMessageStatus.PUT_OK:
+            self._state.note_confirmed()
+        else:
+            self._state.note_unconfirmed(reason)
+        return replicated
 
     def _await_flush(self, end: int) -> tuple[PutMessageStatus, str]:
         try:

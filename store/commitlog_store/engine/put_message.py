@@ -248,6 +248,7 @@ class PutMessageService:
         """
         started = time.perf_counter()
         outcomes: list[PutMessageResult | Exception] = []
+        put: list[tuple[str, int, int, float]] = []
         waiting: list[int] = []
         end = 0
         for place, message in enumerate(messages):
@@ -264,19 +265,24 @@ class PutMessageService:
                 continue
             end = appended.end
             outcomes.append(_result(encoded, appended))
-            if encoded.wait:
+            waits = encoded.wait and self._waits
+            if waits:
                 waiting.append(place)
-            self._stats.put(encoded.topic, appended.rows, len(encoded.record), time.perf_counter() - started)
+            # How long one that waits takes is known after the wait.
+            elapsed = -1.0 if waits else time.perf_counter() - started
+            put.append((encoded.topic, appended.rows, len(encoded.record), elapsed))
         self._on_appended()
-        if waiting and self._waits:
+        if waiting:
             status, reason = self._durability.wait(end)
             if status is not PutMessageStatus.PUT_OK:
                 for place in waiting:
                     self._stats.failed()
-                    put = outcomes[place]
-                    assert isinstance(put, PutMessageResult)
-                    outcomes[place] = put._replace(status=status, reason=reason)
+                    result = outcomes[place]
+                    assert isinstance(result, PutMessageResult)
+                    outcomes[place] = result._replace(status=status, reason=reason)
         elapsed = time.perf_counter() - started
+        for topic, rows, size, took in put:
+            self._stats.put(topic, rows, size, elapsed if took < 0 else took)
         if elapsed > SLOW_S:
             _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
         return outcomes

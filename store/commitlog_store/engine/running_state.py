@@ -27,6 +27,10 @@ class RunningFlags(enum.Flag):
     DISK_FULL = 1 << 4
 
 
+# What a program may set a store to reject or accept, in words.
+_SETTABLE = {RunningFlags.NOT_READABLE: "new readers", RunningFlags.NOT_WRITEABLE: "messages"}
+
+
 class RunningState:
     """The flags, and what halted the store. A halted store stays so until it is opened again (invariant 2)."""
 
@@ -43,8 +47,10 @@ class RunningState:
         self.refusal: str | None = None
         self._path = path
         self._on_halt = on_halt
-        self._is_replica = is_replica
+        self.is_replica = is_replica
         self._disk_full = ""
+        # Puts and commits that slaves have not confirmed since they confirmed one.
+        self.unconfirmed = 0
         # A signal handler may call this while its own thread holds the lock.
         self._lock = threading.RLock()
         self._explain()
@@ -88,7 +94,7 @@ class RunningState:
 
     def refuse_on_replica(self) -> None:
         """``PutRefused`` in the role SLAVE."""
-        if self._is_replica:
+        if self.is_replica:
             self.refuse_puts()
 
     def refuse_commits(self, *, frees_space: bool = False) -> None:
@@ -111,7 +117,7 @@ class RunningState:
     @property
     def disk_is_reason(self) -> bool:
         """Whether puts are rejected because of the disk, and for no other reason that comes before."""
-        others = self.closed or self.failure is not None or self._is_replica
+        others = self.closed or self.failure is not None or self.is_replica
         return bool(self.flags & RunningFlags.DISK_FULL) and not others
 
     @property
@@ -134,10 +140,32 @@ class RunningState:
     def set_flag(self, flag: RunningFlags, *, on: bool) -> None:
         """Set or clear a flag. A flag that a failure has set stays (invariant 2)."""
         with self._lock:
+            before = self.flags
             self.flags = self.flags | flag if on else self.flags & ~flag
             if self.failure is not None:
                 self.flags |= RunningFlags.NOT_WRITEABLE
             self._explain()
+            changed = self.flags ^ before
+        for one in changed:
+            how = "was set to reject" if on else "was set to accept"
+            _LOG.warning("%s %s %s.", self._path, how, _SETTABLE.get(one, one.name))
+
+    def note_unconfirmed(self, reason: str) -> None:
+        """Note that slaves have not confirmed a put or commit that waited for them; logged when it begins."""
+        with self._lock:
+            begins = not self.unconfirmed
+            self.unconfirmed += 1
+        if begins:
+            _LOG.warning("%s: the slaves do not confirm what is put. %s", self._path, reason)
+
+    def note_confirmed(self) -> None:
+        """Note that slaves have confirmed a put or commit; logged when they had not confirmed the one before."""
+        if self.unconfirmed:
+            with self._lock:
+                count, self.unconfirmed = self.unconfirmed, 0
+            if count:
+                text = "%s: the slaves confirm what is put again; %d puts and commits before were not confirmed."
+                _LOG.warning(text, self._path, count)
 
     def close(self) -> None:
         """Reject puts and calls from now on."""
@@ -160,7 +188,7 @@ class RunningState:
             self.refusal = "The store is closed."
         elif self.failure is not None:
             self.refusal = f"The store rejects messages until it is opened again: {_text_of(self.failure)}"
-        elif self._is_replica:
+        elif self.is_replica:
             self.refusal = (
                 "The store is a replica (broker_role=SLAVE): only its master's messages come into it. Put to the "
                 "master, or promote the replica."

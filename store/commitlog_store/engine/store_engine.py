@@ -21,7 +21,7 @@ from commitlog_store.engine.put_message import EncodedMessage, PutMessageService
 from commitlog_store.engine.put_table import PutTableService
 from commitlog_store.engine.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog_store.engine.running_state import RunningState
-from commitlog_store.engine.stats import StoreStatsService
+from commitlog_store.engine.stats import CountStored, StoreStatsService
 from commitlog_store.engine.store_flush import FlushConsumeQueueService, StoreFlush, halt_dispatch
 from commitlog_store.engine.stored_messages import StoredMessages
 from commitlog_store.engine.subject import Hold, Subject
@@ -88,7 +88,8 @@ class StoreEngine(Subject):
         wake_puts, wake_flush, wake_reput = Wakeup(), Wakeup(), Wakeup()
         is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         on_full = self.watermark.dispatch_full
-        self.reput = reput = _reput_service(log, config, dispatchers, self.waiters, on_full, is_sync=is_sync)
+        others = [CountStored(self.stats), *dispatchers]
+        self.reput = reput = _reput_service(log, config, others, self.waiters, on_full, is_sync=is_sync)
 
         def message_arrived() -> None:
             """Wake dispatch and slaves' threads that are idle."""

@@ -9,6 +9,7 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``getMessage``), ``broker/p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -84,6 +85,15 @@ class StoredMessages:
 
         With ``at_once`` None, too, where reading the records would wait for the disk.
         """
+        started = time.perf_counter()
+        pulled = self._pull(topic, queue_id, offset, limits, may_match, within)
+        if pulled is not None:
+            self._stats.pull(topic, pulled.messages, len(pulled.data), time.perf_counter() - started)
+        return pulled
+
+    def _pull(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, may_match: MayMatch | None, within: int
+    ) -> StoredPull | None:
         # Where every message matches, no more units are looked at than messages are given.
         look = self._queues.look(topic, queue_id, offset, limits.messages if may_match is None else limits.units)
         # After the look: no unit of a batch that was hidden at its time is taken for visible.
@@ -103,7 +113,6 @@ class StoredMessages:
         data = self._read(chosen, at_once=at_once)
         if data is None:
             return None
-        self._stats.get(topic, len(chosen.sizes), len(data))
         return StoredPull(GetMessageStatus.FOUND, after, low, high, data, len(chosen.sizes))
 
     def bytes_of(self, places: list[tuple[int, int]]) -> bytes | None:

@@ -39,6 +39,12 @@ def _used_ratio(path: str) -> float:
     return -(-100 * used // total) / 100 if total else 0.0
 
 
+def used_bytes(path: str) -> int:
+    """The bytes of the file system that are used, as RocketMQ counts a broker's storage. ``OSError``."""
+    found = os.statvfs(path)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
 def disk_size(path: str) -> int:
     """The bytes of the whole file system; as many as can be where it does not say."""
     found = os.statvfs(path)

@@ -250,6 +250,15 @@ class TransactionalMessageService(Subject):
         found = [self._read(place) for place in self._pending]
         return [one[1] for one in found if one is not None]
 
+    def pending_count(self) -> int:
+        """The number of ``pending`` messages; none of them is read. Errors as ``pending``."""
+        return 0 if self._engine.log.queues.highest_id(HALF_TOPIC) < 0 else self._run(self._count)
+
+    def _count(self) -> int:
+        self._read_on()
+        assert self._pending is not None
+        return len(self._pending)
+
     @property
     def unreadable(self) -> list[SkippedRange]:
         """The half messages and op messages that could not be read since the store was opened.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
-from typing import NamedTuple, SupportsIndex, TypeVar
+from typing import NamedTuple, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -173,6 +173,13 @@ class Pulled(NamedTuple):
     batches: list[pa.RecordBatch]
 
 
+class ReadCounts(Protocol):
+    """Counts what readers give: the owner's ``StoreStatsService``, which is in a room above."""
+
+    def get(self, topic: str, count: int, size: int) -> None: ...
+    def pull(self, topic: str, count: int, size: int, seconds: float) -> None: ...
+
+
 class Pulls:
     """Pulls from the queues of a store, for ``get_message`` and consumers."""
 
@@ -182,14 +189,14 @@ class Pulls:
         commit_log: CommitLog,
         catalog: CatalogView,
         skips: Callable[[], Skips | None],
-        on_read: Callable[[str, int, int], None] | None,
+        counts: ReadCounts | None,
     ) -> None:
-        """``skips`` gives what a pull reports damage to; ``on_read`` is called with topic, messages and bytes."""
+        """``skips`` gives what a pull reports damage to."""
         self._reader = reader
         self._commit_log = commit_log
         self._catalog = catalog
         self._skips = skips
-        self._on_read = on_read
+        self._counts = counts
 
     def messages(
         self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
@@ -203,9 +210,11 @@ class Pulls:
             records = (self._commit_log.read_record(place, check_crc=False) for place in places)
             return pulled, bounds, [message_of(record, self._commit_log.body(record)) for record in records]
 
+        started = time.perf_counter()
         pulled, (low, high), messages = self._reader.consistently(ask, one_moment=False)
-        if self._on_read is not None and messages:
-            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
+        if self._counts is not None:
+            size = sum(message.store_size for message in messages)
+            self._counts.pull(topic, len(messages), size, time.perf_counter() - started)
         return GetMessageResult(
             status=pulled.status,
             next_begin_offset=pulled.next_begin_offset,

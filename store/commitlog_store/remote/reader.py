@@ -128,7 +128,7 @@ class RemoteReader(StoreReader):
         self._connection = Connection(address)
         self._on_damage = on_damage
         self._skipped: list[SkippedRange] = []
-        self._on_read = None
+        self._counts = None
         self._closed = False
         self._filter_at = checked_filter_at(filter_at)
         self._blocks = RemoteBlocks(self._connection, filter_at_server=filter_at == "server")

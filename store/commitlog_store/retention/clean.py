@@ -198,7 +198,16 @@ class _RetentionLog:
                 "only the file that is being written.",
                 self._path,
             )
-        self._finds_nothing = finds_nothing
+        if finds_nothing:
+            self._finds_nothing = True
+        else:
+            self.note_relief()
+
+    def note_relief(self) -> None:
+        """Nothing has to go at once, or something goes."""
+        if self._finds_nothing:
+            _LOG.warning("%s: retention finds files to delete again, or the disk has space.", self._path)
+        self._finds_nothing = False
 
 
 def _name_of(decision: Decision) -> str:
@@ -223,6 +232,10 @@ class StoreCleaner:
         self._covered = engine.reput.reput_from
         self._on_freed = engine.watermark.run_once
         self._reported = _RetentionLog(self.path)
+
+    def note_no_limits(self) -> None:
+        """Nothing asks for a cleaning of the log now."""
+        self._reported.note_relief()
 
     @property
     def log_start(self) -> int:
@@ -382,6 +395,7 @@ class CleanCommitLogService:
         self._first_round_s = first_round_s
         self._clock = clock
         self._has_begun = False
+        self._passing = _Passing(f"the log of {cleaner.path}")
         # The number of files that may still go in this round.
         self._left = config.delete_file_batch_max
 
@@ -396,11 +410,14 @@ class CleanCommitLogService:
             try:
                 done = self._cleaner.clean_log(CleanRequest(limits=limits), int(now * _MS), most=1)
             except CommitLogError as error:
-                _raise_unless_passing(error)
+                self._passing.note(error)
                 return config.redelete_hanged_file_interval / _MS
+            self._passing.over()
             if done.decision.doomed:
                 self._left -= 1
                 return config.delete_commit_log_files_interval / _MS
+        elif limits == RetentionLimits():
+            self._cleaner.note_no_limits()
         self._left = config.delete_file_batch_max
         return config.clean_resource_interval / _MS
 
@@ -414,13 +431,16 @@ class CleanConsumeQueueService:
         self._expired: list[tuple[str, int, int]] = []
         # The beginning of the log for which the queues were cleaned last.
         self._cleaned_to = -1
+        self._passing = _Passing(f"the queues of {cleaner.path}")
 
     def run_once(self) -> float:
         try:
-            return self._step()
+            pause = self._step()
         except CommitLogError as error:
-            _raise_unless_passing(error)
+            self._passing.note(error)
             return self._config.redelete_hanged_file_interval / _MS
+        self._passing.over()
+        return pause
 
     def _step(self) -> float:
         config = self._config
@@ -438,8 +458,23 @@ class CleanConsumeQueueService:
         return 0 if self._expired else config.clean_resource_interval / _MS
 
 
-def _raise_unless_passing(error: CommitLogError) -> None:
-    """Log an error that leaves the store as it was: a file that cannot be deleted, or read. Raise any other."""
-    if isinstance(error, StoreIOError) and not error.operation.startswith("delete"):
-        raise error
-    _LOG.warning("Cleaning waits: %s", error)
+class _Passing:
+    """Errors that leave the store as it was: a file that cannot be deleted, or read. Logged when they begin and end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._waits_for = ""
+
+    def note(self, error: CommitLogError) -> None:
+        """Log an error of this kind, unless it was the last one. Raises any other error."""
+        if isinstance(error, StoreIOError) and not error.operation.startswith("delete"):
+            raise error
+        if str(error) != self._waits_for:
+            _LOG.warning("Cleaning of %s waits: %s", self._what, error)
+        self._waits_for = str(error)
+
+    def over(self) -> None:
+        """A step has ended without an error."""
+        if self._waits_for:
+            _LOG.warning("Cleaning of %s continues", self._what)
+            self._waits_for = ""

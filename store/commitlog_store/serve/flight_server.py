@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,9 +34,10 @@ from commitlog_store.remote.wire import (
     encode_error,
 )
 from commitlog_store.serve.blocks import blocks_of
-from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering, refuse_unwanted
+from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.reader_pool import ReaderPool
 from commitlog_store.serve.sessions import AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS
 from commitlog_store.serve.store_writer import StoreWriter
@@ -64,43 +64,16 @@ _LARGEST_QUESTION = 16 << 20
 _LARGEST_ANSWER = 256 << 20
 
 
-class Readers:
-    """Readers of one store that no call uses now, and the calls that wait for messages. One reader, one call."""
+class Readers(ReaderPool):
+    """Readers of one store that no call uses now, and the calls that wait for messages."""
 
-    def __init__(self, open_reader: Callable[[OnDamage], StoreReader], *, kept: int = 16) -> None:
-        self._open = open_reader
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._idle: list[tuple[OnDamage, StoreReader]] = []
+    def __init__(self, open_reader: Callable[[OnDamage], StoreReader]) -> None:
+        super().__init__(open_reader)
         self.waits = WaitingRoom(lambda: open_reader("raise"))
-
-    @contextmanager
-    def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
-        """A reader for one call. One that has failed is not lent again."""
-        with self._lock:
-            place = next((index for index, (how, _) in enumerate(self._idle) if how == on_damage), None)
-            reader = None if place is None else self._idle.pop(place)[1]
-        if reader is None:
-            reader = self._open(on_damage)
-            reader.interrupt_with(refuse_unwanted)
-        try:
-            yield reader
-        except BaseException:
-            reader.close()
-            raise
-        with self._lock:
-            keep = len(self._idle) < self._kept
-            if keep:
-                self._idle.append((on_damage, reader))
-        if not keep:
-            reader.close()
 
     def close(self) -> None:
         self.waits.close()
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, reader in idle:
-            reader.close()
+        super().close()
 
 
 class _Caller(flight.ServerMiddleware):  # type: ignore[misc]

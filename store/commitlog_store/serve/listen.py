@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from dataclasses import dataclass
 
 from commitlog_store.errors import InvalidValue
@@ -11,6 +12,8 @@ DEFAULT_LISTEN = "127.0.0.1:8815"
 _DEFAULT_PORT = 8815
 # A broker's port of RocketMQ.
 ROCKETMQ_PORT = 10911
+DEFAULT_HTTP = "127.0.0.1:8816"
+HTTP_PORT = 8816
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +70,25 @@ class ListenSettings:
         except ValueError:
             return False
 
-    def refuse_open(self) -> None:
+    def refuse_open(self, *, instead: str = DEFAULT_LISTEN) -> None:
         """``InvalidValue`` for an address that others reach, without TLS and tokens."""
         needed = {"--tls-cert and --tls-key": self.tls, "--tokens": self.tokens}
         missing = [what for what, given in needed.items() if given is None]
         if missing and not self.is_loopback:
             raise InvalidValue(
-                f"Other hosts reach {self}: give {' and '.join(missing)} too, or listen on {DEFAULT_LISTEN}. "
+                f"Other hosts reach {self}: give {' and '.join(missing)} too, or listen on {instead}. "
                 "`commitlog token new` makes tokens."
             )
+
+
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """The server's side of TLS. ``InvalidValue`` for files that cannot be used."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        if files.client_ca is not None:
+            context.load_verify_locations(files.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # an ssl.SSLError is one
+        raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
+    return context

@@ -23,10 +23,11 @@ from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
-from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings
+from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
 from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
+    from commitlog_store.serve.http.front import HttpFront
     from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 
 _LOG = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ class ServeRequest:
     name_servers: str | None = None
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     acl: str | None = None
+    http: str | None = None
+    http_downloads: bool = True
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
@@ -131,6 +134,9 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         if owned is not None and settings is not None:
             broker = _broker(owned, settings, bound)
             stack.callback(broker.stop, 0.0)
+        http = None if request.http is None else _http(request, openers, owned)
+        if http is not None:
+            stack.callback(http.stop, 0.0)
         server = StoreServer(
             openers,
             request.listen,
@@ -139,13 +145,15 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             access_log=request.access_log,
             most_staged=request.max_staged,
         )
-        say(_begun(request, paths, server.port, broker))
+        say(_begun(request, paths, server.port, broker, http))
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         deadline = time.monotonic() + request.drain_timeout_s
         server.end_waits()
         if broker is not None:
             broker.stop(request.drain_timeout_s)
+        if http is not None:
+            http.stop(max(deadline - time.monotonic(), 0.0))
         drained = _drain(server, max(deadline - time.monotonic(), 0.0))
     if not drained:
         # Arrow Flight waits for its calls at exit, too. The store is closed, and nothing else is left to do.
@@ -184,6 +192,33 @@ def _broker(owned: MessageStore, settings: RocketMQSettings, bound: socket.socke
     broker = RocketMQBroker(owned, settings, bound=bound)
     broker.start()
     return broker
+
+
+def _http(
+    request: ServeRequest, openers: Mapping[str, Callable[[OnDamage], StoreReader]], owned: MessageStore | None
+) -> HttpFront:
+    """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
+    try:
+        from commitlog_store.serve.http.front import HttpFront
+    except ModuleNotFoundError as error:
+        raise InvalidValue(
+            f"--http needs the extra web, of which {error.name} is missing: pip install 'pyspark-commitlog[web]'"
+        ) from error
+    assert request.http is not None
+    listen = ListenSettings.parse(
+        request.http, tls=request.listen.tls, tokens=request.listen.tokens, default_port=HTTP_PORT
+    )
+    given = request.broker_properties
+    front = HttpFront(
+        openers,
+        listen,
+        owned=owned,
+        node=given.get("brokerName", ""),
+        cluster=given.get("brokerClusterName", ""),
+        downloads=request.http_downloads,
+    )
+    front.start()
+    return front
 
 
 def _open(path: str, commit_log: str | None, on_damage: OnDamage) -> StoreReader:
@@ -238,7 +273,13 @@ def _drain(server: StoreServer, seconds: float) -> bool:
     return True
 
 
-def _begun(request: ServeRequest, paths: Mapping[str, str], port: int, broker: RocketMQBroker | None) -> str:
+def _begun(
+    request: ServeRequest,
+    paths: Mapping[str, str],
+    port: int,
+    broker: RocketMQBroker | None,
+    http: HttpFront | None,
+) -> str:
     listen = request.listen
     stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
     who = "clients with a token" if listen.tokens else "every client of this host"
@@ -246,4 +287,5 @@ def _begun(request: ServeRequest, paths: Mapping[str, str], port: int, broker: R
     place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
     whose = "of this host" if request.acl is None else "with an account"
     rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients {whose}"
-    return f"serving {stores} ({how}) at {place} to {who}{rocketmq}"
+    pages = "" if http is None else f", and at {http.url} to browsers"
+    return f"serving {stores} ({how}) at {place} to {who}{rocketmq}{pages}"

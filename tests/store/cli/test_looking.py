@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from datetime import timezone
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ import typer
 import commitlog_store
 from commitlog_store import StoreReader
 from commitlog_store.cli.exit_codes import EXIT_CODES
-from commitlog_store.cli.stats import topic_stats
-from commitlog_store.cli.times import Clock
 from commitlog_store.cli.values import size_option
 from commitlog_store.paths import COMPACTION_CONSUME_QUEUE
+from commitlog_store.queries.topic_rates import TopicRates, stored_over_time, topic_rates
 from tests.store.cli.commands import ended, lines, on_a_terminal, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -69,13 +67,25 @@ def test_stats_counts_the_messages_stored_within_each_window(tmp_path: Path) -> 
     builder = StoreBuilder(tmp_path / "store")
     builder.append("orders", [0, 1], [b"x"] * 10, step_ms=1000)
     with StoreReader.open(builder.path) as reader:
-        (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 12_000)
-        assert row == {
-            "topic": "orders", "queues": 2, "messages": 10, "putTps10": 0.7, "putTps60": 0.167, "putTps600": 0.017,
-            "lastStoreTimestamp": "2023-11-14T22:13:29.000+00:00", "idleMs": 3000,
-        }  # fmt: skip
-        (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 3_600_000)
-        assert [row["putTps10"], row["putTps60"], row["putTps600"]] == [0.0, 0.0, 0.0]
+        (row,) = topic_rates(reader, ["orders"], FIRST_STORE_TIME + 12_000)
+        assert row == TopicRates(
+            topic="orders",
+            queues=2,
+            messages=10,
+            rates={10: 0.7, 60: 0.167, 600: 0.017},
+            last_store_timestamp=FIRST_STORE_TIME + 9_000,
+            idle_ms=3000,
+        )
+        (row,) = topic_rates(reader, ["orders"], FIRST_STORE_TIME + 3_600_000)
+        assert list(row.rates.values()) == [0.0, 0.0, 0.0]
+
+
+def test_what_was_stored_over_time_is_counted_in_each_part(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", [0, 1], [b"x"] * 10, step_ms=1000)
+    with StoreReader.open(builder.path) as reader:
+        times = [FIRST_STORE_TIME + seconds * 1000 for seconds in (-5, 0, 3, 4, 10, 20)]
+        assert stored_over_time(reader, "orders", times) == [0, 3, 1, 6, 0]
 
 
 def test_stats_has_a_line_for_each_topic(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import MessageFilter, StoreReader
-from commitlog_store.cli import scan
+from commitlog_store.queries import scan
 from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, on_a_terminal, plain, run
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S

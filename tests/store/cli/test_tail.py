@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from commitlog_store import MessageFilter, StoreReader
-from commitlog_store.cli import message_commands, scan
-from commitlog_store.cli.body_pattern import BodyPattern
-from commitlog_store.cli.scan_back import newest_matching
+from commitlog_store.cli import message_commands
+from commitlog_store.queries import scan
+from commitlog_store.queries.body_pattern import BodyPattern
+from commitlog_store.queries.scan_back import newest_matching
 from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, run, shell
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

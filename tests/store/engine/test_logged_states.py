@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import Message, MessageStore
+from commitlog_store import BrokerRole, Message, MessageStore, PutMessageStatus
 from commitlog_store.batch_id import BatchId
 from commitlog_store.engine.commit_batch import CommitBatchService
 from commitlog_store.engine.disk_watermark import DiskWatermarkService
@@ -23,6 +23,8 @@ from commitlog_store.retention.survey import CleanRequest
 from commitlog_store.testing import parts_of
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.delayed import Deliverer, delayed
+from tests.support.scripted_slave import ScriptedSlave
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,42 @@ def test_the_begin_and_the_end_of_a_full_disk_are_logged_with_figures(caplog: py
     assert "/store rejects puts and commits, since the disk is full" in begin
     assert "95% of the disk of /store/index is used (disk_space_warning_level_ratio 90%)" in begin
     assert "/store accepts puts and commits again" in end
+
+
+def test_what_a_program_sets_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    state = _state()
+    for flag, on in (
+        (RunningFlags.NOT_WRITEABLE, True), (RunningFlags.NOT_WRITEABLE, True), (RunningFlags.NOT_READABLE, True),
+        (RunningFlags.NOT_WRITEABLE, False), (RunningFlags.NOT_READABLE, False),
+    ):  # fmt: skip
+        state.set_flag(flag, on=on)
+    assert [record.message for record in caplog.records] == [
+        "/store was set to reject messages.",
+        "/store was set to reject new readers.",
+        "/store was set to accept messages.",
+        "/store was set to accept new readers.",
+    ]
+
+
+def test_slaves_that_do_not_confirm_are_logged_when_they_begin_and_when_they_confirm_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(SMALL, broker_role=BrokerRole.SYNC_MASTER, in_sync_replicas=2, ha_listen_address="127.0.0.1:0")
+    message = Message(topic="orders", body=b"x", queue_id=0)
+    with MessageStore.open(tmp_path, config) as store:
+        for _ in range(3):
+            assert store.put_message(message).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
+        with ScriptedSlave(store.ha_address, 0).follow():
+            wait_for(lambda: any(one.behind == 0 for one in store.slaves()))
+            for _ in range(2):
+                store.put_message(message).raise_for_status()
+    begin, again = _of(caplog, "running_state")
+    assert begin.startswith(f"{tmp_path}: the slaves do not confirm what is put. The message is in the log of this")
+    assert again == f"{tmp_path}: the slaves confirm what is put again; 3 puts and commits before were not confirmed."
+
+
+def _of(caplog: pytest.LogCaptureFixture, module: str) -> list[str]:
+    return [record.message for record in caplog.records if record.name.endswith(f".{module}")]
 
 
 def test_what_keeps_retention_from_deleting_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

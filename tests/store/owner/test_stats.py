@@ -13,6 +13,9 @@ import pytest
 from commitlog_store import Message, StoreReader
 from commitlog_store.engine.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 from commitlog_store.files import disk
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.queue.get_message import PullLimits
+from commitlog_store.store import pulls_from
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 
 
@@ -93,6 +96,47 @@ def test_what_is_pulled_and_consumed_is_counted(tmp_path: Path) -> None:
             assert consumer.poll_batch() is not None
         found = store.stats()
     assert found.topic_get_times == {"orders": 1 + 4 + 1}, "a poll reads ahead"
+
+
+def test_pulls_are_found_or_missed_however_they_are_asked_for(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        store.dispatch()
+        assert store.get_message("orders", 0, 0, 1).messages
+        assert not store.get_message("orders", 0, 1, 1).messages
+        stored = pulls_from(store).stored_messages
+        for tags in ("*", "paid"):  # the second one is answered by the units alone
+            stored("orders", 0, 0, PullLimits(messages=32), MessageFilter.parse_quietly(tags))
+        found = store.stats()
+        assert (found.get_message_times_total_found, found.get_message_times_total_miss) == (2, 2)
+        assert sum(found.get_seconds.counts) == 4
+        assert found.get_seconds.total > 0
+        with store.consumer("billing", "orders") as consumer:
+            assert consumer.poll_batch() is not None
+        assert store.stats().get_message_times_total_found == 3
+
+
+def test_messages_count_as_stored_however_they_came_into_the_log(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        store.put_messages(pa.table({"body": [b"x"] * 4, "topic": ["orders", "bills"] * 2}))
+        with store.transaction("loader", 1) as batch:
+            batch.put_messages([{"body": b"x"}] * 6, topic="bills")
+        store.dispatch()
+        found = store.stats()
+        end = store.physical_bounds()[1]
+    assert {topic: found.topic_stored_times[topic] for topic in ("orders", "bills")} == {"orders": 3, "bills": 8}
+    assert sum(found.topic_stored_sizes.values()) == end, "the batch's own record is in a topic of the store"
+    assert found.topic_put_times["bills"] == 2, "a batch is no put"
+
+
+def test_the_time_of_puts_of_asyncio_tasks_includes_the_sync(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        sync_gate.fail()
+        store.put_together([Message(topic="orders", body=b"", queue_id=0)] * 2)
+        found = store.stats()
+    assert (found.put_message_failed_times, found.put_message_times_total) == (2, 2)
+    assert found.put_seconds.total / 2 * 1000 == pytest.approx(found.put_message_entire_time_max_ms)
 
 
 def _slow(write: Callable[..., None]) -> Callable[..., None]:

@@ -209,16 +209,34 @@ def test_queues_follow_one_in_a_step_and_rest_until_the_log_moves_again(tmp_path
 
 
 def test_a_file_that_cannot_be_deleted_is_tried_again_after_two_minutes(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cleaning = _cleaning(tmp_path, clock)
     with cleaning.store:
         cleaning.used = 0.9
         with monkeypatch.context() as patch:
             patch.setattr(disk, "unlink", _denied)
-            assert cleaning.log() == 120.0
+            assert [cleaning.log(), cleaning.log()] == [120.0, 120.0]
         assert cleaning.store.writable
         assert cleaning.round() == 2
+    begin, end = (one.message for one in caplog.records if one.message.startswith("Cleaning"))
+    assert begin.startswith(f"Cleaning of the log of {tmp_path} waits: Cannot delete {tmp_path}/commitlog/000000000")
+    assert end == f"Cleaning of the log of {tmp_path} continues"
+
+
+def test_a_disk_that_has_space_again_ends_the_report_that_nothing_is_left_to_delete(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cleaning = _cleaning(tmp_path, clock)
+    with cleaning.store:
+        cleaning.used = 0.95
+        while cleaning.round():
+            pass
+        cleaning.used = 0.5
+        assert [cleaning.round(), cleaning.round()] == [0, 0]
+    begin, end = (one.message for one in caplog.records if one.levelname == "WARNING")
+    assert "there is none to delete" in begin
+    assert end == f"{tmp_path}: retention finds files to delete again, or the disk has space."
 
 
 def _denied(path: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,7 +19,7 @@ from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
-from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles
+from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
@@ -99,19 +98,6 @@ class RocketMQSettings:
             return bind(self.listen.host, self.listen.port)
         except OSError as error:
             raise ListenFailed("listen on", path=str(self.listen), cause=error) from error
-
-
-def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """The server's side of TLS. ``InvalidValue`` for files that cannot be used."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(files.certificate, files.key)
-        if files.client_ca is not None:
-            context.load_verify_locations(files.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # an ssl.SSLError is one
-        raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
-    return context
 
 
 class RocketMQBroker:

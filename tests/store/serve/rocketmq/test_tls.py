@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store.errors import InvalidValue
-from commitlog_store.serve.listen import TlsFiles
-from commitlog_store.serve.rocketmq.broker import tls_context
+from commitlog_store.serve.listen import TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.rocketmq.brokers import Served, broker

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from commitlog_store.cli.body_pattern import BodyPattern
-from commitlog_store.cli.scan import Range, count_of, merged, place_of
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.queries.body_pattern import BodyPattern
+from commitlog_store.queries.scan import Range, count_of, merged, place_of
 from commitlog_store.reader import StoreReader
 
 MOST_LOOKED_AT = 1_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commitlog_store.cli.values import chosen_topics, is_pattern
 from commitlog_store.errors import InvalidValue, MessageNotFound
 from commitlog_store.message import MessageExt
+from commitlog_store.queries.chosen_topics import chosen_topics, is_pattern
 from commitlog_store.reader import StoreReader
 
 # Message ids have 32 or 56 digits; no physical offset has more than 19.

@@ -1,4 +1,4 @@
-"""Scan of messages for the CLI: several queues at once, merged in the order of the log, batch by batch."""
+"""Scan of messages: several queues at once, merged in the order of the log, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``BodyPattern``: messages whose body matches a regular expression, for the commands that print messages."""
+"""``BodyPattern``: messages whose body matches a regular expression, for searches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 import pyarrow as pa
-import typer
+
+from commitlog_store.errors import InvalidValue
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,11 @@ class BodyPattern:
 
     @classmethod
     def of(cls, grep: str | None) -> BodyPattern:
-        """The pattern of an option. ``BadParameter``."""
+        """The pattern of a text; None for all bodies. ``InvalidValue``."""
         try:
             return cls(None if grep is None else re.compile(grep.encode()))
         except re.error as error:
-            raise typer.BadParameter(f"{grep!r} is not a regular expression: {error}.", param_hint="--grep") from None
+            raise InvalidValue(f"{grep!r} is not a regular expression: {error}.") from None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -1,0 +1,87 @@
+"""The HTTP application: the routes of all rooms, each behind the same checks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from commitlog_store.errors import CommitLogError, RemoteAccessRefused
+from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.error_answers import status_of
+from commitlog_store.serve.http.guard import Guard
+from commitlog_store.serve.http.health import health_routes
+from commitlog_store.serve.http.metrics import metrics_routes
+from commitlog_store.serve.http.routes import HttpRoute
+from commitlog_store.serve.http.served_stores import ServedStores
+
+_LOG = logging.getLogger(__name__)
+# Longer than a question to a store may take, and shorter than the listener lets an answer take.
+_ANSWER_S = 300.0
+
+ErrorAnswer = Callable[[Request, int, str], Response]
+"""What answers a request with a status and the reason."""
+
+# Each room's routes, of the stores that are served.
+ROOMS: tuple[Callable[[ServedStores], Iterable[HttpRoute]], ...] = (metrics_routes, health_routes)
+
+
+def make_app(
+    stores: ServedStores,
+    access: HttpAccess,
+    *,
+    more: Iterable[HttpRoute] = (),
+    error_answer: ErrorAnswer | None = None,
+    answer_s: float = _ANSWER_S,
+) -> Starlette:
+    """An application with the routes of all rooms, and ``more``. ``error_answer`` is for requests of browsers."""
+    routes = [route for room in ROOMS for route in room(stores)] + list(more)
+    answer_error = error_answer or _plain
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return answer_error(request, error.status_code, error.detail)
+
+    async def store_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, CommitLogError)
+        status = status_of(error)
+        if status >= 500 and status != 503:
+            _LOG.warning("%s: %s", request.url.path, error)
+        return answer_error(request, status, str(error))
+
+    async def failure(request: Request, error: Exception) -> Response:
+        return answer_error(request, 500, f"{type(error).__name__} at the server; its log says more.")
+
+    return Starlette(
+        routes=[Route(one.path, _checked(one, access), methods=list(one.methods)) for one in routes],
+        middleware=[Middleware(Guard, access=access, answer_s=answer_s)],
+        exception_handlers={HTTPException: http_error, CommitLogError: store_error, Exception: failure},
+    )
+
+
+def _checked(route: HttpRoute, access: HttpAccess) -> Callable[[Request], Awaitable[Response]]:
+    """The route's answer to requests that may be made. They have ``request.state.visitor``."""
+
+    async def answer(request: Request) -> Response:
+        request.state.visitor = None
+        if request.method not in ("GET", "HEAD") and not access.is_own_origin(request):
+            raise HTTPException(403, "The request comes from a page of another site.")
+        try:
+            request.state.visitor = access.visitor(request)
+        except RemoteAccessRefused:
+            if not route.is_open:
+                raise
+        return await route.answer(request)
+
+    return answer
+
+
+def _plain(_request: Request, status: int, reason: str) -> Response:
+    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(status)
+    return PlainTextResponse(reason + "\n", status, headers=headers)

@@ -1,0 +1,58 @@
+"""HttpFront: stores shown by HTTP, from its start to its end: application, listener and readers, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.app import make_app
+from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
+from commitlog_store.serve.http.pages.pages import Pages
+from commitlog_store.serve.http.served_stores import ServedStores
+from commitlog_store.serve.listen import DEFAULT_HTTP, ListenSettings, tls_context
+from commitlog_store.store import MessageStore
+
+
+class HttpFront:
+    """Answers from ``start`` to ``stop``. One use; the owned store is its caller's."""
+
+    def __init__(
+        self,
+        openers: Mapping[str, Callable[[OnDamage], StoreReader]],
+        listen: ListenSettings,
+        *,
+        owned: MessageStore | None = None,
+        node: str = "",
+        cluster: str = "",
+        limits: HttpLimits | None = None,
+        downloads: bool = True,
+    ) -> None:
+        """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
+
+        ``openers`` are those of ``ServedStores``, ``node`` and ``cluster``, too. ``downloads``: found messages may be
+        downloaded from the pages.
+        """
+        listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
+        access = HttpAccess(listen)
+        tls = None if listen.tls is None else tls_context(listen.tls)
+        self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster)
+        pages = Pages(self.stores, access, downloads=downloads)
+        self._streams = pages.streams
+        app = make_app(self.stores, access, more=pages.routes(), error_answer=pages.error)
+        self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
+        scheme = "http" if listen.tls is None else "https"
+        self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"
+
+    def start(self) -> None:
+        self._listener.start()
+
+    def _begin_stop(self) -> None:
+        """On the loop: what would go on without an end ends."""
+        self._streams.stop()
+
+    def stop(self, drain_s: float) -> None:
+        """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
+        self._listener.stop(drain_s)
+        self.stores.close()

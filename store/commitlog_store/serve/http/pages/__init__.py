@@ -1,0 +1,1 @@
+"""Pages about a store, made at the server: overview, topics, messages, consumer groups."""

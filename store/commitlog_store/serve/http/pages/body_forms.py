@@ -1,0 +1,63 @@
+"""A body as text, as JSON set anew, or in hexadecimal: for people, and never more than a part of a large one."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+SHOWN_BYTES = 64 << 10
+FORMS = ("json", "text", "hex")
+_LINE = 16
+# Deeper JSON is shown as text: the parser of the standard library is recursive.
+_DEEPEST = 200
+
+
+class ShownBody(NamedTuple):
+    """``form`` is how it is shown, ``forms`` are those that it has, ``left`` the bytes that are not shown."""
+
+    form: str
+    forms: list[str]
+    text: str
+    left: int
+
+
+def shown_body(body: bytes, wanted: str = "") -> ShownBody:
+    """The body in the wanted form; without one, or if it has none such, in the first of JSON, text, hexadecimal."""
+    part = body[:SHOWN_BYTES]
+    text = _text_of(body)
+    indented = _json_of(text) if text is not None and len(body) <= SHOWN_BYTES else None
+    forms = [name for name, known in (("json", indented), ("text", text)) if known is not None] + ["hex"]
+    form = wanted if wanted in forms or wanted == "text" else forms[0]
+    if form == "json":
+        return ShownBody(form, forms, indented or "", 0)
+    if form == "text":
+        return ShownBody(form, forms, part.decode(errors="backslashreplace"), len(body) - len(part))
+    part = part[: SHOWN_BYTES // 4]
+    return ShownBody("hex", forms, hex_lines(part), len(body) - len(part))
+
+
+def _text_of(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _json_of(text: str) -> str | None:
+    """Of an object or a list only: any number is JSON, too."""
+    if not text.lstrip().startswith(("{", "[")) or text.count("[") + text.count("{") > _DEEPEST * 100:
+        return None
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def hex_lines(part: bytes) -> str:
+    """Lines of the place, sixteen bytes, and those that are plain ASCII."""
+    lines = []
+    for at in range(0, len(part), _LINE):
+        piece = part[at : at + _LINE]
+        plain = "".join(chr(one) if 0x20 <= one < 0x7F else "." for one in piece)
+        lines.append(f"{at:08x}  {piece.hex(' '):<{3 * _LINE - 1}}  {plain}")
+    return "\n".join(lines)

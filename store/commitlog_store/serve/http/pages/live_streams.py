@@ -1,0 +1,81 @@
+"""LiveStreams: parts of pages sent again as they change, by server-sent events, bounded in number and time.
+
+Source of the format: the HTML standard, "Server-sent events".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.responses import Response, StreamingResponse
+
+from commitlog_store.errors import CommitLogError, ServerBusy
+
+_LOG = logging.getLogger(__name__)
+_MOST_STREAMS = 64
+_LEAST_PAUSE_S = 2.0
+# A stream takes at most one part in so many of a thread.
+_PART_OF_A_THREAD = 40
+# Less than an answer may take (app.py): a browser connects again.
+_LONGEST_S = 240.0
+
+
+class LiveStreams:
+    """For one event loop."""
+
+    def __init__(self, *, most: int = _MOST_STREAMS, pause_s: float = _LEAST_PAUSE_S) -> None:
+        self._most = most
+        self._pause_s = pause_s
+        self._count = 0
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End all streams."""
+        self._stopping.set()
+
+    def stream(self, make: Callable[[], Awaitable[str]]) -> Response:
+        """What ``make`` gives, again and again, when it is not what was sent last. ``ServerBusy``."""
+        if self._count >= self._most:
+            raise ServerBusy(f"{self._most} pages are looked at live, as many as the server lets be.")
+        return StreamingResponse(self._events(make), media_type="text/event-stream")
+
+    async def _events(self, make: Callable[[], Awaitable[str]]) -> AsyncIterator[bytes]:
+        if self._count >= self._most:
+            return
+        self._count += 1
+        try:
+            ends = time.monotonic() + _LONGEST_S
+            yield b"retry: 5000\n\n"
+            last: str | None = None
+            while not self._stopping.is_set() and time.monotonic() < ends:
+                begun = time.monotonic()
+                found = await self._made(make)
+                yield b": \n\n" if found in (None, last) else _event(found or "")
+                last = found or last
+                await self._pause(max(self._pause_s, _PART_OF_A_THREAD * (time.monotonic() - begun)))
+        finally:
+            self._count -= 1
+
+    @staticmethod
+    async def _made(make: Callable[[], Awaitable[str]]) -> str | None:
+        """None for what cannot be shown now: the page that is there stays."""
+        try:
+            return await make()
+        except CommitLogError as error:
+            _LOG.debug("A page is not sent again now: %s", error)
+            return None
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the time is over, or the streams are to end."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+
+def _event(text: str) -> bytes:
+    return b"".join(b"data: " + line.encode() + b"\n" for line in text.splitlines()) + b"\n"

@@ -1,0 +1,201 @@
+"""Pages: the routes of the dashboard, and what answers each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+
+from commitlog_store.errors import InvalidValue, RemoteAccessRefused
+from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.pages import groups, messages, overview, topics
+from commitlog_store.serve.http.pages.live_streams import LiveStreams
+from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
+from commitlog_store.serve.http.pages.templates import render
+from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values, View
+from commitlog_store.serve.http.routes import HttpRoute
+from commitlog_store.serve.http.served_stores import ServedStores
+
+VIEWS = (overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE)
+_LARGEST_FORM = 4096
+
+
+class Pages:
+    """Answers requests for pages of the served stores. ``downloads``: found messages may be downloaded."""
+
+    def __init__(self, stores: ServedStores, access: HttpAccess, *, downloads: bool = True) -> None:
+        self._stores = stores
+        self._access = access
+        self._downloads = downloads
+        self._shared = {name: SharedAnswers() for name in stores.names}
+        self.streams = LiveStreams()
+
+    def routes(self) -> Iterable[HttpRoute]:
+        yield from STATIC_ROUTES
+        yield HttpRoute(path="/sign-in", answer=self._sign_in_page, is_open=True)
+        yield HttpRoute(path="/sign-in", answer=self._sign_in, methods=("POST",), is_open=True)
+        yield HttpRoute(path="/sign-out", answer=self._sign_out, methods=("POST",), is_open=True)
+        yield HttpRoute(path="/topics/{name}/stored.json", answer=self._stored)
+        if self._downloads:
+            yield HttpRoute(path="/messages/download", answer=self._download)
+            yield HttpRoute(path="/messages/{id}/body", answer=self._body)
+        for view in VIEWS:
+            yield HttpRoute(path=view.path, answer=self._page_of(view))
+            if view.is_live:
+                yield HttpRoute(path="/live" + view.path, answer=self._live_of(view))
+
+    def error(self, request: Request, status: int, reason: str) -> Response:
+        """An answer in place of a page: a page for a browser, a line for others."""
+        if status == 401 and request.method == "GET" and _wants_page(request) and "hx-request" not in request.headers:
+            return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
+        headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(status)
+        if not _wants_page(request):
+            return PlainTextResponse(reason + "\n", status, headers=headers)
+        values = {**self._frame(request), "status": status, "reason": reason}
+        return HTMLResponse(render("error.html", values), status, headers=headers)
+
+    def _page_of(self, view: View) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            frame = self._frame(request)
+
+            def work(reader: StoreReader) -> str:
+                values = view.look(reader, self._asked(request))
+                frame["live"] = f"/live{_address(request)}" if view.is_live else None
+                # A search as one types replaces the changing part alone.
+                is_part = request.headers.get("hx-target") == "live"
+                template = f"parts/{view.name}.html" if is_part else f"{view.name}.html"
+                return render(template, {**frame, **values})
+
+            return HTMLResponse(await self._read(request, work))
+
+        return answer
+
+    def _live_of(self, view: View) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            frame = self._frame(request)
+            before: Values | None = None
+
+            def work(reader: StoreReader) -> str:
+                nonlocal before
+                before = view.look(reader, self._asked(request, before))
+                return render(f"parts/{view.name}.html", {**frame, **before})
+
+            return self.streams.stream(lambda: self._read(request, work))
+
+        return answer
+
+    async def _read(self, request: Request, work: Callable[[StoreReader], Any]) -> Any:
+        store = request.query_params.get("store", "")
+
+        def answer() -> Any:
+            with self._stores.lent(store) as reader:
+                return work(reader)
+
+        return await self._stores.in_thread(answer)
+
+    def _asked(self, request: Request, before: Values | None = None) -> Asked:
+        store = request.query_params.get("store", "") or self._stores.names[0]
+        return Asked(
+            names=request.path_params,
+            query=dict(request.query_params),
+            shared=self._shared[store],
+            owned=self._stores.owned,
+            now=time.monotonic(),
+            before=before,
+        )
+
+    def _frame(self, request: Request) -> Values:
+        """What each page has around it."""
+        visitor = request.state.visitor if hasattr(request.state, "visitor") else None
+        return {
+            "stores": self._stores.names,
+            "store": request.query_params.get("store", ""),
+            "query": dict(request.query_params),
+            "here": _address(request).partition("?")[0],
+            "is_owner": self._stores.is_owner,
+            "visitor": visitor,
+            "wants_token": self._access.wants_token,
+            "downloads": self._downloads,
+            "live": None,
+        }
+
+    async def _stored(self, request: Request) -> Response:
+        span = request.query_params.get("span", "1h")
+        if span not in topics.SPANS_S:
+            raise InvalidValue(f"span is one of {', '.join(topics.SPANS_S)}, not {span!r}.")
+        name = request.path_params["name"]
+        return JSONResponse(await self._read(request, lambda reader: topics.stored(reader, name, span)))
+
+    async def _download(self, request: Request) -> Response:
+        form = request.query_params.get("format", "ndjson")
+        data = await self._read(request, lambda reader: messages.download(reader, self._asked(request), form))
+        return _attachment(data, messages.DOWNLOADS[form], f"messages.{form}")
+
+    async def _body(self, request: Request) -> Response:
+        data = await self._read(request, lambda reader: messages.body_of(reader, self._asked(request)))
+        return _attachment(data, "application/octet-stream", "body.bin")
+
+    async def _sign_in_page(self, request: Request) -> Response:
+        if not self._access.wants_token:
+            return RedirectResponse("/", 303)
+        values = {**self._frame(request), "next": request.query_params.get("next", "/"), "problem": ""}
+        return HTMLResponse(render("sign_in.html", values))
+
+    async def _sign_in(self, request: Request) -> Response:
+        form = await _form(request)
+        answer: Response = RedirectResponse(_own_path(form.get("next", "/")), 303)
+        try:
+            self._access.sign_in(form.get("token", "").strip(), answer)
+        except RemoteAccessRefused as error:
+            values = {**self._frame(request), "next": form.get("next", "/"), "problem": str(error)}
+            answer = HTMLResponse(render("sign_in.html", values), 401)
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        answer = RedirectResponse("/sign-in", 303)
+        self._access.sign_out(request, answer)
+        return answer
+
+
+def _wants_page(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def _attachment(data: bytes, kind: str, name: str) -> Response:
+    """Never shown in the server's own pages, whatever the bytes are."""
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-security-policy": "default-src 'none'; sandbox",
+    }
+    return Response(data, media_type=kind, headers=headers)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a small form, each once. ``HTTPException`` 413 and 415."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "A form is sent as application/x-www-form-urlencoded.")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LARGEST_FORM:
+            raise HTTPException(413, f"A form has at most {_LARGEST_FORM} bytes.")
+    fields = parse_qs(body.decode(errors="replace"), max_num_fields=10)
+    return {name: values[0] for name, values in fields.items()}
+
+
+def _address(request: Request) -> str:
+    """Path and query as the browser sent them."""
+    path: str = request.scope["raw_path"].decode("ascii")
+    return f"{path}?{request.url.query}" if request.url.query else path
+
+
+def _own_path(text: str) -> str:
+    """A path of this server, and never another one's address."""
+    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if is_own else "/"

@@ -1,0 +1,163 @@
+"""Topics: the list, searched, sorted and paged here; and one topic with its queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from commitlog_store.errors import CommitLogError
+from commitlog_store.metadata import AllBounds
+from commitlog_store.paths import is_system_topic
+from commitlog_store.queries.topic_rates import stored_over_time, topic_rates
+from commitlog_store.reader import QueueInfo, StoreReader
+from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
+
+_ROWS = 50
+_QUEUE_ROWS = 100
+# Rates are found by bisecting each queue's store times.
+_MOST_QUEUES_WITH_RATES = 64
+_SORTS = ("name", "messages")
+# What charts show: the whole time and its parts, in seconds.
+SPANS_S: Mapping[str, tuple[int, int]] = {"1h": (3600, 60), "24h": (86_400, 60), "7d": (604_800, 84)}
+
+
+def _list(reader: StoreReader, asked: Asked) -> Values:
+    wanted, sort = asked.text("q").lower(), asked.text("sort")
+    sort = sort if sort in _SORTS else "name"
+    falls = asked.text("order") == "falling"
+    shows_system = asked.text("system") == "1"
+    names = [one for one in reader.topics() if (shows_system or not is_system_topic(one)) and wanted in one.lower()]
+    if sort == "messages":
+        totals = _totals(asked.shared.bounds.of(reader))
+        names.sort(key=lambda one: (totals.get(one, -1), one))
+    if falls:
+        names.reverse()
+    paging = Paging.of(asked, len(names), _ROWS)
+    rows = _rows(reader, names[paging.start : paging.stop])
+    return {
+        "rows": _with_rates(rows, asked), "paging": paging, "q": asked.text("q"), "sort": sort, "falls": falls,
+        "shows_system": shows_system, "at": asked.now,
+    }  # fmt: skip
+
+
+def _totals(bounds: AllBounds) -> dict[str, int]:
+    found: dict[str, int] = dict.fromkeys(bounds.queues, 0)
+    for (topic, _), one in bounds.infos.items():
+        found[topic] = found.get(topic, 0) + one.max_offset - one.min_offset
+    return found
+
+
+def _rows(reader: StoreReader, names: Sequence[str]) -> list[Values]:
+    """A row for each topic: its queues, its messages, when the last one was stored; or why it cannot be read."""
+    ids = dict(zip(names, reader.queue_ids_of(names), strict=True))
+    keys = [(topic, queue) for topic, queues in ids.items() if isinstance(queues, list) for queue in queues]
+    infos: dict[str, list[QueueInfo] | CommitLogError]
+    try:
+        infos = {}
+        for info in reader.queue_infos(keys):
+            of_topic = infos.setdefault(info.topic, [])
+            assert isinstance(of_topic, list)
+            of_topic.append(info)
+    except CommitLogError:
+        infos = {topic: _infos_or_error(reader, topic) for topic in names}
+    return [_row(reader, topic, ids[topic], infos.get(topic, [])) for topic in names]
+
+
+def _infos_or_error(reader: StoreReader, topic: str) -> list[QueueInfo] | CommitLogError:
+    try:
+        return reader.queues(topic)
+    except CommitLogError as error:
+        return error
+
+
+def _row(
+    reader: StoreReader, topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | CommitLogError
+) -> Values:
+    row: Values = {"topic": topic, "is_system": is_system_topic(topic), "error": "", "rate": None}
+    wrong = next((one for one in (ids, infos) if isinstance(one, CommitLogError)), None)
+    if wrong is not None or isinstance(infos, CommitLogError):
+        return row | {"queues": None, "messages": None, "end": None, "last": None, "error": str(wrong)}
+    lasts = reader.store_timestamps(
+        [(topic, one.queue_id, one.max_offset - 1) for one in infos if one.min_offset < one.max_offset]
+    )
+    return row | {
+        "queues": len(infos),
+        "messages": sum(one.max_offset - one.min_offset for one in infos),
+        "end": sum(one.max_offset for one in infos),
+        "last": max((one for one in lasts if isinstance(one, int)), default=None),
+    }
+
+
+def _with_rates(rows: list[Values], asked: Asked) -> list[Values]:
+    """The rows with messages a second since the stream's last look; none at the first one."""
+    if asked.before is not None:
+        seconds = asked.now - asked.before["at"]
+        ends = {row["topic"]: row["end"] for row in asked.before["rows"]}
+        for row in rows:
+            before = ends.get(row["topic"])
+            if before is not None and row["end"] is not None and seconds > 0:
+                row["rate"] = max(row["end"] - before, 0) / seconds
+    return rows
+
+
+def _one(reader: StoreReader, asked: Asked) -> Values:
+    topic = asked.names["name"]
+    infos = reader.queues(topic)
+    paging = Paging.of(asked, len(infos), _QUEUE_ROWS)
+    filled = [one for one in infos if one.min_offset < one.max_offset]
+    rates, last = None, None
+    if len(infos) <= _MOST_QUEUES_WITH_RATES:
+        (found,) = topic_rates(reader, [topic])
+        rates, last = found.rates, found.last_store_timestamp
+    settings, problem = None, ""
+    consumers: list[Values] = []
+    try:
+        settings = reader.topic_settings().get(topic)
+        consumers = _consumers(topic, asked, reader)
+    except CommitLogError as error:
+        problem = str(error)
+    return {
+        "topic": topic, "is_system": is_system_topic(topic), "count_of_queues": len(infos), "filled": len(filled),
+        "messages": sum(one.max_offset - one.min_offset for one in infos), "rates": rates, "last": last,
+        "rows": _queue_rows(reader, infos[paging.start : paging.stop]), "paging": paging, "settings": settings,
+        "consumers": consumers, "problem": problem, "spans": list(SPANS_S),
+    }  # fmt: skip
+
+
+def _queue_rows(reader: StoreReader, infos: Sequence[QueueInfo]) -> list[Values]:
+    filled = [one for one in infos if one.min_offset < one.max_offset]
+    places = [(one.topic, one.queue_id, offset) for one in filled for offset in (one.min_offset, one.max_offset - 1)]
+    times = dict(zip(places, reader.store_timestamps(places), strict=True))
+    rows = []
+    for one in infos:
+        both = [times.get((one.topic, one.queue_id, at)) for at in (one.min_offset, one.max_offset - 1)]
+        first, last = (when if isinstance(when, int) else None for when in both)
+        error = next((str(when) for when in both if isinstance(when, CommitLogError)), "")
+        rows.append({"info": one, "first": first, "last": last, "error": error})
+    return rows
+
+
+def _consumers(topic: str, asked: Asked, reader: StoreReader) -> list[Values]:
+    """The groups with a position in the topic, and what waits for each there."""
+    found: dict[str, Values] = {}
+    for one in asked.shared.groups.of(reader):
+        if one.topic == topic:
+            row = found.setdefault(one.group, {"group": one.group, "lag": 0, "lag_ms": 0})
+            row["lag"] += one.lag or 0
+            row["lag_ms"] = max(row["lag_ms"], one.lag_ms or 0)
+    return sorted(found.values(), key=lambda row: -row["lag"])
+
+
+def stored(reader: StoreReader, topic: str, span: str, *, now_ms: int | None = None) -> Values:
+    """How many messages were stored in each part of a span up to now: the parts' starts in seconds, and the counts."""
+    seconds, parts = SPANS_S[span]
+    step = seconds // parts * 1000
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    end = (now // step + 1) * step
+    times = [end - (parts - place) * step for place in range(parts + 1)]
+    counts = stored_over_time(reader, topic, times)
+    return {"times": [one // 1000 for one in times[:-1]], "counts": counts, "stepSeconds": step // 1000}
+
+
+LIST = View(name="topics", path="/topics", look=_list)
+ONE = View(name="topic", path="/topics/{name}", look=_one)

@@ -1,0 +1,78 @@
+"""View: a page, and the part of it that changes while it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from commitlog_store.groups.positions import GroupPosition
+from commitlog_store.metadata import AllBounds, all_bounds
+from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
+from commitlog_store.store import MessageStore
+
+Values = dict[str, Any]
+
+
+class SharedAnswers:
+    """The long questions about one store."""
+
+    def __init__(self) -> None:
+        self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
+        self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(lambda reader: reader.groups())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a visitor asks for: parameters of the path and of the query, each once.
+
+    ``before`` is what the last look of the same stream gave, None for the first one; ``now`` is monotonic, in seconds.
+    """
+
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    shared: SharedAnswers
+    owned: MessageStore | None
+    now: float
+    before: Values | None = None
+
+    def text(self, name: str) -> str:
+        return self.query.get(name, "").strip()
+
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        """A parameter as a number in these bounds; ``default`` for what is none."""
+        given = self.text(name)
+        found = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else default
+        return min(max(found, least), most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """``look`` gives the values for the templates ``NAME.html`` and, of a page that changes, ``parts/NAME.html``.
+
+    It runs in a thread. ``is_live``: the part is sent again while a visitor looks at the page.
+    """
+
+    name: str
+    path: str
+    look: Callable[[StoreReader, Asked], Values]
+    is_live: bool = True
+
+
+@dataclass(frozen=True)
+class Paging:
+    """One of the pages of a long list."""
+
+    page: int
+    pages: int
+    total: int
+    start: int
+    stop: int
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, asked: Asked, total: int, rows: int) -> Paging:
+        pages = max((total + rows - 1) // rows, 1)
+        page = asked.number("page", 1, least=1, most=pages)
+        return cls(page, pages, total, (page - 1) * rows, min(page * rows, total), dict(asked.query))

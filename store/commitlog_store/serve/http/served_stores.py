@@ -1,0 +1,101 @@
+"""ServedStores: the stores that HTTP shows, their readers, and the few threads in which they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from commitlog_store.errors import NotServed, ServerBusy
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.call_limits import answering
+from commitlog_store.serve.reader_pool import ReaderPool
+from commitlog_store.store import MessageStore
+
+_T = TypeVar("_T")
+# Reading is mostly Python: more threads would only take turns.
+_THREADS = 4
+# As many questions may wait for a thread; more are asked to come again.
+_MOST_WAITING = 64
+_QUESTION_S = 60.0
+
+
+class ServedStores:
+    """Reads stores for pages and metrics, for one event loop. ``close`` ends it.
+
+    ``owned`` is the store that this process owns, if it owns one; it stays the caller's to close. ``node`` and
+    ``cluster`` are the broker's names, as RocketMQ has them.
+    """
+
+    def __init__(
+        self,
+        openers: Mapping[str, Callable[[OnDamage], StoreReader]],
+        *,
+        owned: MessageStore | None = None,
+        node: str = "",
+        cluster: str = "",
+        question_s: float = _QUESTION_S,
+    ) -> None:
+        """``openers`` has a function for each store's name that opens a reader; the name of a single one is empty."""
+        self.owned = owned
+        self.node, self.cluster = node, cluster
+        self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
+        self._question_s = question_s
+        self._turns = asyncio.Semaphore(_THREADS)
+        self._under_way = 0
+        self._stopping = False
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._pools)
+
+    @property
+    def is_owner(self) -> bool:
+        return self.owned is not None
+
+    @contextmanager
+    def lent(self, name: str = "", on_damage: OnDamage = "raise") -> Iterator[StoreReader]:
+        """A reader of the store of this name for one thread; an empty name is that of the first one. ``NotServed``."""
+        pool = self._pools.get(name) if name else next(iter(self._pools.values()))
+        if pool is None:
+            raise NotServed(f"This server has no store {name!r}. Its stores are {', '.join(self._pools)}.")
+        with pool.lent(on_damage) as reader:
+            yield reader
+
+    async def in_thread(self, work: Callable[[], _T], *, seconds: float | None = None) -> _T:
+        """What ``work`` returns, called in one of the threads for reading.
+
+        ``ServerBusy`` when too many wait for a thread. A reader's next call raises ``RemoteFailed`` once the time is
+        over, or the server stops.
+        """
+        if self._stopping:
+            raise ServerBusy("The server stops.")
+        if self._under_way >= _THREADS + _MOST_WAITING:
+            raise ServerBusy(f"{_MOST_WAITING} questions wait for a thread, as many as the server lets wait.")
+        self._under_way += 1
+        ends = time.monotonic() + (self._question_s if seconds is None else seconds)
+
+        def is_wanted() -> bool:
+            return not self._stopping and time.monotonic() < ends
+
+        def answer() -> _T:
+            with answering(is_wanted):
+                return work()
+
+        try:
+            async with self._turns:
+                return await asyncio.get_running_loop().run_in_executor(None, answer)
+        finally:
+            self._under_way -= 1
+
+    def stop(self) -> None:
+        """Questions under way end at their reader's next call, and new ones are refused."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Close the readers, after the loop that asked has ended."""
+        self.stop()
+        for pool in self._pools.values():
+            pool.close()

@@ -1,0 +1,283 @@
+"""StoreSamples: the numbers of one store at the time of a scrape, each for a metric of ``metrics_table.py``.
+
+Everything is read first and formatted later: nothing that puts wait for is held while text is made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.engine.running_state import RunningFlags
+from commitlog_store.engine.stats import Histogram, StoreStats
+from commitlog_store.errors import CommitLogError, MessageNotFound
+from commitlog_store.files.limits import fullest_disk, used_bytes
+from commitlog_store.format.message_rules import SCHEDULE_TOPIC
+from commitlog_store.format.timer_messages import TIMER_TOPIC
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.lag import GroupLag, group_lags
+from commitlog_store.groups.positions import committed_offsets
+from commitlog_store.paths import (
+    DLQ_TOPIC_PREFIX,
+    INDEX,
+    RETRY_TOPIC_PREFIX,
+    is_system_group,
+    is_system_topic,
+)
+from commitlog_store.queue.topic_config import read_topic_config
+from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.bounded_names import REST, BoundedNames
+from commitlog_store.store import MessageStore, owned_by
+
+MOST_TOPICS = 500
+# Of a group in a topic. The time of the oldest message is read for each queue of these.
+MOST_LAGS = 500
+# Thousands of queues take a second of the processor: their numbers are asked in a twentieth of the time.
+_REST = 20
+# RocketMQ's labels of a store on a disk (DefaultStoreMetricsConstant).
+_LOCAL_DISK = ("local", "disk")
+_DELAYED = (SCHEDULE_TOPIC, TIMER_TOPIC)
+# RocketMQ's PermName.
+_READ, _WRITE = 4, 2
+
+
+_Value: TypeAlias = tuple[str, tuple[str, ...], float]
+
+
+class Samples(NamedTuple):
+    """Values and histograms by metric, each with the values of the metric's own labels."""
+
+    values: list[_Value]
+    histograms: list[tuple[str, Histogram]]
+
+
+_Step: TypeAlias = Callable[[Samples, StoreReader], None]
+
+
+class StoreSamples:
+    """Reads the numbers of one store. One thread at a time; the names with series of their own stay for its life."""
+
+    def __init__(
+        self,
+        owned: MessageStore | None,
+        *,
+        most_topics: int = MOST_TOPICS,
+        most_lags: int = MOST_LAGS,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``owned`` is the store if this process owns it."""
+        self._owned = owned
+        self._clock = clock
+        self._monotonic = monotonic
+        self._in: BoundedNames[str] = BoundedNames(most_topics)
+        self._out: BoundedNames[str] = BoundedNames(most_topics)
+        self._dead: BoundedNames[str] = BoundedNames(most_topics)
+        self._lags: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
+        # By step: until when its values are given again, and these.
+        self._kept: dict[str, tuple[float, list[_Value]]] = {}
+        # The log's first byte, and when the message there was stored.
+        self._oldest = (-1, 0)
+
+    def read_owned(self, samples: Samples) -> None:
+        """What the owner has in memory. ``StoreClosed``."""
+        if self._owned is None:
+            samples.values.append(("commitlog_owned", (), 0))
+        else:
+            owned_by(self._owned).engine.state.refuse_closed()
+            self._of_owner(samples, self._owned)
+            samples.values.append(("commitlog_owned", (), 1))
+
+    def read(self, samples: Samples, reader: StoreReader) -> None:
+        """What is read from files. Raises the first error when everything else is read."""
+        first: CommitLogError | OSError | None = None
+        of_queues = [self._of_delayed, self._of_groups] + ([self._of_files] if self._owned is None else [])
+        steps: list[_Step] = [self._of_disk, self._of_log, *(partial(self._kept_or_asked, one) for one in of_queues)]
+        for step in steps:
+            try:
+                step(samples, reader)
+            except (CommitLogError, OSError) as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _kept_or_asked(self, step: _Step, samples: Samples, reader: StoreReader) -> None:
+        """The numbers of a step that asks many queues: asked again when twenty times its own time has passed."""
+        until, values = self._kept.get(step.__name__, (0.0, []))
+        began = self._monotonic()
+        if began >= until:
+            found = Samples([], [])
+            step(found, reader)
+            values, ended = found.values, self._monotonic()
+            self._kept[step.__name__] = ended + (ended - began) * _REST, values
+        samples.values.extend(values)
+
+    def _of_disk(self, samples: Samples, reader: StoreReader) -> None:
+        paths = reader.paths
+        where = (paths.commit_log, os.path.join(paths.root, INDEX), paths.root)
+        samples.values.append(("commitlog_disk_used_ratio", (), fullest_disk(where).used))
+        samples.values.append(("rocketmq_storage_size_bytes", _LOCAL_DISK, used_bytes(paths.root)))
+
+    def _of_log(self, samples: Samples, reader: StoreReader) -> None:
+        start = reader.log_start()
+        if start < 0:
+            return
+        samples.values.append(("commitlog_log_min_offset_bytes", (), start))
+        with suppress(MessageNotFound):  # a log without messages, or one that retention is cutting
+            if self._oldest[0] != start:
+                self._oldest = start, reader.message_at(start, verify_crc=False).store_timestamp
+            age = max(self._now_ms() - self._oldest[1], 0)
+            samples.values.append(("rocketmq_storage_message_reserve_time_milliseconds", _LOCAL_DISK, age))
+
+    def _of_delayed(self, samples: Samples, reader: StoreReader) -> None:
+        if any(topic in _DELAYED for topic in reader.topics()):
+            self._delayed(samples, reader.delay_levels())
+
+    def _of_groups(self, samples: Samples, reader: StoreReader) -> None:
+        offsets = self._offsets(reader)
+        groups = {one.group_name for one in reader.group_settings()} | set(offsets.groups())
+        samples.values.append(("rocketmq_consumer_group_number", (), len(groups)))
+        self._lag(samples, reader, group_lags(reader, offsets))
+
+    def _delayed(self, samples: Samples, levels: Iterable[DelayLevel]) -> None:
+        for level in levels:
+            labels = (str(level.level),)
+            late_s = level.overdue_ms(self._now_ms()) / 1000
+            samples.values.append(("commitlog_delayed_waiting_messages", labels, level.waiting))
+            samples.values.append(("commitlog_delayed_overdue_seconds", labels, late_s))
+
+    def _of_files(self, samples: Samples, reader: StoreReader) -> None:
+        """What another process stored, by the ends of its queues."""
+        topics = [topic for topic in reader.topics() if not _is_of_group(topic)]
+        samples.values.append(("rocketmq_topic_number", (), len(read_topic_config(reader.path))))
+        queues = [
+            (topic, queue_id)
+            for topic, ids in zip(topics, reader.queue_ids_of(topics), strict=True)
+            if not isinstance(ids, CommitLogError)
+            for queue_id in ids
+        ]
+        ends = dict.fromkeys(topics, 0)
+        for info in reader.queue_infos(queues):
+            ends[info.topic] += info.max_offset
+        _add_topics(samples, self._in, {"rocketmq_messages_in_total": ends})
+
+    def _of_owner(self, samples: Samples, store: MessageStore) -> None:
+        add = samples.values.append
+        stats = store.stats()
+        self._of_stats(samples, stats)
+        engine = owned_by(store).engine
+        add(("rocketmq_topic_number", (), len(engine.topics.listed())))
+        files, state = engine.log.files, engine.state
+        end = files.max_wrote
+        add(("commitlog_log_max_offset_bytes", (), end))
+        add(("rocketmq_storage_flush_behind_bytes", _LOCAL_DISK, max(end - files.flushed_where, 0)))
+        add(("rocketmq_storage_dispatch_behind_bytes", _LOCAL_DISK, stats.dispatch_behind_bytes))
+        readable = RunningFlags.NOT_READABLE not in state.flags
+        permission = (_READ if readable else 0) + (_WRITE if readable and state.writable else 0)
+        add(("rocketmq_broker_permission", (), permission))
+        add(("commitlog_writable", (), state.writable))
+        add(("commitlog_halted", (), state.failure is not None))
+        add(("commitlog_disk_full", (), RunningFlags.DISK_FULL in state.flags))
+        add(("commitlog_disk_warning_ratio", (), store.config.disk_space_warning_level_ratio))
+        add(("rocketmq_half_messages", (), owned_by(store).half_messages.pending_count()))
+        add(("commitlog_unconfirmed", (), state.unconfirmed > 0))
+        add(("commitlog_slaves", (), len(stats.slaves)))
+        for slave in stats.slaves:
+            add(("commitlog_slave_behind_bytes", (slave.address,), max(slave.behind, 0)))
+
+    def _of_stats(self, samples: Samples, stats: StoreStats) -> None:
+        add = samples.values.append
+        stored, sizes = stats.topic_stored_times, stats.topic_stored_sizes
+        _add_topics(
+            samples,
+            self._in,
+            {
+                "rocketmq_messages_in_total": _of_topics(stored),
+                "rocketmq_throughput_in_total": _of_topics(sizes),
+            },
+        )
+        _add_topics(
+            samples,
+            self._out,
+            {
+                "rocketmq_messages_out_total": _of_topics(stats.topic_get_times),
+                "rocketmq_throughput_out_total": _of_topics(stats.topic_get_sizes),
+            },
+        )
+        dead = {
+            topic.removeprefix(DLQ_TOPIC_PREFIX): count
+            for topic, count in stored.items()
+            if topic.startswith(DLQ_TOPIC_PREFIX)
+        }
+        self._dead.admit(dead)
+        own, rest = self._dead.split(dead)
+        for group, count in own.items():
+            add(("rocketmq_send_to_dlq_messages_total", (group, _text(is_system_group(group))), count))
+        if rest is not None:
+            add(("rocketmq_send_to_dlq_messages_total", (REST, "false"), rest))
+        add(("commitlog_put_failed_total", (), stats.put_message_failed_times))
+        add(("commitlog_pulls_total", ("found",), stats.get_message_times_total_found))
+        add(("commitlog_pulls_total", ("miss",), stats.get_message_times_total_miss))
+        add(("commitlog_delayed_delivered_total", (), stats.delayed_delivered))
+        add(("commitlog_delayed_skipped_total", (), stats.delayed_skipped))
+        samples.histograms.append(("commitlog_put_seconds", stats.put_seconds))
+        samples.histograms.append(("commitlog_pull_seconds", stats.get_seconds))
+        samples.histograms.append(("rocketmq_message_size", stats.put_sizes))
+
+    def _offsets(self, reader: StoreReader) -> ConsumerOffsets:
+        """The owner's positions are in memory, newer than those of the file."""
+        return committed_offsets(reader) if self._owned is None else owned_by(self._owned).groups.offsets
+
+    def _lag(self, samples: Samples, reader: StoreReader, lags: Iterable[GroupLag]) -> None:
+        by_name = {(one.group, one.topic): one for one in lags}
+        messages = {name: one.messages for name, one in by_name.items()}
+        self._lags.admit(messages)
+        own, rest = self._lags.split(messages)
+        now_ms = self._now_ms()
+        for name, count in own.items():
+            labels = _lag_labels(*name)
+            samples.values.append(("rocketmq_consumer_lag_messages", labels, count))
+            stored = [time for time in reader.store_timestamps(by_name[name].first_waiting) if isinstance(time, int)]
+            if stored or not count:
+                waited = max(now_ms - min(stored), 0) if stored else 0
+                samples.values.append(("rocketmq_consumer_lag_latency_milliseconds", labels, waited))
+        if rest is not None:
+            samples.values.append(("rocketmq_consumer_lag_messages", (REST, REST, "false", "false"), rest))
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _of_topics(values: Mapping[str, int]) -> dict[str, int]:
+    """Without topics of consumer groups, as RocketMQ."""
+    return {topic: value for topic, value in values.items() if not _is_of_group(topic)}
+
+
+def _is_of_group(topic: str) -> bool:
+    return topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+
+
+def _add_topics(samples: Samples, names: BoundedNames[str], metrics: Mapping[str, Mapping[str, int]]) -> None:
+    """Metrics of the same topics, with the same topics in the rest."""
+    for place, (metric, values) in enumerate(metrics.items()):
+        if not place:
+            names.admit(values)
+        own, rest = names.split(values)
+        for topic, value in own.items():
+            samples.values.append((metric, (topic, _text(is_system_topic(topic))), value))
+        if rest is not None:
+            samples.values.append((metric, (REST, "false"), rest))
+
+
+def _lag_labels(group: str, topic: str) -> tuple[str, ...]:
+    is_retry, is_system = topic.startswith(RETRY_TOPIC_PREFIX), is_system_topic(topic) or is_system_group(group)
+    return group, topic, _text(is_retry), _text(is_system)
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"

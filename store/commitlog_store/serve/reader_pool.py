@@ -1,0 +1,47 @@
+"""ReaderPool: readers of one store that no call uses now. One reader, one call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.call_limits import refuse_unwanted
+
+
+class ReaderPool:
+    """Any number of threads. ``kept`` readers at most stay open when no call uses them."""
+
+    def __init__(self, open_reader: Callable[[OnDamage], StoreReader], *, kept: int = 16) -> None:
+        self._open = open_reader
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._idle: list[tuple[OnDamage, StoreReader]] = []
+
+    @contextmanager
+    def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
+        """A reader for one call. One that has failed is not lent again."""
+        with self._lock:
+            place = next((index for index, (how, _) in enumerate(self._idle) if how == on_damage), None)
+            reader = None if place is None else self._idle.pop(place)[1]
+        if reader is None:
+            reader = self._open(on_damage)
+            reader.interrupt_with(refuse_unwanted)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        with self._lock:
+            keep = len(self._idle) < self._kept
+            if keep:
+                self._idle.append((on_damage, reader))
+        if not keep:
+            reader.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, reader in idle:
+            reader.close()
