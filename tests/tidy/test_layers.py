@@ -58,6 +58,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "salvage": _PARTS | {"recovery", "export", "groups", "verify"},
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
+    "archive": _ENGINE | {"owned_store"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
@@ -70,7 +71,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
-    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"},
+    | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"}
+    | {"archive"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -99,6 +101,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "serve": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "archive": frozenset({"msgspec", "numpy", "obstore", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
