@@ -43,6 +43,7 @@
     │   │   └── ServerBusy          it has as many calls under way as it takes
     │   │   └── SessionLost         it was started again, or forgot the client; what the call continues is gone
     │   ├── ArchiveFailed           an object store refused a request, or did not answer it
+    │   │   └── ArchiveAccessRefused  it wants credentials, or others
     │   ├── ArchiveMismatch         an archive is another store's, or of a log that has diverged from this one
     │   ├── ArchiveGap              retention took log files that were to be archived
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
@@ -87,6 +88,7 @@ from commitlog_store.put_status import PutMessageStatus
 
 __all__ = [
     "AccessRefused",
+    "ArchiveAccessRefused",
     "ArchiveDamaged",
     "ArchiveFailed",
     "ArchiveGap",
@@ -697,6 +699,10 @@ class ArchiveFailed(Refused):
     def __init__(self, message: str, *, name: str = "") -> None:
         super().__init__(message)
         self.name = name
+
+
+class ArchiveAccessRefused(ArchiveFailed):
+    """An object store wants credentials, others, or some that may do more."""
 
 
 class ArchiveMismatch(Refused):

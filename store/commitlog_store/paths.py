@@ -26,6 +26,7 @@ from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 
 __all__ = [
     "ABORT",
+    "ARCHIVE_SCHEMES",
     "BACKUP_SUFFIX",
     "BATCH_CONSUME_QUEUE",
     "BATCH_LEDGER",
@@ -86,6 +87,8 @@ __all__ = [
 COMMIT_LOG = "commitlog"
 # How the address of a served store begins.
 REMOTE_SCHEMES = ("grpc://", "grpc+tls://")
+# How the address of an archive in object storage begins, and of one in a directory.
+ARCHIVE_SCHEMES = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "archive+file://")
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
