@@ -7,6 +7,7 @@ may be killed anywhere: what the newest manifest does not name is put again, or 
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -66,12 +67,13 @@ class ArchiveSettings:
     """What to archive, and how.
 
     ``until_ms``: only files that begin with the first and of which no message was stored at that time (ms) or later.
-    ``with_last``: the written part of the last file too. ``allow_gap``: continue after files that are gone.
-    ``max_rate``: bytes a second of the log that are uploaded at most; 0 for no limit.
+    ``with_last``: the written part of the last file too, once in ``last_every_s``. ``allow_gap``: continue after files
+    that are gone. ``max_rate``: bytes a second of the log that are uploaded at most; 0 for no limit.
     """
 
     until_ms: int | None = None
     with_last: bool = False
+    last_every_s: float = math.inf
     allow_gap: bool = False
     max_rate: int = 0
 
@@ -120,6 +122,7 @@ class Archiver:
         self._idle_s = idle_s
         self._identity: Identity | None = None
         self._newest: Manifest | None = None
+        self._last_due = -math.inf
         self._added = self._strays = 0
 
     def run_once(self) -> float:
@@ -167,7 +170,7 @@ class Archiver:
         bases = self._source.bases()
         if not bases:
             return None
-        found = self._source.ready(bases[0], file_size, with_last=self._settings.with_last)
+        found = self._source.ready(bases[0], file_size, with_last=self._wants_last())
         if found is not None:
             try:
                 self._identify(found, file_size)
@@ -175,6 +178,9 @@ class Archiver:
                 found.file.close()
                 raise
         return found
+
+    def _wants_last(self) -> bool:
+        return self._settings.with_last and time.monotonic() >= self._last_due
 
     def _identify(self, found: Ready, file_size: int) -> None:
         """``ArchiveMismatch`` when an archive of another store was begun there."""
@@ -211,7 +217,7 @@ class Archiver:
             bases = self._source.bases()
             start = start if start in bases or not bases or start > bases[-1] else min(b for b in bases if b > start)
             is_part = is_part and start == last.start
-        found = self._source.ready(start, base.file_size, with_last=self._settings.with_last)
+        found = self._source.ready(start, base.file_size, with_last=self._wants_last())
         if found is not None and is_part and found.size <= last.log.size:
             found.file.close()
             return None  # nothing has come since
@@ -261,6 +267,8 @@ class Archiver:
         if commit(self._objects, manifest):
             self._newest = manifest
             self._added += 1
+            if not found.is_closed:
+                self._last_due = time.monotonic() + self._settings.last_every_s
             self._strays += strays
         return True
 
