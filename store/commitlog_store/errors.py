@@ -694,7 +694,7 @@ class UnsupportedArchive(StoreOpenError):
 
 
 class ArchiveFailed(Refused):
-    """An object store refused a request, or did not answer it. What is archived is as it was. ``name``: the object's."""
+    """An object store refused a request, or did not answer. What is archived is as it was. ``name`` is the object's."""
 
     def __init__(self, message: str, *, name: str = "") -> None:
         super().__init__(message)

@@ -3,10 +3,10 @@
 ``archive.json``, created before anything is uploaded, and never changed::
 
     {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "created_ms": 1732000000000,
-     "file_size": 1073741824, "start": 0, "head_crc32": 305419896}
+     "file_size": 1073741824, "start": 0, "head_size": 4096, "head_crc32": 305419896}
 
 ``start`` is the physical offset of the first log file that was to be archived, and ``head_crc32`` the CRC-32 of its
-first ``HEAD_SIZE`` bytes: a log that has another file there is another store's.
+first ``head_size`` bytes: a log that has another file there is another store's.
 
 ``manifest/<...>``, one a generation, created with a conditional put after all that it names::
 
@@ -14,7 +14,8 @@ first ``HEAD_SIZE`` bytes: a log that has another file there is another store's.
      "writer": "pyspark-commitlog 0.9.0", "file_size": 1073741824, "group_size": 32,
      "segments": [
        {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
-        "first_timestamp_ms": ..., "last_timestamp_ms": ..., "head_crc32": 305419896},
+        "first_timestamp_ms": ..., "last_timestamp_ms": ...,
+        "head_crc32": 305419896, "tail_stop": 1073740000, "tail_crc32": 2271560481},
        ...],
      "groups": [{"first_segment": 0, "table": OBJECT, "head": 2040, "queues": 57}, ...],
      "catalog": OBJECT, "catalog_head": 9120, "queues": 61,
@@ -23,8 +24,10 @@ first ``HEAD_SIZE`` bytes: a log that has another file there is another store's.
 with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``.
 
 - ``segments`` are in log order. Each one ends where the next begins, but for gaps: files that retention took before
-  they were archived. All but the last have ``file_size`` bytes; the last one may be the written part of a log file,
-  and then another object takes its place once that file is closed.
+  they were archived. The last one may be the written part of a log file: fewer than ``file_size`` bytes, and then
+  another object takes its place once that file is closed. Before a gap such a part may remain.
+- ``head_crc32`` is that of the segment's first ``HEAD_SIZE`` bytes. ``tail_stop`` is the physical offset after its last
+  record, and ``tail_crc32`` that of the up to ``HEAD_SIZE`` bytes before it. A log that differs there is another one.
 - ``units_head``, ``catalog_head`` and ``head`` are the bytes with which the object begins that say what is in it.
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
@@ -60,7 +63,7 @@ FORMAT = "commitlog-archive"
 VERSION = 1
 # Segments of one group.
 GROUP_SIZE = 32
-# Bytes at the start of a log file that tell it from another store's: the first record's header, mostly its body, too.
+# Bytes at the start of a log file, and before the end of its last record, that tell it from another one.
 HEAD_SIZE = 4096
 
 
@@ -86,6 +89,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     first_timestamp_ms: int
     last_timestamp_ms: int
     head_crc32: int
+    tail_stop: int
+    tail_crc32: int
 
     @property
     def stop(self) -> int:
@@ -111,6 +116,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     file_size: int
     start: int
+    head_size: int
     head_crc32: int
 
 
@@ -219,10 +225,9 @@ def _contradiction(manifest: Manifest) -> str:
         return f"group_size is {manifest.group_size}, and file_size {manifest.file_size}"
     end = 0
     for index, segment in enumerate(segments):
-        whole = segment.log.size == manifest.file_size
         if segment.start < end or segment.start % manifest.file_size:
             return f"segment {index} starts at {segment.start}, and the one before it ends at {end}"
-        if not 0 < segment.log.size <= manifest.file_size or not (whole or index == len(segments) - 1):
+        if not 0 < segment.log.size <= manifest.file_size:
             return f"segment {index} at {segment.start} has {segment.log.size} bytes"
         end = segment.stop
     if not len(segments) - manifest.group_size <= manifest.grouped <= len(segments):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from commitlog_store.errors import ArchiveFailed, InvalidValue
+from commitlog_store.errors import ArchiveFailed, ArchiveNotFound, InvalidValue
 from commitlog_store.files import disk
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ObjectStore:
         Credentials come from the environment, as ``obstore`` takes them (``AWS_ACCESS_KEY_ID``, instance roles,
         ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, ...). ``options`` go before it:
         ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
-        repeated with back-off for ``retry_timeout_s``. ``InvalidValue``.
+        repeated with back-off for ``retry_timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the directory.
         """
         parts = checked_url(url)
         try:
@@ -83,8 +83,7 @@ class ObjectStore:
         except ImportError:
             raise InvalidValue(_NEEDS_EXTRA) from None
         if parts.scheme == "file":
-            directory = unquote(parts.path)
-            return cls(obstore.store.LocalStore(directory, mkdir=writes), url, directory=directory)
+            return cls._local(url, unquote(parts.path), writes=writes)
         prefix = _SETTINGS.get(parts.scheme, "azure_")
         wanted = {name.lower(): value for name, value in (options or {}).items()}
         settings = {name if name.startswith(prefix) else prefix + name: value for name, value in wanted.items()}
@@ -97,6 +96,18 @@ class ObjectStore:
             secrets = tuple(wanted.values())
             raise InvalidValue(f"{url} cannot be used as an object store: {_said(error, secrets)}") from None
         return cls(made, url)
+
+    @classmethod
+    def _local(cls, url: str, directory: str, *, writes: bool) -> ObjectStore:
+        import obstore.store
+        from obstore.exceptions import BaseError
+
+        if not writes and not disk.is_directory(directory):
+            raise ArchiveNotFound(f"No archive at {url}: {directory} is not a directory.", path=url)
+        try:
+            return cls(obstore.store.LocalStore(directory, mkdir=writes), url, directory=directory)
+        except BaseError as error:
+            raise InvalidValue(f"{url} cannot be used as a directory of objects: {_said(error)}") from None
 
     def __str__(self) -> str:
         return self.url
@@ -172,7 +183,8 @@ class ObjectStore:
         """The objects below a folder, or all; with ``first_only``, those that one request gives."""
         import obstore
 
-        pages = iter(obstore.list(self._store, folder or None, chunk_size=_LISTED_AT_ONCE))
+        with self._asking("list", folder):
+            pages = iter(obstore.list(self._store, folder or None, chunk_size=_LISTED_AT_ONCE))
         while True:
             with self._asking("list", folder):
                 page = next(pages, None)

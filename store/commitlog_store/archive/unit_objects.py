@@ -25,6 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE
 
-__all__ = ["QueueUnits", "UnitDirectory", "decode_directory", "decode_units", "encode_units"]
+__all__ = ["QueuePart", "QueueUnits", "UnitDirectory", "decode_directory", "decode_units", "encode_units"]
 
 _MAGIC = b"CLARUNIT"
 _VERSION = 1
@@ -51,6 +52,14 @@ _ENTRY = np.dtype(
 assert (_HEADER.size, _ENTRY.itemsize) == (24, 32)
 
 
+class QueuePart(NamedTuple):
+    """How many units a queue has in one segment, and the queue offset of the first one."""
+
+    name: QueueName
+    first_offset: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True)
 class QueueUnits:
     """The units of one queue in one segment, from queue offset ``first_offset`` on."""
@@ -58,6 +67,11 @@ class QueueUnits:
     name: QueueName
     first_offset: int
     units: Structured
+
+    @property
+    def part(self) -> QueuePart:
+        """Without the units."""
+        return QueuePart(self.name, self.first_offset, len(self.units))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,11 @@ class UnitDirectory:
     queues: list[QueueName]
     entries: Structured
     size: int
+
+    def parts(self) -> list[QueuePart]:
+        """What the segment has of each queue."""
+        firsts, counts = self.entries["first_offset"].tolist(), self.entries["count"].tolist()
+        return [QueuePart(*one) for one in zip(self.queues, firsts, counts, strict=True)]
 
     def byte_range(self, first_row: int, count: int) -> tuple[int, int]:
         """Where in the object ``count`` units from a row on begin and end."""

@@ -31,6 +31,8 @@ def _segment(start: int, size: int = FILE_SIZE) -> manifest.Segment:
         first_timestamp_ms=1,
         last_timestamp_ms=2,
         head_crc32=5,
+        tail_stop=start + size,
+        tail_crc32=6,
     )
 
 
@@ -83,7 +85,9 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 
 
 def test_an_identity_is_read_as_it_was_written() -> None:
-    written = manifest.Identity(archive_id="1" * 32, created_ms=1, file_size=FILE_SIZE, start=0, head_crc32=9)
+    written = manifest.Identity(
+        archive_id="1" * 32, created_ms=1, file_size=FILE_SIZE, start=0, head_size=9, head_crc32=9
+    )
     assert manifest.decode_identity(manifest.encode_identity(written), layout.IDENTITY) == written
 
 
@@ -91,7 +95,7 @@ def test_an_identity_is_read_as_it_was_written() -> None:
     ("segments", "groups"),
     [
         ((), 0),
-        ((_segment(0, 100), _segment(FILE_SIZE)), 0),  # a part of a file, and another file after it
+        ((_segment(0, FILE_SIZE + 1),), 0),  # more bytes than a log file has
         ((_segment(FILE_SIZE), _segment(0)), 0),
         ((_segment(7),), 0),
         ((_segment(0),), 1),  # a group of more segments than it has
