@@ -165,7 +165,9 @@ class _Check:
         read = {ref.name: b"".join(download(self._objects, ref)) for ref in groups if ref.name in sound}
         if len(parts) < len(manifest.segments):
             return  # reported
-        tables, end = QueueTables(), manifest.start
+        # A part of a file had fewer queues than the whole one, which have the first numbers.
+        order = {name: number for number, name in enumerate(catalog.queues)}
+        tables, end = QueueTables(order=order), manifest.start
         for index, segment in enumerate(manifest.segments):
             tables.add(parts[index], segment.start - end)
             end = segment.stop

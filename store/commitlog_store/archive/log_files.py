@@ -5,8 +5,8 @@ Nothing is locked or written in the store's directory; its owner, perhaps a brok
 - A file is *closed* once the next one has a record: records are appended in order, so all of the closed file's are
   complete. (A broker makes files ahead; that a next one exists says nothing.)
 - A frame that ends in the next file must be whole there: recovery cuts off a frame that is not, from its own start.
-- In a store of this package that is open, or was killed, nothing is archived that is not on the device, as far as the
-  checkpoint says: a power cut could take it back. A broker's checkpoint has only times; it syncs within seconds.
+- What is archived is brought to the device first, which the owner may do only seconds later: else a power cut could take
+  it back, and other records would come in its place. A sync needs no permission to write, and changes no file.
 - Of the last file, beside an owner, the last record is left out, which may be half written, and a batch that is still
   being dispatched.
 """
@@ -23,10 +23,8 @@ from commitlog_store.errors import ArchiveGap, FileChanged
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.log.store_checkpoint import mark_if_readable
-from commitlog_store.paths import ABORT, CHECKPOINT
+from commitlog_store.paths import ABORT
 
 __all__ = ["LogSource", "Ready"]
 
@@ -92,20 +90,20 @@ class LogSource:
         return found
 
     def _part(self, file: MappedFile, file_size: int, *, with_last: bool) -> Ready | None:
-        on_device = self._on_device()
-        end = file.base + file_size
-        if self._has_record(end):
+        if self._has_record(file.base + file_size):
             if file.capacity != file_size:
                 raise FileChanged(
                     f"{file.path} has {file.capacity} bytes, and the files of this log have {file_size}: a part is "
                     "missing. Restore it, or run 'commitlog salvage'.",
                     path=file.path,
                 )
-            return Ready(file, file_size, True) if end <= on_device else None
-        if not with_last:
+            file.sync()
+            return Ready(file, file_size, True)
+        end = self._written_end(file) if with_last else file.base
+        if end == file.base:
             return None
-        end = self._written_end(file, on_device)
-        return Ready(file, end - file.base, False) if end > file.base else None
+        file.sync()
+        return Ready(file, end - file.base, False)
 
     def _has_record(self, base: int) -> bool:
         """Whether the file that begins there exists, and a record was begun in it."""
@@ -117,29 +115,30 @@ class LogSource:
         finally:
             file.close()
 
-    def _written_end(self, file: MappedFile, on_device: int) -> int:
+    def _written_end(self, file: MappedFile) -> int:
         """The end of the part of the last file that nothing takes back."""
         gate = self._gate.look()
-        limit = min(file.base + file.capacity, on_device)
+        limit = file.base + file.capacity
         if not gate.is_open:
             limit = min(limit, max(gate.start, file.base))
         may_be_written_now = disk.exists(os.path.join(self.paths.root, ABORT))
         written = written_records(file, limit, self._delay_levels_ms)
-        end = written.last_record if may_be_written_now and on_device == MAX_LONG else written.end
+        end = written.last_record if may_be_written_now else written.end
         frame = written.last_frame
         return end if frame is None or frame.end <= end else min(end, frame.physical_offset)
 
     def holds_whole(self, frame: FoundFrame) -> bool:
-        """Whether a batch whose frame reaches into the next file is committed."""
+        """Whether a batch whose frame reaches into later files is whole in them, on the device too."""
         self._log.refresh()
-        return is_whole(self._log, frame)
-
-    def _on_device(self) -> int:
-        """The physical offset up to which the log is on the device, as far as the store says."""
-        if not disk.exists(os.path.join(self.paths.root, ABORT)):
-            return MAX_LONG
-        mark = mark_if_readable(os.path.join(self.paths.root, CHECKPOINT))
-        return MAX_LONG if mark is None else mark.flushed_offset
+        if not is_whole(self._log, frame):
+            return False
+        for base in self.bases():
+            if frame.physical_offset < base < frame.end and (file := self.open(base)) is not None:
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        return True
 
     def close(self) -> None:
         self._log.close()

@@ -5,7 +5,7 @@ The catalog of the last generation says it all; ``catalog`` has the terms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -26,7 +26,9 @@ _MISSING_BEFORE_SEVERAL = 1 << 20
 class QueueTables:
     """The queues of an archive by number, their bounds, and their spans in the segments that are in no group yet."""
 
-    def __init__(self, catalog: Catalog | None = None) -> None:
+    def __init__(self, catalog: Catalog | None = None, *, order: Mapping[QueueName, int] | None = None) -> None:
+        """Those of a catalog; or none, and ``order`` may say in which order queues that come together get numbers."""
+        self._order = order or {}
         self.queues: list[QueueName] = [] if catalog is None else list(catalog.queues)
         self._numbers = {name: number for number, name in enumerate(self.queues)}
         nothing: Int64Array = np.zeros(0, np.int64)
@@ -75,6 +77,7 @@ class QueueTables:
     def _number(self, queues: list[QueuePart]) -> None:
         """Give numbers to queues that have none, with the first offset as both bounds."""
         new = [queue for queue in queues if queue.name not in self._numbers]
+        new.sort(key=lambda queue: self._order.get(queue.name, 0))
         for queue in new:
             self._numbers[queue.name] = len(self.queues)
             self.queues.append(queue.name)

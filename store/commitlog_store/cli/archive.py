@@ -99,8 +99,9 @@ def archive(
         return
     if dry_run or deep:
         raise typer.BadParameter("They are for --gc and --check.", param_hint="--dry-run, --deep")
+    path, url = places
     _archive(
-        *places,
+        *(path, url),
         _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every if follow else None),
         commit_log,
         options,
