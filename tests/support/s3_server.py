@@ -22,11 +22,8 @@ from tests.support.programs import python_path
 
 PACKAGES = Path(sys.prefix) / "s3-server"
 BUCKET = "past"
-KEYS = {
-    "access_key_id": "AKIDEXAMPLE",
-    "secret_access_key": "c2VjcmV0LXRoYXQtaXMtbmV2ZXItc2hvd24",
-    "region": "us-east-1",
-}
+SECRET = "c2VjcmV0LXRoYXQtaXMtbmV2ZXItc2hvd24"
+KEYS = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": SECRET, "region": "us-east-1"}
 
 
 def options_for(endpoint: str) -> dict[str, str]:
