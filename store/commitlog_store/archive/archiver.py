@@ -353,6 +353,7 @@ class Archiver:
             generation=1 if base is None else base.generation + 1,
             created_ms=_now_ms(),
             writer=_writer(),
+            attempt=secrets.token_hex(8),
             file_size=file_size,
             segments=(*before, segment),
             groups=groups,

@@ -175,7 +175,7 @@ def decode_catalog(data: bytes | memoryview, head_size: int, name: str) -> Catal
 def encode_group(spans: Structured) -> bytes:
     """A group's table, of (queues, segments) spans."""
     queues, segments = spans.shape
-    return _GROUP_HEADER.pack(_GROUP_MAGIC, _VERSION, queues, segments, 0) + spans.tobytes()
+    return _GROUP_HEADER.pack(_GROUP_MAGIC, _VERSION, queues, segments, 0) + spans.astype(SPAN_DTYPE).tobytes()
 
 
 def decode_group(data: bytes | memoryview, name: str) -> Structured:

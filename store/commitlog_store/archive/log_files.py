@@ -5,8 +5,8 @@ Nothing is locked or written in the store's directory; its owner, perhaps a brok
 - A file is *closed* once the next one has a record: records are appended in order, so all of the closed file's are
   complete. (A broker makes files ahead; that a next one exists says nothing.)
 - A frame that ends in the next file must be whole there: recovery cuts off a frame that is not, from its own start.
-- What is archived is brought to the device first, which the owner may do only seconds later: else a power cut could take
-  it back, and other records would come in its place. A sync needs no permission to write, and changes no file.
+- What is archived is brought to the device first, which the owner may do only seconds later: else a power cut could
+  take it back, and other records would come in its place. A sync needs no permission to write, and changes no file.
 - Of the last file, beside an owner, the last record is left out, which may be half written, and a batch that is still
   being dispatched.
 """

@@ -11,7 +11,7 @@ first ``head_size`` bytes: a log that has another file there is another store's.
 ``manifest/<...>``, one a generation, created with a conditional put after all that it names::
 
     {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "generation": 7, "created_ms": ...,
-     "writer": "pyspark-commitlog 0.9.0", "file_size": 1073741824, "group_size": 32,
+     "writer": "pyspark-commitlog 0.9.0", "attempt": "<16 hex>", "file_size": 1073741824, "group_size": 32,
      "segments": [
        {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
         "first_timestamp_ms": ..., "last_timestamp_ms": ...,
@@ -30,6 +30,7 @@ with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., 
   record, and ``tail_crc32`` that of the up to ``HEAD_SIZE`` bytes before it. A log that differs there is another one.
 - ``units_head``, ``catalog_head`` and ``head`` are the bytes with which the object begins that say what is in it.
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
+- ``attempt`` is random: by it an archiver recognises its own manifest.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
 
 Unknown fields are ignored; another ``version`` is refused.
@@ -129,6 +130,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     created_ms: int
     writer: str
+    attempt: str = ""
     file_size: int
     group_size: int = GROUP_SIZE
     segments: tuple[Segment, ...]

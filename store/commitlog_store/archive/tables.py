@@ -93,7 +93,7 @@ class QueueTables:
 
     def close_group(self) -> Structured:
         """Make a group of all segments that are in none: (queues, segments) spans."""
-        spans = np.stack([self._padded(one) for one in self._spans], axis=1)
+        spans = self._matrix()
         self._groups.append(spans["first_offset"][:, 0].astype(np.int64))
         self._spans = []
         return spans
@@ -105,10 +105,14 @@ class QueueTables:
         for index, offsets in enumerate(self._groups):
             groups[: len(offsets), index] = offsets
             groups[len(offsets) :, index] = self._min[len(offsets) :]
-        spans = np.zeros((count, len(self._spans)), SPAN_DTYPE)
+        return Catalog(list(self.queues), self._min, self._max, groups, self._matrix())
+
+    def _matrix(self) -> Structured:
+        # Not np.stack, which gives native byte order.
+        spans = np.zeros((len(self.queues), len(self._spans)), SPAN_DTYPE)
         for index, one in enumerate(self._spans):
             spans[:, index] = self._padded(one)
-        return Catalog(list(self.queues), self._min, self._max, groups, spans)
+        return spans
 
     def _padded(self, spans: Structured) -> Structured:
         """The spans of one segment for all queues."""

@@ -14,6 +14,7 @@ import typer
 from commitlog_store.cli.confirm import DryRun
 from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples
 from commitlog_store.cli.values import parse_seconds, size_option
+from commitlog_store.errors import InvalidValue
 
 if TYPE_CHECKING:
     from commitlog_store.archive.archiver import Archiver, ArchiveReport, ArchiveSettings
@@ -91,23 +92,19 @@ def archive(
     if len(places) != (1 if check or gc else 2):
         wanted = "the URL of an archive alone" if check or gc else "a store directory and the URL of an archive"
         raise typer.BadParameter(f"Give {wanted}.", param_hint="[PATH] URL")
-    if check:
-        _check(places[0], options, deep=deep, as_json=as_json)
-        return
-    if gc:
-        _collect(places[0], options, parse_seconds(older_than), dry_run=dry_run, as_json=as_json)
-        return
-    if dry_run or deep:
+    if not (check or gc) and (dry_run or deep):
         raise typer.BadParameter("They are for --gc and --check.", param_hint="--dry-run, --deep")
-    path, url = places
-    _archive(
-        *(path, url),
-        _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every if follow else None),
-        commit_log,
-        options,
-        follow_every_s=every if follow else None,
-        as_json=as_json,
-    )
+    every_s = every if follow else None
+    try:
+        if check:
+            _check(places[0], options, deep=deep, as_json=as_json)
+        elif gc:
+            _collect(places[0], options, parse_seconds(older_than), dry_run=dry_run, as_json=as_json)
+        else:
+            settings = _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every_s)
+            _archive(places[0], places[1], settings, commit_log, options, follow_every_s=every_s, as_json=as_json)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _settings(

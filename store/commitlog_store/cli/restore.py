@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.options import ARCHIVE, AsJson, EndpointOption, Since, examples
+from commitlog_store.errors import InvalidValue
 
 if TYPE_CHECKING:
     from commitlog_store.archive.restore import RestoreReport
@@ -39,14 +40,17 @@ def restore(
     from commitlog_store.cli.progress import progress_bar
     from commitlog_store.cli.times import parse_time
 
-    with progress_bar("restoring") as progress:
-        report = restore_store(
-            url,
-            directory,
-            since_ms=None if since is None else parse_time(since),
-            options={} if endpoint is None else {"endpoint": endpoint},
-            progress=progress,
-        )
+    try:
+        with progress_bar("restoring") as progress:
+            report = restore_store(
+                url,
+                directory,
+                since_ms=None if since is None else parse_time(since),
+                options={} if endpoint is None else {"endpoint": endpoint},
+                progress=progress,
+            )
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
 
 

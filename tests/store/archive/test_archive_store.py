@@ -169,7 +169,7 @@ def test_a_store_that_is_open_is_archived_but_for_its_last_record(tmp_path: Path
     config = MessageStoreConfig(mapped_file_size_commit_log=65536, flush_interval_commit_log=10)
     with MessageStore.open(tmp_path / "store", config) as store:
         archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), ArchiveSettings(with_last=True))
-        for number in range(300):
+        for number in range(500):
             store.put_message(Message(topic="orders", body=b"%d" % number * 100, queue_id=number % 2))
 
         def has_three() -> bool:
@@ -177,7 +177,7 @@ def test_a_store_that_is_open_is_archived_but_for_its_last_record(tmp_path: Path
             manifest = newest_or_none(objects_of(tmp_path / "a"))
             return manifest is not None and len(manifest.segments) == 3
 
-        wait_for(has_three)
+        wait_for(has_three, limit_s=60)
         archiver.close()
     data = archived_bytes(objects_of(tmp_path / "a"))
     assert data == log_bytes(tmp_path / "store")[: len(data)]

@@ -213,3 +213,9 @@ def test_a_group_is_read_whole_and_by_rows() -> None:
 @pytest.mark.parametrize(("offset", "index"), [(0, 0), (9, 0), (10, 2), (19, 2), (20, 3), (100, 3)])
 def test_the_span_of_an_offset_is_the_last_one_that_does_not_begin_after_it(offset: int, index: int) -> None:
     assert catalog.span_at(np.array([0, 10, 10, 20]), offset) == index
+
+
+def test_spans_in_native_byte_order_are_written_as_the_others() -> None:
+    spans = _catalog(0, 4).spans
+    native = spans.astype(spans.dtype.newbyteorder("="))
+    assert catalog.encode_group(native) == catalog.encode_group(spans)
