@@ -202,6 +202,11 @@ def path_fault(text: str) -> str | None:
             return f"Files are read through the file system: give the path where Databricks mounts it, {mounted}."
         if text.startswith(REMOTE_SCHEMES):
             return "It is a server's address, and this needs the files: run it where the store's directory is."
+        if text.startswith(ARCHIVE_SCHEMES):
+            return (
+                "Object storage has archives, which are read alone, and this needs the files of a store: 'commitlog "
+                "restore' makes a store of an archive, or copy the store to a local or mounted file system."
+            )
         return (
             f"Files of a store are mapped into memory, which {scheme}: does not offer: copy the store to a local or "
             "mounted file system, and give the path of its directory there."

@@ -9,10 +9,12 @@ from typing import TypeAlias
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from commitlog_store import StoreReader
+from commitlog_store import MessageStore, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
-from commitlog_store.errors import CommitLogError, InvalidValue, UnsupportedStore
+from commitlog_store.cli.app import app
+from commitlog_store.errors import CommitLogError, InvalidValue, NotAStore, UnsupportedStore
 from tests.support import golden
 from tests.support.same_answers import same_answers
 from tests.support.store_builder import StoreBuilder
@@ -153,3 +155,32 @@ def test_a_reader_is_pickled_and_opens_the_archive_again(tmp_path: Path) -> None
         expected = archive.scan("orders").read_all()
     with pickle.loads(data) as again:
         assert again.scan("orders").read_all().equals(expected)
+
+
+def test_commands_that_look_print_what_they_print_of_the_directory(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400), ("audit", 1, 10, 100)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    url = f"archive+file://{tmp_path}/past"
+    runner = CliRunner()
+    for command, *rest in (["cat", "orders"], ["cat", "orders", "--tags", "a"], ["offset-at", "2023-11-14", "orders"]):
+        printed = [runner.invoke(app, [command, path, *rest]) for path in (str(tmp_path / "store"), url)]
+        assert printed[0].exit_code == printed[1].exit_code == 0
+        assert printed[0].stdout == printed[1].stdout
+        assert printed[0].stdout
+    info = runner.invoke(app, ["info", url])
+    assert info.exit_code == 0
+    assert "orders" in info.stdout
+    refused = runner.invoke(app, ["verify", url])
+    assert refused.exit_code == 2
+
+
+def test_an_archive_is_exported_as_its_directory(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    report = export_store(f"archive+file://{tmp_path}/past", f"parquet:{tmp_path}/rows", topics=["orders"])
+    assert report.rows == 40
+
+
+def test_an_archive_is_not_opened_for_writing(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore, match="Object storage has archives, which are read alone"):
+        MessageStore.open(f"archive+file://{tmp_path}/past")
