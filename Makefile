@@ -21,7 +21,8 @@ DIST_READY := $(VENV)/.installed-release
 QUICK_SPARK := $(VENV)/.quick-spark
 # What a server of Spark Connect takes, in a directory of its own.
 CONNECT := $(VENV)/connect
-TEST_READY := $(QUICK_SPARK) $(CONNECT)/.installed
+S3_SERVER := $(VENV)/s3-server
+TEST_READY := $(QUICK_SPARK) $(CONNECT)/.installed $(S3_SERVER)/.installed
 
 # Java is looked up when a recipe runs, after .venv exists: .ci/java-home may have to install one there.
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home)" && export JAVA_HOME &&
@@ -123,4 +124,8 @@ $(QUICK_SPARK): $(DEV_READY) tests/support/quick_spark.py
 
 $(CONNECT)/.installed: tests/connector/sink/connect-requirements.txt | $(DEV_READY)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(CONNECT) --requirement $<
+	@touch $@
+
+$(S3_SERVER)/.installed: tests/store/archive/s3-requirements.txt | $(DEV_READY)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(S3_SERVER) --requirement $<
 	@touch $@

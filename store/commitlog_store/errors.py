@@ -14,7 +14,9 @@
     │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
     │   │   ├── StoreLocked         another process, or this one, owns the store already
     │   │   ├── ReplicaStore        a mirror of another store, opened for other messages than its master's
-    │   │   └── UnsupportedStore    a store type that this package does not cover (RocksDB, batch queues, ...)
+    │   │   ├── UnsupportedStore    a store type that this package does not cover (RocksDB, batch queues, ...)
+    │   │   ├── ArchiveNotFound     no archive is at that URL
+    │   │   └── UnsupportedArchive  an archive of a version that this package does not know
     │   ├── StoreClosed             the store was closed before the call
     │   │   └── StoreForked         a forked child used its parent's store
     │   ├── NestedCall              a signal handler used the store within a call of its own thread
@@ -40,6 +42,10 @@
     │   │   ├── RemoteAccessRefused it wants a token, another, or one that may do more
     │   │   └── ServerBusy          it has as many calls under way as it takes
     │   │   └── SessionLost         it was started again, or forgot the client; what the call continues is gone
+    │   ├── ArchiveFailed           an object store refused a request, or did not answer it
+    │   │   └── ArchiveAccessRefused  it wants credentials, or others
+    │   ├── ArchiveMismatch         an archive is another store's, or of a log that has diverged from this one
+    │   ├── ArchiveGap              retention took log files that were to be archived
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -58,6 +64,7 @@
     └── Damaged                     the files on disk contradict themselves
         ├── LogLost                 consume queues exist, and not one CommitLog file
         ├── LogShort                the log ends before the place up to which it was flushed
+        ├── ArchiveDamaged          an object of an archive is missing, or has other bytes than its manifest says
         ├── FileMissing             a file of the log or of a queue does not exist, although others lead to it
         └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
             ├── CorruptRecord       a CommitLog record
@@ -81,6 +88,12 @@ from commitlog_store.put_status import PutMessageStatus
 
 __all__ = [
     "AccessRefused",
+    "ArchiveAccessRefused",
+    "ArchiveDamaged",
+    "ArchiveFailed",
+    "ArchiveGap",
+    "ArchiveMismatch",
+    "ArchiveNotFound",
     "BatchConflict",
     "CommitLogError",
     "ConsumerClosed",
@@ -143,6 +156,7 @@ __all__ = [
     "TopicInUse",
     "TopicNotFound",
     "TransactionEnded",
+    "UnsupportedArchive",
     "UnsupportedStore",
     "put_error",
 ]
@@ -669,6 +683,54 @@ class CutRefused(Refused):
         self.cut_at = cut_at
         self.size = size
         self.messages = messages
+
+
+class ArchiveNotFound(StoreOpenError):
+    """No archive is at that URL: no manifest is below its prefix."""
+
+
+class UnsupportedArchive(StoreOpenError):
+    """An archive of a version of the format that this version of the package does not know."""
+
+
+class ArchiveFailed(Refused):
+    """An object store refused a request, or did not answer. What is archived is as it was. ``name`` is the object's."""
+
+    def __init__(self, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class ArchiveAccessRefused(ArchiveFailed):
+    """An object store wants credentials, others, or some that may do more."""
+
+
+class ArchiveMismatch(Refused):
+    """An archive is of another store, or of a log that has diverged from this one. Nothing of it was changed.
+
+    ``offset`` is the physical offset at which they were found to differ.
+    """
+
+    def __init__(self, message: str, *, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class ArchiveGap(Refused):
+    """Retention took log files before they were archived: the physical offsets from ``start`` up to ``stop``."""
+
+    def __init__(self, message: str, *, start: int, stop: int) -> None:
+        super().__init__(message)
+        self.start = start
+        self.stop = stop
+
+
+class ArchiveDamaged(Damaged):
+    """An object of an archive is missing, or has other bytes than its manifest says. ``name`` is the object's."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class TargetFailed(_SystemFailure, Refused):

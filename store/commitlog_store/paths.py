@@ -26,6 +26,7 @@ from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 
 __all__ = [
     "ABORT",
+    "ARCHIVE_SCHEMES",
     "BACKUP_SUFFIX",
     "BATCH_CONSUME_QUEUE",
     "BATCH_LEDGER",
@@ -86,6 +87,8 @@ __all__ = [
 COMMIT_LOG = "commitlog"
 # How the address of a served store begins.
 REMOTE_SCHEMES = ("grpc://", "grpc+tls://")
+# How the address of an archive in object storage begins, and of one in a directory.
+ARCHIVE_SCHEMES = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "archive+file://")
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -199,6 +202,11 @@ def path_fault(text: str) -> str | None:
             return f"Files are read through the file system: give the path where Databricks mounts it, {mounted}."
         if text.startswith(REMOTE_SCHEMES):
             return "It is a server's address, and this needs the files: run it where the store's directory is."
+        if text.startswith(ARCHIVE_SCHEMES):
+            return (
+                "Object storage has archives, which are read alone, and this needs the files of a store: 'commitlog "
+                "restore' makes a store of an archive, or copy the store to a local or mounted file system."
+            )
         return (
             f"Files of a store are mapped into memory, which {scheme}: does not offer: copy the store to a local or "
             "mounted file system, and give the path of its directory there."

@@ -69,7 +69,15 @@ from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
-from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, REMOTE_SCHEMES, validate_topic
+from commitlog_store.paths import (
+    ABORT,
+    ARCHIVE_SCHEMES,
+    CHECKPOINT,
+    CONSUME_QUEUE,
+    INDEX,
+    REMOTE_SCHEMES,
+    validate_topic,
+)
 from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
 from commitlog_store.queue.consume_queue import Units
@@ -248,6 +256,9 @@ class StoreReader:
         tls_root_certificates: bytes | None = None,
         rpc_timeout_s: float = 30.0,
         filter_at: FilterAt = "reader",
+        storage_options: Mapping[str, str] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
@@ -256,6 +267,12 @@ class StoreReader:
         those to trust (PEM; by default the system's), ``rpc_timeout_s`` is how long a question may take. With
         ``filter_at="server"``, the server leaves out messages that a read's ``filter`` or ``keys`` do not match: less
         is sent where few match, for time of the server's processor. What a read gives is the same.
+
+        ``path`` may be the address of an archive in object storage: ``s3://BUCKET/PREFIX``, ``gs://``, ``abfs://``, or
+        ``archive+file:///DIRECTORY``. Credentials come from the environment, a profile or the machine's role;
+        ``storage_options`` has what the environment does not (``endpoint``, ``region``, ``access_key_id``, ... by
+        obstore's names). Pages of the archive are kept below ``cache_dir``, at most ``cache_size`` bytes (10 GiB),
+        which all processes of a host may share.
 
         ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
         ``commitlog`` in the store's directory.
@@ -281,6 +298,15 @@ class StoreReader:
                 for gap in reader.skipped:
                     print(gap)
         """
+        if isinstance(path, str) and path.startswith(ARCHIVE_SCHEMES):
+            if from_log or store_path_commit_log is not None or filter_at != "reader":
+                raise InvalidValue("from_log, store_path_commit_log and filter_at are not for an archive.")
+            open_archive: Callable[..., StoreReader] = import_module(
+                "commitlog_store.archive_reader.opening"
+            ).open_archive
+            return open_archive(path, _checked(on_damage), storage_options, cache_dir, cache_size)
+        if storage_options is not None or cache_dir is not None or cache_size is not None:
+            raise InvalidValue("storage_options, cache_dir and cache_size are for an archive in object storage.")
         if isinstance(path, str) and path.startswith(REMOTE_SCHEMES):
             if from_log or store_path_commit_log is not None:
                 raise InvalidValue("from_log and store_path_commit_log are for a directory, not for a served store.")
@@ -1050,7 +1076,8 @@ class StoreReader:
             if queue.last_unit()[0] < info.max_offset - 1:  # another reader has seen these bounds
                 self.queue_info(info.topic, info.queue_id)
             times = StoreTimes(self._commit_log, queue, whole=skips is not None)
-            first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
+            low, high = self._time_bounds(info, wanted_ms, after=boundary == "upper")
+            first, at = times.first_from(wanted_ms, low, high, after=boundary == "upper")
             if first < at and self._snapshot is None:
                 times.refuse_or_skip(first, at, skips, wanted_ms, self.paths.for_shell)
             return at if boundary == "lower" else max(first - 1, info.min_offset)
@@ -1059,6 +1086,14 @@ class StoreReader:
             self._refuse_closed()
             return find(bounds)
         return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
+
+    def _time_bounds(self, info: QueueInfo, wanted_ms: int, *, after: bool) -> tuple[int, int]:
+        """The offsets between which the first message of a queue stored at or after a time is; the end is among them.
+
+        With ``after``, the first message stored after it.
+        """
+        del wanted_ms, after
+        return info.min_offset, info.max_offset
 
     def offsets_by_time(
         self,

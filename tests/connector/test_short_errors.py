@@ -144,7 +144,7 @@ MISTAKES: Mapping[str, Mistake] = {
         lambda on: on.read("data/a,data/b"), "Several stores have a name each, as in broker-a=/data/a,broker-b=/data/b."
     ),
     "path in an object store": Mistake(
-        lambda on: on.read("s3a://bucket/store"), "does not offer: copy the store to a local or mounted file system"
+        lambda on: on.read("oss://bucket/store"), "does not offer: copy the store to a local or mounted file system"
     ),
     "path in an object store, in a write": Mistake(
         lambda on: append(on.rows(_BODY), "hdfs://namenode:8020/store"), "which hdfs: does not offer: copy the store to"

@@ -60,6 +60,10 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "salvage": _PARTS | {"recovery", "export", "groups", "verify"},
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
+    "object_storage": _BYTES | {"files"},
+    "archive": _ENGINE | {"object_storage", "owned_store"},
+    "archive_reader": _PARTS
+    | {"archive", "delayed", "filter", "groups", "object_storage", "reader", "threads", "verify"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
@@ -73,7 +77,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "cli": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"}
-    | {"queries"},
+    | {"archive", "queries"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -104,6 +108,8 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     | {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"},
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "archive": frozenset({"msgspec", "numpy", "obstore", "pyarrow"}),
+    "object_storage": frozenset({"numpy", "obstore", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),

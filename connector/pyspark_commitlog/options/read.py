@@ -13,7 +13,14 @@ from commitlog_store.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS
-from pyspark_commitlog.options.remote import CLIENT_OPTIONS, REMOTE_OPTIONS, RemoteOptions, is_remote, parse_remote
+from pyspark_commitlog.options.remote import (
+    CLIENT_OPTIONS,
+    REMOTE_OPTIONS,
+    RemoteOptions,
+    is_address,
+    is_archive,
+    parse_remote,
+)
 from pyspark_commitlog.options.stores import (
     parse_by_store,
     parse_commit_logs,
@@ -408,18 +415,27 @@ def _check_stores(parsed: SourceOptions, given: Mapping[str, str]) -> None:
 
 
 def _check_served(parsed: SourceOptions, given: Mapping[str, str]) -> None:
-    """What needs the files of a store is not for one that a server shows."""
-    if not any(is_remote(path) for path in (parsed.path, *parsed.stores.values())):
+    """What needs the files of a store is not for one at an address, and an archive has no consumer groups."""
+    paths = [path for path in (parsed.path, *parsed.stores.values()) if is_address(path)]
+    if not paths:
         return
+    what = "an archive" if all(map(is_archive, paths)) else "a server"
     needs_files = {_COMMIT_LOG: parsed.commit_logs, "fromLog": parsed.from_log}
     for name, value in needs_files.items():
         if value:
             raise OptionError(
-                f"Option {name} needs the files of the store, and path is the address of a server. Leave it out, or "
+                f"Option {name} needs the files of the store, and path is the address of {what}. Leave it out, or "
                 "give the store's directory.",
                 option=name,
                 value=given[name],
             )
+    if parsed.commit_group and any(map(is_archive, paths)):
+        raise OptionError(
+            "Option commitGroup is for a store that keeps positions, and path is the address of an archive: leave it "
+            "out.",
+            option="commitGroup",
+            value=given["commitGroup"],
+        )
 
 
 def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:

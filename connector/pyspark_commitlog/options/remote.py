@@ -1,4 +1,8 @@
-"""Options of stores that a server shows: ``path`` is its address, and what a client needs to speak with it."""
+"""Options of stores at an address: a server shows them, or they are archives. And what a client needs.
+
+No option is a key of object storage: options show in plans. Keys are in the environment of driver and executors, in
+profiles, or in the machine's role.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, get_args
 
 from commitlog_store import FilterAt
-from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 
@@ -21,14 +25,31 @@ def is_remote(path: str) -> bool:
     return path.startswith(REMOTE_SCHEMES)
 
 
+def is_archive(path: str) -> bool:
+    """Whether a store's path is the address of an archive in object storage."""
+    return path.startswith(ARCHIVE_SCHEMES)
+
+
+def is_address(path: str) -> bool:
+    """Whether a store's path is an address, and no directory."""
+    return is_remote(path) or is_archive(path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RemoteOptions:
-    """What a client takes beside an address, and ``filter_at`` of a reader. The token is never shown."""
+    """What a client takes beside an address, and ``filter_at`` of a reader. The token is never shown.
+
+    The last four are of archives: None where the environment or a default decides.
+    """
 
     token: str | None = field(default=None, repr=False)
     tls_root_certificates: bytes | None = field(default=None, repr=False)
     rpc_timeout_s: float = 30.0
     filter_at: FilterAt = "reader"
+    endpoint: str | None = None
+    region: str | None = None
+    cache_dir: str | None = None
+    cache_size: int | None = None
 
     def of_client(self) -> dict[str, Any]:
         """The arguments of any client for an address."""
@@ -40,16 +61,27 @@ class RemoteOptions:
 
     def of(self, path: str) -> dict[str, Any]:
         """The arguments of ``StoreReader.open`` for a store; none for a directory."""
+        if is_archive(path):
+            given = {"endpoint": self.endpoint, "region": self.region}
+            storage = {name: value for name, value in given.items() if value is not None}
+            return {"storage_options": storage, "cache_dir": self.cache_dir, "cache_size": self.cache_size}
         return {**self.of_client(), "filter_at": self.filter_at} if is_remote(path) else {}
 
 
 def parse_remote(given: Mapping[str, str], paths: Mapping[str | None, str]) -> RemoteOptions:
     """The options, of stores at these paths. ``OptionError`` without an address among them."""
     found: dict[str, Any] = {}
-    for name, (key, parse) in _PARSERS.items():
+    for name, (key, parse) in (_PARSERS | _OF_ARCHIVES).items():
         if name not in given:
             continue
-        if not any(map(is_remote, paths.values())):
+        if name in _OF_ARCHIVES:
+            if not any(map(is_archive, paths.values())):
+                raise OptionError(
+                    f"Option {name} is for an archive: path is s3://BUCKET/PREFIX or another address of object storage "
+                    "then. Leave the option out.",
+                    option=name,
+                )
+        elif not any(map(is_remote, paths.values())):
             raise OptionError(
                 f"Option {name} is for a store that commitlog serve shows: path is grpc://HOST:PORT then, and it is a "
                 "directory here. Leave the option out.",
@@ -101,6 +133,17 @@ def _filter_at(option: str, value: str) -> str:
     return place
 
 
+def _text(option: str, value: str) -> str:
+    text = value.strip()
+    if not text or "@" in text:  # keys within an endpoint would be shown
+        raise OptionError(f"Option {option} is empty, or has an '@': no keys are given within it.", option=option)
+    return text
+
+
+def _directory(option: str, value: str) -> str:
+    return os.path.abspath(values.parse_path(option, value))
+
+
 _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "token": ("token", _token),
     "tokenFile": ("token", _token_of_file),
@@ -108,6 +151,12 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "rpcTimeout": ("rpc_timeout_s", values.parse_duration),
     "filterAt": ("filter_at", _filter_at),
 }
-REMOTE_OPTIONS = tuple(_PARSERS)
-# Those that do not choose messages.
-CLIENT_OPTIONS = tuple(name for name in REMOTE_OPTIONS if name != "filterAt")
+_OF_ARCHIVES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "endpoint": ("endpoint", _text),
+    "region": ("region", _text),
+    "cacheDir": ("cache_dir", _directory),
+    "cacheSize": ("cache_size", values.parse_bytes),
+}
+REMOTE_OPTIONS = (*_PARSERS, *_OF_ARCHIVES)
+# Those of a server's clients that do not choose messages.
+CLIENT_OPTIONS = tuple(name for name in _PARSERS if name != "filterAt")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import checked_commit_log
 from pyspark_commitlog.options import values
-from pyspark_commitlog.options.remote import is_remote
+from pyspark_commitlog.options.remote import is_address, is_remote
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 
 _LOOKS_NAMED = re.compile(r"[^/:=]*=")
@@ -48,7 +48,7 @@ def parse_stores(option: str, value: str) -> dict[str, str]:
         if name in stores:
             values.refuse(option, value, f"another name for each store; {name!r} is given twice")
         stores[name] = parse_store(option, path)
-        place = stores[name] if is_remote(stores[name]) else os.path.realpath(stores[name])
+        place = stores[name] if is_address(stores[name]) else os.path.realpath(stores[name])
         other = name_of.setdefault(place, name)
         if other != name:
             values.refuse(option, value, f"another directory for each store; {other!r} and {name!r} are the same one")
@@ -66,8 +66,8 @@ def _with_names(value: str) -> str:
 
 
 def parse_store(option: str, value: str) -> str:
-    """The absolute path of a store's directory, or the address of a server that shows it. ``OptionError``."""
-    return value.strip() if is_remote(value.strip()) else os.path.abspath(values.parse_path(option, value))
+    """The absolute path of a store's directory, or the address of a server or of an archive. ``OptionError``."""
+    return value.strip() if is_address(value.strip()) else os.path.abspath(values.parse_path(option, value))
 
 
 def parse_one_store(option: str, value: str) -> str:

@@ -6,9 +6,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from commitlog_store import StoreReader
-from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, StoreOpenError, UnsupportedStore
+from commitlog_store.errors import (
+    ArchiveAccessRefused,
+    ArchiveFailed,
+    RemoteAccessRefused,
+    RemoteFailed,
+    StoreOpenError,
+    UnsupportedStore,
+)
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import is_remote
+from pyspark_commitlog.options.remote import is_address
 from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +58,7 @@ class OpenStores:
         """The reader of a store without which nothing can be done, as ``why`` says, whatever onMissingStore is."""
         try:
             return self._open(name)
-        except (StoreOpenError, RemoteFailed) as error:
+        except (StoreOpenError, RemoteFailed, ArchiveFailed) as error:
             error.args = (f"Store {name!r} of the option path: {error} {why}",)
             raise
 
@@ -65,9 +72,9 @@ class OpenStores:
         begun = self._clock()
         try:
             reader = self._open(name)
-        except (UnsupportedStore, RemoteAccessRefused):
+        except (UnsupportedStore, RemoteAccessRefused, ArchiveAccessRefused):
             raise
-        except (StoreOpenError, RemoteFailed) as error:
+        except (StoreOpenError, RemoteFailed, ArchiveFailed) as error:
             if not name:
                 raise
             if not self._options.skips_missing_stores:
@@ -89,11 +96,11 @@ class OpenStores:
         if not name and known is not None:
             return known
         try:
-            if known is not None and is_remote(options.path):
+            if known is not None and is_address(options.path):
                 known.log_start()
                 return known
             fresh = options.open_store()
-        except (StoreOpenError, RemoteFailed):
+        except (StoreOpenError, RemoteFailed, ArchiveFailed):
             gone = self._readers.pop(name, None)
             if gone is not None:
                 gone.close()
@@ -102,7 +109,7 @@ class OpenStores:
             fresh.close()
         return self._readers.setdefault(name, fresh)
 
-    def _warn(self, name: str, error: StoreOpenError | RemoteFailed) -> None:
+    def _warn(self, name: str, error: StoreOpenError | RemoteFailed | ArchiveFailed) -> None:
         now = self._clock()
         due, pause = self._away.get(name, (now, _FIRST_PAUSE_S))
         if now >= due:

@@ -41,6 +41,8 @@ _MODULES = {
     "dump-index": "dump",
     "export": "export",
     "produce": "produce",
+    "archive": "archive",
+    "restore": "restore",
     "serve": "serve",
     "token": "serve",
     "follow": "follow",

@@ -28,6 +28,7 @@ TOPICS = "Topics"
 CLEAN = "Delete"
 MIRROR = "Mirror a live broker"
 SERVE = "Serve a store to other hosts"
+ARCHIVE = "Archive in object storage"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -113,6 +114,10 @@ Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_HELP}.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="URL", help="Of an S3-compatible store: http://minio:9000.", show_default=False),
+]
 ZoneOption = Annotated[
     str,
     typer.Option(

@@ -41,7 +41,7 @@ from commitlog_store.export.writers import DEFAULT_FILE_SIZE, new_writer
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
-from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.queue.catalog import matching_topics
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
@@ -139,7 +139,8 @@ def export_store(
         report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
         print(report.rows, "new rows")
     """
-    target, served = parse_target(target) if isinstance(target, str) else target, str(path).startswith(REMOTE_SCHEMES)
+    target = parse_target(target) if isinstance(target, str) else target
+    served = str(path).startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES))
     source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)

@@ -82,6 +82,13 @@ class MappedFile:
         except OSError as error:
             raise ReadFailed("read", path=self.path, cause=error) from error
 
+    def sync(self) -> None:
+        """Bring what was written so far to the device. It needs no permission to write. ``ReadFailed``."""
+        try:
+            disk.sync(self._opened())
+        except OSError as error:
+            raise ReadFailed("sync", path=self.path, cause=error) from error
+
     def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The stretches of ``[start, stop)`` that are not holes of the file."""
         return disk.data_extents(self._opened(), start, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +37,35 @@ _MAPPED_FILES = 2
 _LOOKS = 4
 
 
-class CommitLog:
-    """Read access to ``<store>/commitlog``."""
+class LogFileNames(Protocol):
+    """Names and places of the log's files; ``NumberedFiles`` has the meanings."""
 
-    def __init__(self, path: str) -> None:
-        self._files = MappedFileQueue(path)
+    @property
+    def path(self) -> str: ...
+    def path_of(self, base: int, /) -> str: ...
+    def base_at(self, offset: int, /) -> int | None: ...
+
+
+class LogFiles(Protocol):
+    """The log's files; ``MappedFileQueue`` has the meanings."""
+
+    @property
+    def files(self) -> LogFileNames: ...
+    @property
+    def bases(self) -> list[int]: ...
+    def refresh(self) -> bool: ...
+    def opened(self, base: int, /) -> MappedFile | None: ...
+    def find(self, offset: int, /) -> MappedFile | None: ...
+    def end(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class CommitLog:
+    """Read access to ``<store>/commitlog``, or to a log that lies elsewhere."""
+
+    def __init__(self, path: str, *, files: LogFiles | None = None) -> None:
+        """``files`` are those of a log that is in no directory; ``path`` is what errors name then."""
+        self._files: LogFiles = MappedFileQueue(path) if files is None else files
         self._mapped: list[MappedFile] = []
         # Retention and recovery leave a log that has files at least one: without any, its disk is gone.
         self._had_files = False

@@ -233,7 +233,7 @@ class LogBlocks:
         and at once for queues whose units share records with another queue, or were derived from the log: ``positions``
         of the last block says how far they are complete.
         """
-        if any(queue.topic.startswith(LIGHT_QUEUE_PREFIX) or queue.fillers_are_lost for queue, _, _ in ranges):
+        if not all(self._reads_together(queue) for queue, _, _ in ranges):
             return
         positions = np.array([start for _, start, _ in ranges], np.int64)
         rounds = -(-sum(stop - start for _, start, stop in ranges) // _units_at_a_time(wanted))
@@ -241,7 +241,7 @@ class LogBlocks:
             ends = [start + (stop - start) * step // rounds for _, start, stop in ranges]
             parts = [(queue, at, end) for (queue, _, _), at, end in zip(ranges, positions.tolist(), ends, strict=True)]
             try:
-                messages = _in_log_order(parts, wanted)
+                messages = messages_in_log_order(parts, wanted)
                 if messages is None:
                     return
                 at = 0
@@ -298,6 +298,10 @@ class LogBlocks:
         """The file that holds a byte of the log, and which byte of the file that is; for errors."""
         file = self._commit_log.find(physical_offset)
         return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
+
+    def _reads_together(self, queue: QueueView) -> bool:
+        """Whether a queue's messages may be read in the order of the log, with those of other queues."""
+        return not (queue.topic.startswith(LIGHT_QUEUE_PREFIX) or queue.fillers_are_lost)
 
     def _chunks(
         self, queue: QueueView, start: int, stop: int, wanted: UnitFilter | None, *, tolerant: bool
@@ -496,9 +500,10 @@ def _messages(units: Units, offsets: Int64Array, index: int, wanted: UnitFilter 
     return every if chosen.all() else every.take(np.flatnonzero(chosen))
 
 
-def _in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> Messages | None:
-    """The messages of several ranges that may be wanted. None for damaged units, and where those of one queue are not
-    in the log's order: messages of the queue would pass each other. Raises the errors of ``QueueView.units``."""
+def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> Messages | None:
+    """The messages of several ranges that may be wanted. None for damaged units, for fillers that stand for lost
+    messages, and where those of one queue are not in the log's order: messages of the queue would pass each other.
+    Raises the errors of ``QueueView.units``."""
     parts = [list(queue.units(start, stop, check=False)) for queue, start, stop in ranges]
     counts = np.array([sum(map(len, part)) for part in parts], np.int64)
     if not counts.any():
@@ -509,6 +514,8 @@ def _in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> Me
     places = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)
     before = np.array([start for _, start, _ in ranges], np.int64) - (np.cumsum(counts) - counts)
     chosen = units["size"] != FILLER_SIZE
+    if (~chosen & np.array([queue.fillers_are_lost for queue, _, _ in ranges])[places]).any():
+        return None
     if wanted is not None and wanted.looks_at_units:
         chosen &= wanted.may_match(units["tags_code"])
     rows = np.flatnonzero(chosen)

@@ -52,7 +52,7 @@ def test_a_path_that_no_file_system_has_is_not_found() -> None:
 
 
 NO_PATHS = {
-    "s3a://bucket/store": "Files of a store are mapped into memory, which s3a: does not offer: copy the store to",
+    "oss://bucket/store": "Files of a store are mapped into memory, which oss: does not offer: copy the store to",
     "hdfs://namenode:8020/store": "which hdfs: does not offer: copy the store to a local or mounted file system",
     "dbfs:/mnt/store": "give the path where Databricks mounts it, /dbfs/mnt/store.",
     "file:///data/store": "A URI is taken by Spark's option path only: give the path alone.",

@@ -1,0 +1,467 @@
+"""Archiver: copies a store's log into an archive, a segment at a time; and ``archive_store``.
+
+A step reads one log file twice: for its checksums and units, then for the upload, if the archive does not have it yet.
+Then it puts the units, a table or a group if one is full, the catalog and the config files, and last the manifest. It
+may be killed anywhere: what the newest manifest does not name is put again, or found there by the next step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from commitlog_store.archive import catalog as catalogs
+from commitlog_store.archive import layout
+from commitlog_store.archive.generations import commit, create_identity, newest_or_none, read_identity
+from commitlog_store.archive.log_files import LogSource, Ready
+from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
+from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of, tail_crc32
+from commitlog_store.archive.tables import QueueTables
+from commitlog_store.archive.unit_objects import encode_units
+from commitlog_store.archive.uploads import Pace, Uploads
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, FileChanged
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.checksum import crc32
+from commitlog_store.log.store_directory import check_log_directory, check_store_directory
+from commitlog_store.paths import (
+    BATCH_LEDGER,
+    CONFIG,
+    CONSUMER_FILTER_CONFIG,
+    CONSUMER_OFFSET_CONFIG,
+    DELAY_OFFSET_CONFIG,
+    DELETED_TOPICS,
+    SUBSCRIPTION_GROUP_CONFIG,
+    TOPICS_CONFIG,
+)
+
+__all__ = ["CONFIG_FILES", "ArchiveReport", "ArchiveSettings", "Archiver", "archive_store", "open_archiver"]
+
+# The files of config/ that say something about messages. None has a secret.
+CONFIG_FILES = (
+    TOPICS_CONFIG,
+    SUBSCRIPTION_GROUP_CONFIG,
+    CONSUMER_OFFSET_CONFIG,
+    CONSUMER_FILTER_CONFIG,
+    DELAY_OFFSET_CONFIG,
+    BATCH_LEDGER,
+    DELETED_TOPICS,
+)
+_LARGEST_CONFIG = 64 << 20
+_MS = 1000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveSettings:
+    """What to archive, and how.
+
+    ``until_ms``: only files that begin with the first and of which no message was stored at that time (ms) or later.
+    ``with_last``: the written part of the last file too, once in ``last_every_s``. ``allow_gap``: continue after files
+    that are gone. ``max_rate``: bytes a second of the log that are uploaded at most; 0 for no limit.
+    """
+
+    until_ms: int | None = None
+    with_last: bool = False
+    last_every_s: float = math.inf
+    allow_gap: bool = False
+    max_rate: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveReport:
+    """An archive after a call: its newest generation, 0 without one, and what the call added.
+
+    ``start`` and ``stop`` are the physical offsets of all that is archived; ``uploaded`` counts bytes, also of what
+    was not committed; ``strays`` are the records of the added segments that have no place in a queue.
+    """
+
+    url: str
+    generation: int
+    start: int
+    stop: int
+    segments: int
+    added: int
+    uploaded: int
+    strays: int
+
+
+class Archiver:
+    """Adds the log of one store to one archive. A service: ``run_once`` adds a segment.
+
+    Its owner closes it. Nothing in the store's directory is written or locked.
+    """
+
+    def __init__(
+        self,
+        paths: StorePaths,
+        objects: ObjectStore,
+        settings: ArchiveSettings,
+        *,
+        progress: Progress | None = None,
+        idle_s: float = 10.0,
+        pace: Pace | None = None,
+    ) -> None:
+        """``progress`` is called with the bytes of the present log file that are uploaded, and its size."""
+        self._paths = paths
+        self._objects = objects
+        self._settings = settings
+        self._delay_levels_ms = list(MessageStoreConfig().delay_levels_ms)
+        self._source = LogSource(paths, self._delay_levels_ms)
+        self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
+        self._idle_s = idle_s
+        self._identity: Identity | None = None
+        self._newest: Manifest | None = None
+        self._last_due = -math.inf
+        self._added = self._strays = 0
+
+    def run_once(self) -> float:
+        """Add a segment, if there is one; the seconds until it is worth to look again: 0 after it was added.
+
+        ``ArchiveFailed``, ``ArchiveMismatch``, ``ArchiveGap``, ``ArchiveDamaged``, ``UnsupportedArchive``; the errors
+        of reading a store. After each, it may be called again.
+        """
+        base = self._newest = newest_or_none(self._objects)
+        file_size = self._source.file_size if base is None else base.file_size
+        if not file_size:
+            return self._idle_s
+        if base is None:
+            found = self._first(file_size)
+        else:
+            self._refuse_other_log(base)
+            found = self._next(base)
+        if found is None:
+            return self._idle_s
+        try:
+            return 0.0 if self._add(base, found, file_size) else self._idle_s
+        finally:
+            found.file.close()
+
+    def report(self) -> ArchiveReport:
+        """What there is now, and what was added since the beginning."""
+        manifest = self._newest
+        return ArchiveReport(
+            url=str(self._objects),
+            generation=0 if manifest is None else manifest.generation,
+            start=0 if manifest is None else manifest.start,
+            stop=0 if manifest is None else manifest.stop,
+            segments=0 if manifest is None else len(manifest.segments),
+            added=self._added,
+            uploaded=self._uploads.uploaded,
+            strays=self._strays,
+        )
+
+    def close(self) -> None:
+        """Close the store's files."""
+        self._source.close()
+
+    def _first(self, file_size: int) -> Ready | None:
+        """The first file of a new archive, whose identity is made."""
+        bases = self._source.bases()
+        if not bases:
+            return None
+        found = self._source.ready(bases[0], file_size, with_last=self._wants_last())
+        if found is not None:
+            try:
+                self._identify(found, file_size)
+            except BaseException:
+                found.file.close()
+                raise
+        return found
+
+    def _wants_last(self) -> bool:
+        return self._settings.with_last and time.monotonic() >= self._last_due
+
+    def _identify(self, found: Ready, file_size: int) -> None:
+        """``ArchiveMismatch`` when an archive of another store was begun there."""
+        identity = read_identity(self._objects)
+        if identity is None:
+            head_size = min(HEAD_SIZE, found.size)
+            identity = create_identity(
+                self._objects,
+                Identity(
+                    archive_id=secrets.token_hex(16),
+                    created_ms=_now_ms(),
+                    file_size=file_size,
+                    start=found.file.base,
+                    head_size=head_size,
+                    head_crc32=crc32(found.file.read(0, head_size)),
+                ),
+            )
+        head = crc32(found.file.read(0, identity.head_size))
+        if (identity.file_size, identity.start, identity.head_crc32) != (file_size, found.file.base, head):
+            raise ArchiveMismatch(
+                f"An archive was begun at {self._objects} with a log file at physical offset {identity.start}, which "
+                f"{self._paths.commit_log} does not have: it begins at {found.file.base}. Nothing was archived there "
+                f"yet. Give another prefix, or delete {self._objects}/{layout.IDENTITY}.",
+                offset=found.file.base,
+            )
+        self._identity = identity
+
+    def _next(self, base: Manifest) -> Ready | None:
+        """The file that follows, or takes the place of the part of one with which the archive ends."""
+        last = base.segments[-1]
+        is_part = last.log.size < base.file_size
+        start = last.start if is_part else last.stop
+        if self._settings.allow_gap:
+            bases = self._source.bases()
+            start = start if start in bases or not bases or start > bases[-1] else min(b for b in bases if b > start)
+            is_part = is_part and start == last.start
+        found = self._source.ready(start, base.file_size, with_last=self._wants_last())
+        if found is not None and is_part and found.size <= last.log.size:
+            found.file.close()
+            return None  # nothing has come since
+        return found
+
+    def _refuse_other_log(self, base: Manifest) -> None:
+        """``ArchiveMismatch`` when the last file that store and archive both have is another one."""
+        here = set(self._source.bases())
+        for segment in reversed(base.segments):
+            if segment.start not in here:
+                continue
+            file = self._source.open(segment.start)
+            if file is None:
+                continue
+            try:
+                head, tail = crc32(file.read(0, min(HEAD_SIZE, segment.log.size))), tail_crc32(file, segment.tail_stop)
+            finally:
+                file.close()
+            if (head, tail) != (segment.head_crc32, segment.tail_crc32):
+                raise self._mismatch(segment.start)
+            return
+
+    def _mismatch(self, offset: int) -> ArchiveMismatch:
+        return ArchiveMismatch(
+            f"The archive {self._objects} has another log than {self._paths.commit_log}: their files at physical "
+            f"offset {offset} differ. It is of another store, or this one lost its end and grew again since. Nothing "
+            "was changed. Archive this store under another prefix.",
+            offset=offset,
+        )
+
+    def _add(self, base: Manifest | None, found: Ready, file_size: int) -> bool:
+        """Upload a file and commit a generation with it; False when that file is to be archived later."""
+        began = time.monotonic()
+        last = None if base is None else base.segments[-1]
+        replaced = last if last is not None and last.start == found.file.base else None
+        sums = sums_of(found.file, found.size, prefix=0 if replaced is None else replaced.log.size)
+        if replaced is not None and sums.prefix_crc32 != replaced.log.crc32:
+            raise self._mismatch(found.file.base)
+        records = read_records(found.file, found.size, self._delay_levels_ms)
+        if not self._is_wanted(records, found):
+            return False
+        config = self._config(base)
+        segment, tables, strays = self._upload(base, found, sums, records, replaced)
+        manifest = self._manifest(base, segment, tables, replaced, config, file_size)
+        if self._uploads.too_old(began):
+            return True  # what was found there may be deleted by now: the step is repeated
+        if commit(self._objects, manifest):
+            self._newest = manifest
+            self._added += 1
+            if not found.is_closed:
+                self._last_due = time.monotonic() + self._settings.last_every_s
+            self._strays += strays
+        return True
+
+    def _is_wanted(self, records: Records, found: Ready) -> bool:
+        until = self._settings.until_ms
+        if until is not None and records.last_timestamp_ms >= until:
+            return False
+        frame = records.last_frame
+        return frame is None or frame.end <= found.file.base + found.size or self._source.holds_whole(frame)
+
+    def _upload(
+        self, base: Manifest | None, found: Ready, sums: Sums, records: Records, replaced: Segment | None
+    ) -> tuple[Segment, QueueTables, int]:
+        start = found.file.base
+        log = ObjectRef(
+            name=layout.object_name(layout.COMMIT_LOG, start, sums.sha256),
+            size=sums.size,
+            crc32=sums.crc32,
+            sha256=sums.sha256,
+        )
+        self._uploads.log_file(log, self._checked(found, sums))
+        head, pieces = encode_units(records.queues)
+        units = self._uploads.put(layout.UNITS, start, [head, *(piece.view(np.uint8).data for piece in pieces)])
+        tables = QueueTables(None if base is None else self._catalog(base))
+        if replaced is not None:
+            tables.drop_last()
+        before = start if base is None or replaced is not None else base.stop
+        strays = records.strays + tables.add([queue.part for queue in records.queues], start - before)
+        segment = Segment(
+            start=start,
+            log=log,
+            units=units,
+            units_head=len(head),
+            rows=records.rows,
+            records=records.records,
+            strays=strays,
+            first_timestamp_ms=records.first_timestamp_ms,
+            last_timestamp_ms=records.last_timestamp_ms,
+            head_crc32=sums.head_crc32,
+            tail_stop=records.tail_stop,
+            tail_crc32=records.tail_crc32,
+        )
+        return segment, tables, strays
+
+    def _checked(self, found: Ready, sums: Sums) -> Iterator[bytes]:
+        """The bytes to upload. ``FileChanged`` before the last ones when they are not those of the checksums."""
+        crc, waiting = 0, b""
+        for piece in read_pieces(found.file, found.size):
+            crc = crc32(piece, crc)
+            if waiting:
+                yield waiting
+            waiting = piece
+        if crc != sums.crc32:
+            raise FileChanged(
+                f"{found.file.path} was changed while it was being archived. Nothing of it was archived; try again.",
+                path=found.file.path,
+            )
+        yield waiting
+
+    def _manifest(
+        self,
+        base: Manifest | None,
+        segment: Segment,
+        tables: QueueTables,
+        replaced: Segment | None,
+        config: dict[str, ObjectRef],
+        file_size: int,
+    ) -> Manifest:
+        """The next generation, whose catalog and group are put."""
+        before = () if base is None else base.segments[: -1 if replaced is not None else None]
+        groups = () if base is None else base.groups
+        if segment.log.size == file_size and tables.open_segments == GROUP_SIZE:
+            spans = tables.close_group()
+            first = len(groups) * GROUP_SIZE
+            start = (*before, segment)[first].start
+            table = self._uploads.put(layout.GROUPS, start, [catalogs.encode_group(spans)])
+            groups = (*groups, Group(first_segment=first, table=table, head=catalogs.GROUP_HEAD, queues=len(spans)))
+        head, rows = catalogs.encode_catalog(tables.catalog())
+        catalog = self._uploads.put(layout.CATALOG, segment.stop, [head, rows])
+        return Manifest(
+            archive_id=base.archive_id if base is not None else self._begun().archive_id,
+            generation=1 if base is None else base.generation + 1,
+            created_ms=_now_ms(),
+            writer=_writer(),
+            attempt=secrets.token_hex(8),
+            file_size=file_size,
+            segments=(*before, segment),
+            groups=groups,
+            catalog=catalog,
+            catalog_head=len(head),
+            queues=len(tables.queues),
+            config=config,
+        )
+
+    def _begun(self) -> Identity:
+        assert self._identity is not None  # made before the first segment
+        return self._identity
+
+    def _catalog(self, base: Manifest) -> catalogs.Catalog:
+        data = self._objects.get(base.catalog.name)
+        if data is None or crc32(data) != base.catalog.crc32:
+            what = "is missing" if data is None else "has other bytes than its manifest says"
+            raise ArchiveDamaged(f"{self._objects}/{base.catalog.name} {what}.", name=base.catalog.name)
+        return catalogs.decode_catalog(data, base.catalog_head, base.catalog.name)
+
+    def _config(self, base: Manifest | None) -> dict[str, ObjectRef]:
+        """The config files as they are now; those that have not changed are in the archive already."""
+        known = {} if base is None else base.config
+        offset = 0 if base is None else base.stop
+        found: dict[str, ObjectRef] = {}
+        for name in CONFIG_FILES:
+            path = os.path.join(self._paths.root, CONFIG, name)
+            try:
+                data = disk.read_file(path, _LARGEST_CONFIG)
+            except FileNotFoundError:
+                if name in known:  # brokers remove a file before they rename its successor
+                    found[name] = known[name]
+                continue
+            before = known.get(name)
+            if before is not None and (before.size, before.crc32) == (len(data), crc32(data)):
+                found[name] = before
+            else:
+                found[name] = self._uploads.put(layout.CONFIG, offset, [data])
+        return found
+
+
+def archive_store(
+    path: str | os.PathLike[str],
+    url: str | ObjectStore,
+    *,
+    until_ms: int | None = None,
+    with_last: bool = False,
+    allow_gap: bool = False,
+    max_rate: int = 0,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
+    options: dict[str, str] | None = None,
+    progress: Progress | None = None,
+) -> ArchiveReport:
+    """Archive the closed log files of the store at ``path`` below ``url``, those that are not archived yet.
+
+    ``url`` is ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///directory``. The store is only read, also
+    beside a live broker. It may be killed and repeated at any time. ``until_ms``: only files without a message that was
+    stored at that time (ms) or later. ``with_last`` adds the written part of the last file; the closed file takes its
+    place later. ``max_rate`` limits the bytes a second. ``options`` are the object store's: ``endpoint``, ``region``.
+
+    ``ArchiveMismatch`` for an archive of another store; ``ArchiveGap`` when retention took files before they were
+    archived, unless ``allow_gap``; ``ArchiveFailed``, ``ArchiveDamaged``, ``UnsupportedArchive``; ``StoreOpenError``,
+    ``FileChanged``, ``ReadFailed``; ``InvalidValue``. ::
+
+        report = archive_store("/data/store", "s3://bucket/orders")
+        print(report.stop, report.added)
+    """
+    archiver = open_archiver(
+        path,
+        url,
+        ArchiveSettings(until_ms=until_ms, with_last=with_last, allow_gap=allow_gap, max_rate=max_rate),
+        store_path_commit_log=store_path_commit_log,
+        options=options,
+        progress=progress,
+    )
+    try:
+        while not archiver.run_once():
+            pass
+        return archiver.report()
+    finally:
+        archiver.close()
+
+
+def open_archiver(
+    path: str | os.PathLike[str],
+    url: str | ObjectStore,
+    settings: ArchiveSettings,
+    *,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
+    options: dict[str, str] | None = None,
+    progress: Progress | None = None,
+    idle_s: float = 10.0,
+) -> Archiver:
+    """An archiver of the store at ``path``. ``StoreOpenError``, ``InvalidValue``."""
+    directory = disk.absolute_path(path)
+    check_store_directory(directory)
+    paths = StorePaths.of(directory, store_path_commit_log)
+    check_log_directory(paths, exists=True)
+    objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options, writes=True)
+    return Archiver(paths, objects, settings, progress=progress, idle_s=idle_s)
+
+
+def _now_ms() -> int:
+    return int(time.time() * _MS)
+
+
+def _writer() -> str:
+    try:
+        return f"pyspark-commitlog {version('pyspark-commitlog')}"
+    except PackageNotFoundError:
+        return "pyspark-commitlog"

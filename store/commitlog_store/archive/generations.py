@@ -1,0 +1,76 @@
+"""Generations of an archive: finding the newest manifest, and committing the next one.
+
+The conditional put of a manifest is the commit. Of two archivers that add to the same generation one succeeds; the
+other one reads what that one committed, and goes on from there.
+"""
+
+from __future__ import annotations
+
+from commitlog_store.archive.layout import IDENTITY, MANIFEST, generation_of, manifest_name
+from commitlog_store.archive.manifest import (
+    Identity,
+    Manifest,
+    decode_identity,
+    decode_manifest,
+    encode_identity,
+    encode_manifest,
+)
+from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
+
+__all__ = ["commit", "create_identity", "newest", "newest_or_none", "read_identity"]
+
+# How often to look for the newest manifest again, when that which was listed is deleted before it is read.
+_LOOKS = 8
+
+
+def newest_or_none(objects: ObjectStore) -> Manifest | None:
+    """The newest generation, by two requests; None without any. ``ArchiveDamaged``, ``UnsupportedArchive``."""
+    name = ""
+    for _ in range(_LOOKS):
+        found = [generation_of(one.name) for one in objects.list(MANIFEST, first_only=True)]
+        generations = [one for one in found if one is not None]
+        if not generations:
+            return None
+        name = manifest_name(max(generations))
+        data = objects.get(name)
+        if data is not None:
+            manifest = decode_manifest(data, name)
+            if manifest_name(manifest.generation) != name:
+                raise ArchiveDamaged(
+                    f"{objects}/{name} says that it is generation {manifest.generation}, which has another name.",
+                    name=name,
+                )
+            return manifest
+    raise ArchiveDamaged(f"{objects} lists {name}, and does not have it. Try again.", name=name)
+
+
+def newest(objects: ObjectStore) -> Manifest:
+    """The newest generation. ``ArchiveNotFound`` and the errors of ``newest_or_none``."""
+    manifest = newest_or_none(objects)
+    if manifest is None:
+        raise ArchiveNotFound(
+            f"No archive at {objects}: it has no manifest. 'commitlog archive PATH {objects}' makes one.",
+            path=str(objects),
+        )
+    return manifest
+
+
+def commit(objects: ObjectStore, manifest: Manifest) -> bool:
+    """Make a manifest the newest one; False when another archiver has committed that generation."""
+    name, data = manifest_name(manifest.generation), encode_manifest(manifest)
+    # The same bytes are those of a request of ours whose answer was lost.
+    return objects.put_new(name, data) or objects.get(name) == data
+
+
+def read_identity(objects: ObjectStore) -> Identity | None:
+    """The identity; None where nothing was archived yet. ``ArchiveDamaged``, ``UnsupportedArchive``."""
+    data = objects.get(IDENTITY)
+    return None if data is None else decode_identity(data, IDENTITY)
+
+
+def create_identity(objects: ObjectStore, identity: Identity) -> Identity:
+    """Give the archive an identity; that of another archiver, if that one was faster."""
+    if objects.put_new(IDENTITY, encode_identity(identity)):
+        return identity
+    return read_identity(objects) or identity

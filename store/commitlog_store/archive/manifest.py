@@ -1,0 +1,240 @@
+"""Manifest of an archive: one generation of it, as JSON; and the identity that no archive is without.
+
+``archive.json``, created before anything is uploaded, and never changed::
+
+    {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "created_ms": 1732000000000,
+     "file_size": 1073741824, "start": 0, "head_size": 4096, "head_crc32": 305419896}
+
+``start`` is the physical offset of the first log file that was to be archived, and ``head_crc32`` the CRC-32 of its
+first ``head_size`` bytes: a log that has another file there is another store's.
+
+``manifest/<...>``, one a generation, created with a conditional put after all that it names::
+
+    {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "generation": 7, "created_ms": ...,
+     "writer": "pyspark-commitlog 0.9.0", "attempt": "<16 hex>", "file_size": 1073741824, "group_size": 32,
+     "segments": [
+       {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
+        "first_timestamp_ms": ..., "last_timestamp_ms": ...,
+        "head_crc32": 305419896, "tail_stop": 1073740000, "tail_crc32": 2271560481},
+       ...],
+     "groups": [{"first_segment": 0, "table": OBJECT, "head": 2040, "queues": 57}, ...],
+     "catalog": OBJECT, "catalog_head": 9120, "queues": 61,
+     "config": {"topics.json": OBJECT, ...}}
+
+with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``.
+
+- ``segments`` are in log order. Each one ends where the next begins, but for gaps: files that retention took before
+  they were archived. The last one may be the written part of a log file: fewer than ``file_size`` bytes, and then
+  another object takes its place once that file is closed. Before a gap such a part may remain.
+- ``head_crc32`` is that of the segment's first ``HEAD_SIZE`` bytes. ``tail_stop`` is the physical offset after its last
+  record, and ``tail_crc32`` that of the up to ``HEAD_SIZE`` bytes before it. A log that differs there is another one.
+- ``units_head``, ``catalog_head`` and ``head`` are the bytes with which the object begins that say what is in it.
+- ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
+- ``attempt`` is random: by it an archiver recognises its own manifest.
+- Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
+
+Unknown fields are ignored; another ``version`` is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from commitlog_store.errors import ArchiveDamaged, UnsupportedArchive
+
+__all__ = [
+    "FORMAT",
+    "GROUP_SIZE",
+    "HEAD_SIZE",
+    "VERSION",
+    "Group",
+    "Identity",
+    "Manifest",
+    "ObjectRef",
+    "Segment",
+    "decode_identity",
+    "decode_manifest",
+    "encode_identity",
+    "encode_manifest",
+]
+
+FORMAT = "commitlog-archive"
+VERSION = 1
+# Segments of one group.
+GROUP_SIZE = 32
+# Bytes at the start of a log file, and before the end of its last record, that tell it from another one.
+HEAD_SIZE = 4096
+
+
+class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
+    """An object: its name below the prefix, its size in bytes, and the checksums of these."""
+
+    name: str
+    size: int
+    crc32: int
+    sha256: str
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A log file, or the written part of the last one, which starts at the physical offset ``start``."""
+
+    start: int
+    log: ObjectRef
+    units: ObjectRef
+    units_head: int
+    rows: int
+    records: int
+    strays: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    head_crc32: int
+    tail_stop: int
+    tail_crc32: int
+
+    @property
+    def stop(self) -> int:
+        """The physical offset after its last byte."""
+        return self.start + self.log.size
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """``GROUP_SIZE`` consecutive segments, by the index of the first one, and the table of where their units are."""
+
+    first_segment: int
+    table: ObjectRef
+    head: int
+    queues: int
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which store an archive is of."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    archive_id: str
+    created_ms: int
+    file_size: int
+    start: int
+    head_size: int
+    head_crc32: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation of an archive."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    archive_id: str
+    generation: int
+    created_ms: int
+    writer: str
+    attempt: str = ""
+    file_size: int
+    group_size: int = GROUP_SIZE
+    segments: tuple[Segment, ...]
+    groups: tuple[Group, ...]
+    catalog: ObjectRef
+    catalog_head: int
+    queues: int
+    config: dict[str, ObjectRef]
+
+    @property
+    def start(self) -> int:
+        """The physical offset of the first archived byte."""
+        return self.segments[0].start
+
+    @property
+    def stop(self) -> int:
+        """The physical offset after the last archived byte."""
+        return self.segments[-1].stop
+
+    @property
+    def grouped(self) -> int:
+        """How many segments are in groups; the catalog itself says where the units of the others are."""
+        return len(self.groups) * self.group_size
+
+    def objects(self) -> list[ObjectRef]:
+        """Every object that this generation consists of, besides the manifest and the identity."""
+        of_segments = [one for segment in self.segments for one in (segment.log, segment.units)]
+        return [*of_segments, *(group.table for group in self.groups), self.catalog, *self.config.values()]
+
+
+_Kind = TypeVar("_Kind", Identity, Manifest)
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """The bytes of ``archive.json``."""
+    return _pretty(identity)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest."""
+    return _pretty(manifest)
+
+
+def _pretty(value: Identity | Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def decode_identity(data: bytes, name: str) -> Identity:
+    """``ArchiveDamaged``, ``UnsupportedArchive``. ``name`` is the object's, for errors."""
+    return _decode(data, name, Identity)
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """``ArchiveDamaged`` for what is not a manifest or contradicts itself, ``UnsupportedArchive``."""
+    manifest = _decode(data, name, Manifest)
+    problem = _contradiction(manifest)
+    if problem:
+        raise ArchiveDamaged(f"The manifest {name} contradicts itself: {problem}.", name=name)
+    return manifest
+
+
+def _decode(data: bytes, name: str, kind: type[_Kind]) -> _Kind:
+    try:
+        known = msgspec.json.decode(data, type=_Known)
+        if known.format == FORMAT and known.version == VERSION:
+            return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ArchiveDamaged(f"{name} is not {_EXPECTED[kind]}: {error}.", name=name) from error
+    if known.format != FORMAT:
+        raise ArchiveDamaged(f"{name} is not {_EXPECTED[kind]}: its format is {known.format!r}.", name=name)
+    raise UnsupportedArchive(
+        f"{name} has version {known.version} of the format; this version of the package reads version {VERSION}. "
+        "Install a newer one.",
+        path=name,
+    )
+
+
+class _Known(msgspec.Struct):
+    """What every version has."""
+
+    format: str
+    version: int
+
+
+_EXPECTED: dict[type, str] = {Identity: "the identity of an archive", Manifest: "a manifest of an archive"}
+
+
+def _contradiction(manifest: Manifest) -> str:
+    """What is wrong with numbers that other numbers of the manifest decide; empty for nothing."""
+    segments = manifest.segments
+    if not segments:
+        return "it has no segment"
+    if manifest.group_size < 1 or manifest.file_size < 1:
+        return f"group_size is {manifest.group_size}, and file_size {manifest.file_size}"
+    end = 0
+    for index, segment in enumerate(segments):
+        if segment.start < end or segment.start % manifest.file_size:
+            return f"segment {index} starts at {segment.start}, and the one before it ends at {end}"
+        if not 0 < segment.log.size <= manifest.file_size:
+            return f"segment {index} at {segment.start} has {segment.log.size} bytes"
+        end = segment.stop
+    if not len(segments) - manifest.group_size <= manifest.grouped <= len(segments):
+        return f"{len(manifest.groups)} groups of {manifest.group_size} do not go with {len(segments)} segments"
+    for index, group in enumerate(manifest.groups):
+        if group.first_segment != index * manifest.group_size or not 0 <= group.queues <= manifest.queues:
+            return f"group {index} begins with segment {group.first_segment} and has {group.queues} queues"
+    return ""

@@ -1,0 +1,266 @@
+"""ObjectStore: the calls on an object store that archives need, through ``obstore``, and its errors without secrets.
+
+What is assumed of an object store (docs/decisions/0042-archives.md): an object appears whole or not at all, a listing
+shows each object that was put before it began, and ``put_new`` succeeds for one caller alone. S3, GCS, Azure and a
+directory of a local disk have all of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from commitlog_store.errors import ArchiveFailed, ArchiveNotFound, InvalidValue
+from commitlog_store.files import disk
+
+if TYPE_CHECKING:
+    import obstore.store
+
+__all__ = ["OBJECT_SCHEMES", "Listed", "ObjectStore", "checked_url"]
+
+OBJECT_SCHEMES = ("file", "s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
+"""The schemes of URLs of object stores."""
+
+# Parts of an upload, and how many of them are under way: memory is a few times their product.
+PART_SIZE = 8 << 20
+PARTS_AT_ONCE = 4
+_LISTED_AT_ONCE = 1000
+_MS = 1000
+# Prefixes of the names of settings, by the store that has them.
+_SETTINGS = {"s3": "aws_", "s3a": "aws_", "gs": "google_"}
+_ENDPOINT = "endpoint"
+_QUERY = re.compile(r"\?[^\s\"')]*")
+_NEEDS_EXTRA = "Archives in object storage need the extra 'archive': pip install 'pyspark-commitlog[archive]'."
+
+
+class Listed(NamedTuple):
+    """An object of a listing: its name below the prefix, its bytes, and when it was put (ms)."""
+
+    name: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore:
+    """The objects below one prefix. Any number of threads may use it. Errors are ``ArchiveFailed``, without secrets."""
+
+    def __init__(self, store: obstore.store.ObjectStore, url: str, *, directory: str = "") -> None:
+        """Use ``open``; or a store of ``obstore`` with credentials of one's own, and the URL to show for it."""
+        self.url = url
+        # Of an archive on a local disk.
+        self.directory = directory
+        self._store = store
+        # A local directory is listed in any order, the others by name.
+        self.lists_in_order = not directory
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        writes: bool = False,
+        retry_timeout_s: float = 180.0,
+    ) -> ObjectStore:
+        """The objects below a URL such as ``s3://bucket/prefix``. Nothing is asked yet.
+
+        With ``writes``, the directory of a ``file://`` URL is made.
+
+        Credentials come from the environment, as ``obstore`` takes them (``AWS_ACCESS_KEY_ID``, instance roles,
+        ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, ...). ``options`` go before it:
+        ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
+        repeated with back-off for ``retry_timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the directory.
+        """
+        parts = checked_url(url)
+        try:
+            import obstore.store
+            from obstore import exceptions
+        except ImportError:
+            raise InvalidValue(_NEEDS_EXTRA) from None
+        if parts.scheme == "file":
+            return cls._local(url, unquote(parts.path), writes=writes)
+        prefix = _SETTINGS.get(parts.scheme, "azure_")
+        wanted = {name.lower(): value for name, value in (options or {}).items()}
+        settings = {name if name.startswith(prefix) else prefix + name: value for name, value in wanted.items()}
+        client = {"allow_http": True} if wanted.get(_ENDPOINT, "").startswith("http://") else None
+        retry = {"retry_timeout": dt.timedelta(seconds=retry_timeout_s)}
+        try:
+            make: Any = obstore.store.from_url
+            made = make(url.rstrip("/"), config=settings, client_options=client, retry_config=retry)
+        except exceptions.BaseError as error:
+            secrets = tuple(wanted.values())
+            raise InvalidValue(f"{url} cannot be used as an object store: {_said(error, secrets)}") from None
+        return cls(made, url)
+
+    @classmethod
+    def _local(cls, url: str, directory: str, *, writes: bool) -> ObjectStore:
+        import obstore.store
+        from obstore.exceptions import BaseError
+
+        if not writes and not disk.is_directory(directory):
+            raise ArchiveNotFound(f"No archive at {url}: {directory} is not a directory.", path=url)
+        try:
+            return cls(obstore.store.LocalStore(directory, mkdir=writes), url, directory=directory)
+        except BaseError as error:
+            raise InvalidValue(f"{url} cannot be used as a directory of objects: {_said(error)}") from None
+
+    def __str__(self) -> str:
+        return self.url
+
+    def get(self, name: str) -> bytes | None:
+        """All bytes of an object; None without it."""
+        import obstore
+
+        with self._asking("read", name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except FileNotFoundError:
+                return None
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        """Some ranges ``[start, stop)`` of an object, asked for at once; None without it."""
+        import obstore
+
+        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+        with self._asking("read", name):
+            try:
+                return [bytes(one) for one in obstore.get_ranges(self._store, name, starts=starts, ends=stops)]
+            except FileNotFoundError:
+                return None
+
+    def head(self, name: str) -> Listed | None:
+        """Size and time of an object; None without it."""
+        import obstore
+
+        with self._asking("look at", name):
+            try:
+                return _listed(obstore.head(self._store, name))
+            except FileNotFoundError:
+                return None
+
+    def put(self, name: str, parts: Iterable[bytes | memoryview], size: int) -> None:
+        """Put an object of ``size`` bytes, in parts if it is large. What ``parts`` raises ends it: nothing is put then.
+
+        Memory does not grow with the object.
+        """
+        import obstore
+
+        with self._asking("write", name):
+            if size <= PART_SIZE:
+                obstore.put(self._store, name, b"".join(parts), use_multipart=False)
+            else:
+                # The parts are of any length; those of the upload are of PART_SIZE.
+                obstore.put(
+                    *(self._store, name, iter(parts)),
+                    use_multipart=True,
+                    chunk_size=PART_SIZE,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
+            self._sync(name)
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Put an object unless there is one of that name; whether it was put.
+
+        False also for one that was put before by a request whose answer was lost: compare the bytes.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._asking("write", name):
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            self._sync(name)
+        return True
+
+    def list(self, folder: str = "", *, first_only: bool = False) -> Iterator[Listed]:
+        """The objects below a folder, or all; with ``first_only``, those that one request gives."""
+        import obstore
+
+        with self._asking("list", folder):
+            pages = iter(obstore.list(self._store, folder or None, chunk_size=_LISTED_AT_ONCE))
+        while True:
+            with self._asking("list", folder):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from map(_listed, page)
+            if first_only and self.lists_in_order:
+                return
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; one that is missing counts as deleted."""
+        import obstore
+
+        for start in range(0, len(names), _LISTED_AT_ONCE):
+            some = list(names[start : start + _LISTED_AT_ONCE])
+            with self._asking("delete", some[0]), contextlib.suppress(FileNotFoundError):
+                obstore.delete(self._store, some)
+
+    def _sync(self, name: str) -> None:
+        """Bring an object of a local disk, and its name, to the device: before anything names it."""
+        if not self.directory:
+            return
+        try:
+            path = os.path.join(self.directory, name)
+            descriptor = disk.open_file(path)
+            try:
+                disk.sync(descriptor)
+            finally:
+                disk.close(descriptor)
+            while len(path) > len(self.directory):
+                path = os.path.dirname(path)
+                disk.sync_directory(path)
+        except OSError as error:
+            raise ArchiveFailed(f"Failed to sync {self.url}/{name}: {error.strerror}.", name=name) from error
+
+    @contextlib.contextmanager
+    def _asking(self, what: str, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except BaseError as error:
+            where = f"{self.url.rstrip('/')}/{name}"
+            # Not `from error`: its own text may have a signed URL.
+            raise ArchiveFailed(f"Failed to {what} {where}: {_said(error)}", name=name) from None
+
+
+def checked_url(url: str) -> SplitResult:
+    """The parts of an object store's URL. ``InvalidValue`` for another one, which is not shown if it has a secret."""
+    try:
+        parts = urlsplit(url)
+        secret = parts.password is not None or bool(parts.query)
+    except ValueError as error:
+        raise InvalidValue(f"This is not a URL: {error}.") from None
+    if secret:
+        raise InvalidValue(
+            "The URL of an archive has no password and no query: give credentials in the environment, and an endpoint "
+            "as an option."
+        )
+    if parts.scheme not in OBJECT_SCHEMES:
+        schemes = ", ".join(f"{one}://" for one in OBJECT_SCHEMES)
+        raise InvalidValue(f"{url!r} is not the URL of an object store, which begins with one of {schemes}.")
+    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        raise InvalidValue(f"{url!r} names no directory of this machine: give file:///path/of/a/directory.")
+    if parts.scheme != "file" and not parts.netloc:
+        raise InvalidValue(f"{url!r} names no bucket: give {parts.scheme}://bucket/prefix.")
+    return parts
+
+
+def _listed(meta: Mapping[str, Any]) -> Listed:
+    return Listed(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * _MS))
+
+
+def _said(error: Exception, secrets: Iterable[str] = ()) -> str:
+    """The first line of an error's text, without queries of URLs, which may be signatures, and without ``secrets``."""
+    text = _QUERY.sub("", str(error).strip().partition("\n")[0])
+    for secret in secrets:
+        text = text.replace(secret, "...") if secret else text
+    return text if text.endswith(".") else f"{text}."

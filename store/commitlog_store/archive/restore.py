@@ -1,0 +1,219 @@
+"""Restore: a store directory made of an archive, which opens here and in RocketMQ."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from commitlog_store.archive.generations import newest
+from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
+from commitlog_store.archive.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectStore
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import ArchiveDamaged, ArchiveGap, CommitLogError, InvalidValue, TargetFailed
+from commitlog_store.files import disk
+from commitlog_store.format.checksum import crc32
+from commitlog_store.owned_store.opening import StoreOpening
+from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
+from commitlog_store.recovery.open import OpenWishes
+
+__all__ = ["RestoreReport", "download", "restore_store"]
+
+_SUFFIX = ".restoring"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreReport:
+    """A restored store: the physical offsets of its log, how many files that has, and how many were downloaded now."""
+
+    path: str
+    start: int
+    stop: int
+    files: int
+    downloaded: int
+
+
+def restore_store(
+    url: str | ObjectStore,
+    path: str | os.PathLike[str],
+    *,
+    since_ms: int | None = None,
+    options: dict[str, str] | None = None,
+    progress: Progress | None = None,
+) -> RestoreReport:
+    """Make a store directory at ``path`` of the archive at ``url``; with ``since_ms``, without the files before the one
+    that has the first message stored at that time (ms) or later.
+
+    The log files are downloaded into ``path`` with the suffix ``.restoring``, and compared with their checksums; a
+    repeated call continues there. Then the directory gets its name, and is opened and closed once: that builds queues
+    and index from the log. ``progress`` is called with the bytes of log files that are done, and of all.
+
+    ``ArchiveNotFound``, ``ArchiveDamaged``, ``ArchiveFailed``; ``ArchiveGap`` when log files are missing in between;
+    ``InvalidValue`` when something is at ``path``; ``TargetFailed`` when the disk fails or is full; the errors of
+    ``MessageStore.open`` for a log that was damaged before it was archived. ::
+
+        restore_store("s3://bucket/orders", "/data/restored")
+        with StoreReader.open("/data/restored") as reader:
+            print(reader.topics())
+    """
+    target = disk.absolute_path(path)
+    _refuse_existing(target)
+    objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options)
+    manifest = newest(objects)
+    segments = _chosen(manifest, since_ms, objects)
+    restoring = _Restoring(objects, manifest, target + _SUFFIX)
+    with _writing(target):
+        restoring.run(segments, progress)
+        if disk.is_directory(target):
+            disk.remove_directory(target)
+        disk.rename(restoring.path, target)
+        disk.sync_directory(os.path.dirname(target))
+    _build(target, manifest.file_size)
+    return RestoreReport(
+        path=target,
+        start=segments[0].start,
+        stop=segments[-1].stop,
+        files=len(segments),
+        downloaded=restoring.downloaded,
+    )
+
+
+def _refuse_existing(target: str) -> None:
+    if disk.exists(target) and not (disk.is_directory(target) and not disk.list_names(target)):
+        raise InvalidValue(f"{target} exists: a store is restored into a new directory, or an empty one.")
+    above = os.path.dirname(target)
+    if not disk.is_directory(above):
+        raise InvalidValue(f"{above} is not a directory: {target} cannot be made in it.")
+
+
+def _chosen(manifest: Manifest, since_ms: int | None, objects: ObjectStore) -> tuple[Segment, ...]:
+    """The segments from the first that has a message of that time on. ``ArchiveGap``."""
+    segments = manifest.segments
+    if since_ms is not None:
+        later = [index for index, one in enumerate(segments) if one.last_timestamp_ms >= since_ms]
+        segments = segments[later[0] if later else -1 :]
+    for before, after in pairwise(segments):
+        if before.stop != after.start:
+            raise ArchiveGap(
+                f"{objects} has no bytes of the log from physical offset {before.stop} to {after.start}, and no store "
+                f"has such a gap. Restore what comes after it, with since_ms={after.first_timestamp_ms} (--since).",
+                start=before.stop,
+                stop=after.start,
+            )
+    return segments
+
+
+class _Restoring:
+    """The directory that is being filled. ``downloaded`` counts log files."""
+
+    def __init__(self, objects: ObjectStore, manifest: Manifest, path: str) -> None:
+        self.path = path
+        self.downloaded = 0
+        self._objects = objects
+        self._manifest = manifest
+
+    def run(self, segments: tuple[Segment, ...], progress: Progress | None) -> None:
+        """Download what is not there yet, and sync it."""
+        log, config = os.path.join(self.path, COMMIT_LOG), os.path.join(self.path, CONFIG)
+        for directory in (self.path, log, config):
+            if not disk.is_directory(directory):
+                disk.make_directory(directory, shared=True)
+        wanted = {file_name_for_offset(segment.start) for segment in segments}
+        for name in disk.list_names(log):
+            if name not in wanted:
+                disk.unlink(os.path.join(log, name))
+        done, total = 0, sum(segment.log.size for segment in segments)
+        for segment in segments:
+            path = os.path.join(log, file_name_for_offset(segment.start))
+            if not self._has(path, segment.log):
+                self._log_file(path, segment.log)
+            done += segment.log.size
+            if progress is not None:
+                progress(done, total)
+        for name in disk.list_names(config):
+            disk.unlink(os.path.join(config, name))
+        for name, ref in self._manifest.config.items():
+            self._write(os.path.join(config, os.path.basename(name)), ref, ref.size)
+        for directory in (log, config, self.path):
+            disk.sync_directory(directory)
+
+    def _has(self, path: str, ref: ObjectRef) -> bool:
+        """Whether an earlier call has downloaded that file."""
+        if disk.file_size(path) != self._manifest.file_size:
+            return False
+        descriptor, crc = disk.open_file(path), 0
+        try:
+            for start in range(0, ref.size, PART_SIZE):
+                crc = crc32(disk.read_at(descriptor, min(PART_SIZE, ref.size - start), start), crc)
+        finally:
+            disk.close(descriptor)
+        return crc == ref.crc32
+
+    def _log_file(self, path: str, ref: ObjectRef) -> None:
+        self._write(path, ref, self._manifest.file_size)
+        self.downloaded += 1
+
+    def _write(self, path: str, ref: ObjectRef, size: int) -> None:
+        """A file of an object's bytes, and zeros up to ``size``."""
+        if disk.exists(path):
+            disk.unlink(path)
+        descriptor = disk.create_file(path, shared=True)
+        try:
+            at = 0
+            for piece in download(self._objects, ref):
+                disk.write_at(descriptor, piece, at)
+                at += len(piece)
+            # Last: a file of its whole size is one that may be complete.
+            disk.truncate(descriptor, size)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+
+
+def download(objects: ObjectStore, ref: ObjectRef) -> Iterator[bytes]:
+    """The bytes of an object, in pieces. ``ArchiveDamaged``, after the last one, when they are not those it was named
+    with."""
+    crc, sha256 = 0, hashlib.sha256()
+    at_once = PART_SIZE * PARTS_AT_ONCE
+    for start in range(0, ref.size, at_once):
+        stop = min(start + at_once, ref.size)
+        ranges = [(at, min(at + PART_SIZE, stop)) for at in range(start, stop, PART_SIZE)]
+        pieces = objects.get_ranges(ref.name, ranges)
+        if pieces is None:
+            raise ArchiveDamaged(f"{objects}/{ref.name} is missing.", name=ref.name)
+        for piece in pieces:
+            crc = crc32(piece, crc)
+            sha256.update(piece)
+            yield piece
+    if (crc, sha256.hexdigest()) != (ref.crc32, ref.sha256):
+        raise ArchiveDamaged(
+            f"{objects}/{ref.name} has other bytes than its manifest says: their CRC-32 is {crc:08x}, not "
+            f"{ref.crc32:08x}. Restore the object, from another version or copy of the bucket.",
+            name=ref.name,
+        )
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TargetFailed("write", path=error.filename or path, cause=error) from error
+
+
+def _build(path: str, file_size: int) -> None:
+    """Open the store and close it: that builds queues and index. No message is delivered."""
+    config = MessageStoreConfig(mapped_file_size_commit_log=file_size, schedule_enable=False)
+    opening = StoreOpening(path, config, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None)
+    try:
+        opening.run().close()
+    except CommitLogError as error:
+        opening.undo()
+        raise error.advised("The log was restored whole; its queues were not built.") from None
+    except BaseException:
+        opening.undo()
+        raise

@@ -1,0 +1,1 @@
+"""Archives in object storage as stores that are read."""

@@ -1,0 +1,205 @@
+"""OpenedArchive: one generation of an archive, and where the units of its queues are.
+
+Opening takes three requests, whatever the archive's size: the listing that finds the newest manifest, the manifest, and
+the head of the catalog. A queue's row of the catalog, its rows of groups and its units are read when they are needed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from commitlog_store.archive.catalog import (
+    GROUP_HEAD,
+    SPAN_DTYPE,
+    CatalogHead,
+    decode_head,
+    decode_row,
+    decode_spans,
+    span_at,
+)
+from commitlog_store.archive.layout import MANIFEST, generation_of, manifest_name
+from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment, decode_manifest
+from commitlog_store.archive.queue_names import Structured
+from commitlog_store.archive.unit_objects import decode_units
+from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
+from commitlog_store.format.arrays import Int64Array
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.object_storage.objects import ObjectMissing, Objects
+from commitlog_store.object_storage.pages import ObjectPages, StoredObject
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRun:
+    """Consecutive units of a queue that one segment has: ``count`` from queue offset ``start`` on."""
+
+    segment: int
+    start: int
+    first_row: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.count
+
+
+class OpenedArchive:
+    """What one manifest names. It never changes."""
+
+    def __init__(self, manifest: Manifest, head: CatalogHead, pages: ObjectPages, url: str) -> None:
+        self.manifest = manifest
+        self.url = url
+        self._head = head
+        self._pages = pages
+        self.bases = [segment.start for segment in manifest.segments]
+        self.numbers = {name: number for number, name in enumerate(head.queues)}
+        self._runs: dict[int, QueueRuns] = {}
+
+    @classmethod
+    def open(cls, objects: Objects, pages: ObjectPages) -> OpenedArchive:
+        """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``."""
+        found = objects.first_name(MANIFEST)
+        if found is None or generation_of(found) is None:
+            raise ArchiveNotFound(
+                f"{objects.address} holds no archive: it has no manifest. 'commitlog archive PATH {objects.address}' "
+                "makes one.",
+                path=str(objects.address),
+            )
+        return cls._of(found, objects, pages)
+
+    @classmethod
+    def after(cls, generation: int, objects: Objects, pages: ObjectPages) -> OpenedArchive | None:
+        """The newest generation if it is a later one; one request shows that there is none."""
+        try:
+            objects.whole(manifest_name(generation + 1))
+        except ObjectMissing:
+            return None
+        return cls.open(objects, pages)
+
+    @classmethod
+    def _of(cls, name: str, objects: Objects, pages: ObjectPages) -> OpenedArchive:
+        url = str(objects.address)
+        try:
+            manifest = decode_manifest(objects.whole(name), f"{url}/{name}")
+        except ObjectMissing:
+            raise ArchiveDamaged(f"{url}/{name} was listed, and is missing.", name=name) from None
+        catalog = manifest.catalog
+        try:
+            data = objects.piece(catalog.name, 0, manifest.catalog_head)
+        except ObjectMissing:
+            refuse_missing(url, catalog.name)
+        return cls(manifest, decode_head(data, f"{url}/{catalog.name}"), pages, url)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """The bounds of a queue, by its number."""
+        return int(self._head.min_offsets[number]), int(self._head.max_offsets[number])
+
+    def segment_at(self, physical_offset: int) -> Segment | None:
+        """The segment that holds that byte of the log."""
+        place = bisect_right(self.bases, physical_offset) - 1
+        segment = self.manifest.segments[place] if place >= 0 else None
+        return segment if segment is not None and physical_offset < segment.stop else None
+
+    def read(self, ref: ObjectRef, start: int, stop: int) -> memoryview:
+        """Bytes of an object that the manifest names. ``ArchiveDamaged`` without it."""
+        try:
+            return self._pages.read(stored(ref), start, min(stop, ref.size))
+        except ObjectMissing:
+            refuse_missing(self.url, ref.name)
+
+    def runs(self, number: int) -> QueueRuns:
+        """Where the units of a queue are."""
+        found = self._runs.get(number)
+        if found is None:
+            low, high = self._head.row_range(number)
+            offsets, spans = decode_row(self._head, self.read(self.manifest.catalog, low, high))
+            found = self._runs[number] = QueueRuns(self, number, offsets, spans)
+        return found
+
+    def group_spans(self, index: int, number: int) -> Structured:
+        """The spans of a queue in the segments of a group; none for a queue that came later."""
+        group = self.manifest.groups[index]
+        if number >= group.queues:
+            return np.zeros(0, SPAN_DTYPE)
+        size = self.manifest.group_size * SPAN_DTYPE.itemsize
+        start = GROUP_HEAD + number * size
+        return decode_spans(self.read(group.table, start, start + size))
+
+    def units(self, run: UnitRun) -> Structured:
+        """The units of a run."""
+        segment = self.manifest.segments[run.segment]
+        return decode_units(self.read(segment.units, *self.unit_bytes(run)))
+
+    def unit_bytes(self, run: UnitRun) -> tuple[int, int]:
+        """Where the units of a run are in the segment's unit object."""
+        start = self.manifest.segments[run.segment].units_head + run.first_row * UNIT_SIZE
+        return start, start + run.count * UNIT_SIZE
+
+
+class QueueRuns:
+    """The runs of one queue's units, in order. What lies outside of the wanted offsets is not read."""
+
+    def __init__(self, archive: OpenedArchive, number: int, group_offsets: Int64Array, spans: Structured) -> None:
+        self._archive = archive
+        self._number = number
+        self._bounds = archive.bounds(number)
+        self._group_offsets = group_offsets
+        self._tail = spans
+        self._of_group: dict[int, Structured] = {}
+
+    def between(self, start: int, stop: int) -> list[UnitRun]:
+        """The runs with units at the queue offsets ``[start, stop)``, clipped to these."""
+        offsets, size = self._group_offsets, self._archive.manifest.group_size
+        found: list[UnitRun] = []
+        for index in range(span_at(offsets, start), len(offsets)):
+            if offsets[index] >= stop:
+                break
+            found += _clipped(self._spans_of(index), index * size, start, stop)
+        return found + _clipped(self._tail, len(offsets) * size, start, stop)
+
+    def offset_at(self, segment: int) -> int:
+        """The queue offset of the first message in a segment or after it."""
+        manifest = self._archive.manifest
+        low, high = self._bounds
+        if segment >= len(manifest.segments):
+            return high
+        if segment >= manifest.grouped:
+            found = int(self._tail["first_offset"][segment - manifest.grouped])
+        else:
+            spans = self._spans_of(segment // manifest.group_size)
+            found = int(spans["first_offset"][segment % manifest.group_size]) if len(spans) else low
+        return min(max(found, low), high)
+
+    def _spans_of(self, group: int) -> Structured:
+        found = self._of_group.get(group)
+        if found is None:
+            found = self._of_group[group] = self._archive.group_spans(group, self._number)
+        return found
+
+
+def _clipped(spans: Structured, first_segment: int, start: int, stop: int) -> list[UnitRun]:
+    """The parts of a row's spans that have units at the queue offsets ``[start, stop)``."""
+    firsts = spans["first_offset"].astype(np.int64)
+    lows, highs = np.maximum(firsts, start), np.minimum(firsts + spans["count"], stop)
+    return [
+        UnitRun(first_segment + index, low, int(spans["first_row"][index]) + low - int(firsts[index]), high - low)
+        for index, low, high in zip(range(len(spans)), lows.tolist(), highs.tolist(), strict=True)
+        if low < high
+    ]
+
+
+def stored(ref: ObjectRef) -> StoredObject:
+    """An object of the manifest, for pages: its content names it in caches."""
+    return StoredObject(ref.name, ref.size, ref.sha256[:32])
+
+
+def refuse_missing(url: str, name: str) -> NoReturn:
+    """``ArchiveDamaged`` for an object that the manifest names, and that is not there."""
+    raise ArchiveDamaged(
+        f"{url}/{name} is missing, and the archive's manifest names it: 'commitlog archive --check {url}' says what "
+        "else is.",
+        name=name,
+    )

@@ -1,0 +1,292 @@
+"""ArchiveReader: ``StoreReader`` of an archive in object storage.
+
+What a directory's reader does with files, this one does with ranges of objects: the same code finds, checks, filters
+and decodes. An archive has the log and the queues of a store; what else a store knows (consumer groups, delayed
+messages, the index) is the store's own.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from commitlog_store.archive_reader.archived_blocks import ArchivedBlocks
+from commitlog_store.archive_reader.archived_log import ArchivedFiles, ArchivedLog
+from commitlog_store.archive_reader.archived_queues import ArchivedCatalog
+from commitlog_store.archive_reader.opened_archive import OpenedArchive
+from commitlog_store.batch.frames import StoredFrames
+from commitlog_store.batch.visibility import NOTHING_HIDDEN
+from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.errors import UnsupportedStore
+from commitlog_store.files import disk
+from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.message_rules import check_queue_place
+from commitlog_store.index.service import IndexFileInfo
+from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.objects import Objects, StorageCounts
+from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
+from commitlog_store.object_storage.pages import ObjectPages, PageLimits
+from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.queue.topic_config import TopicSettings
+from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.timestamps import checked_seconds
+from commitlog_store.verify.store_facts import StoreFacts
+
+_Found = TypeVar("_Found")
+_Shown = TypeVar("_Shown")
+
+# A newer generation is looked for at most so often.
+_LOOK_AGAIN_S = 1.0
+# While a reader waits for messages, it looks less often: each look is a request.
+_WAIT_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveAccess:
+    """How an archive is reached: its address, and the cache of its pages on the local disk (``cache_dir`` "": none)."""
+
+    address: StorageAddress
+    cache_dir: str = ""
+    cache_limit: int = DEFAULT_LIMIT
+    limits: PageLimits = field(default_factory=PageLimits)
+
+    def pages(self, objects: Objects) -> ObjectPages:
+        """``StoreAccessDenied``, ``OSError`` when the directory of the cache cannot be made."""
+        cache = PageCache(disk.absolute_path(self.cache_dir), self.cache_limit) if self.cache_dir else None
+        return ObjectPages(objects, cache, self.limits)
+
+
+class _Generations:
+    """Answers of one generation: a newer one is looked for before a question, and used for all of it."""
+
+    def __init__(self, look: Callable[[], None], generation: Callable[[], int]) -> None:
+        self._look = look
+        self._generation = generation
+        self._looked_at = time.monotonic()
+
+    def read(self, ask: Callable[[], _Found], show: Callable[[_Found, int], _Shown]) -> _Shown:
+        """See ``ConsistentReads.read``: an archive has whole batches only."""
+        self.look()
+        return show(ask(), NOTHING_HIDDEN)
+
+    def repeat(self, ask: Callable[[], _Found], *, one_moment: bool = True) -> _Found:
+        """See ``ConsistentReads.repeat``: a generation does not change."""
+        del one_moment
+        return ask()
+
+    def look(self) -> None:
+        """Look for a newer generation, unless that was done a moment ago."""
+        if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
+            self._look()
+            self._looked_at = time.monotonic()
+
+    def settled_state(self) -> object:
+        """The generation: queues change with it alone."""
+        self.look()
+        return self._generation()
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class ArchiveReader(StoreReader):
+    """Made by ``StoreReader.open("s3://bucket/prefix")``."""
+
+    _reads: _Generations  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        access: ArchiveAccess,
+        *,
+        on_damage: OnDamage = "raise",
+        on_read: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.access = access
+        self.path = str(access.address)
+        self._objects = Objects(access.address)
+        self._pages = access.pages(self._objects)
+        self._on_damage = on_damage
+        self._on_read = on_read
+        self._skipped: list[SkippedRange] = []
+        self._snapshot = None
+        self._closed = False
+        try:
+            self._archive = OpenedArchive.open(self._objects, self._pages)
+        except BaseException:
+            self._pages.close()
+            raise
+        self._files = ArchivedFiles(self._archive)
+        self._commit_log = ArchivedLog(self._files)
+        self._archived = ArchivedCatalog(self._archive)
+        self._catalog = self._archived
+        self._blocks = ArchivedBlocks(self._commit_log, self._pages)
+        self._frames = StoredFrames(self._commit_log, self._catalog)
+        self._reads = _Generations(self._look, lambda: self._archive.manifest.generation)
+
+    @property
+    def paths(self) -> NoReturn:  # type: ignore[override]
+        """``UnsupportedStore``: an archive has no files here."""
+        raise self._not_here("this needs the files of a store", f"'commitlog restore {self.for_shell} DIR' makes them")
+
+    @property
+    def storage_counts(self) -> StorageCounts:
+        """Requests to object storage and bytes of their answers, so far."""
+        return self._objects.counts
+
+    def __repr__(self) -> str:
+        return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (partial(ArchiveReader, on_damage=self._on_damage), (self.access,))
+
+    def close(self) -> None:
+        self._closed = True
+        self._commit_log.close()
+        self._pages.close()
+
+    def _look(self) -> None:
+        """Use the newest generation from now on."""
+        newer = OpenedArchive.after(self._archive.manifest.generation, self._objects, self._pages)
+        if newer is not None:
+            self._archive = newer
+            self._files.use(newer)
+            self._archived.use(newer)
+
+    def _not_here(self, what: str, advice: str) -> UnsupportedStore:
+        return UnsupportedStore(f"{self.path} is an archive, and {what}: {advice}.", path=self.path)
+
+    @property
+    def for_shell(self) -> str:
+        return shlex.quote(self.path)
+
+    def lost_ends(self) -> list[str]:
+        """Nothing: an archive ends where its manifest says."""
+        self._refuse_closed()
+        return []
+
+    def facts(self, *, assessed: bool = True) -> StoreFacts:
+        """Without an assessment, which is for files: ``commitlog archive --check`` compares an archive's objects."""
+        del assessed
+        self._refuse_closed()
+        return StoreFacts(
+            log_files=len(self._archive.manifest.segments),
+            disk_size=sum(one.size for one in self._archive.manifest.objects()),
+            delayed_left_to=None,
+            timer_wheel=False,
+            kept=[],
+            kept_problem="",
+            assessment=None,
+        )
+
+    def topics(self) -> list[str]:
+        self._refuse_closed()
+        self._reads.look()
+        return super().topics()
+
+    def physical_bounds(self) -> tuple[int, int]:
+        """First archived byte of the log, and the end of what is archived."""
+        self._refuse_closed()
+        return self._archive.manifest.start, self._archive.manifest.stop
+
+    @property
+    def aborted(self) -> bool:
+        return False
+
+    def checkpoint(self) -> Checkpoint | None:
+        """None: an archive has none."""
+        return None
+
+    def index_files(self) -> list[IndexFileInfo]:
+        """None: an archive has no index."""
+        return []
+
+    def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
+        """As ``StoreReader.wait_for_any``, for what the next generation brings; one request every two seconds."""
+        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        for (topic, queue_id), offset in positions.items():
+            check_queue_place(topic, queue_id, offset)
+        while True:
+            self._refuse_closed()
+            if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
+                return True
+            left = _WAIT_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(left, _WAIT_S))
+
+    def _time_bounds(self, info: QueueInfo, wanted_ms: int, *, after: bool) -> tuple[int, int]:
+        """The segments' times leave a few of a queue's messages between which the wanted one is."""
+        segments = self._archive.manifest.segments
+        queue = self._archived.queue(info.topic, info.queue_id)
+        # A segment without records has the time -1.
+        first = next(
+            (
+                number
+                for number, one in enumerate(segments)
+                if one.last_timestamp_ms > wanted_ms or (one.last_timestamp_ms == wanted_ms and not after)
+            ),
+            len(segments),
+        )
+        last = next(
+            (number for number in range(first, len(segments)) if segments[number].first_timestamp_ms > wanted_ms),
+            len(segments),
+        )
+        low, high = queue.offset_at(first), queue.offset_at(last)
+        return max(low, info.min_offset), max(min(high, info.max_offset), info.min_offset)
+
+    def query(self, *_: object, **__: object) -> NoReturn:
+        """``UnsupportedStore``: an archive has no index."""
+        raise self._no_index()
+
+    def query_keys(self, *_: object, **__: object) -> NoReturn:
+        """``UnsupportedStore``: an archive has no index."""
+        raise self._no_index()
+
+    def _no_index(self) -> UnsupportedStore:
+        self._refuse_closed()
+        return self._not_here(
+            "archives have no index",
+            "read with keys=..., which compares the keys of all messages of a queue, or restore it and ask there",
+        )
+
+    def topic_settings(self) -> dict[str, TopicSettings]:
+        """None: they are the store's own."""
+        self._refuse_closed()
+        return {}
+
+    def delay_levels(self) -> list[DelayLevel]:
+        """None: what waits is delivered by the store."""
+        self._refuse_closed()
+        return []
+
+    def waiting_timers(self) -> NoReturn:
+        raise self._of_the_store("Waiting timer messages")
+
+    def pending_half_messages(self) -> NoReturn:
+        raise self._of_the_store("Half messages")
+
+    def batches(self) -> NoReturn:
+        raise self._of_the_store("Committed batches")
+
+    def groups(self, *_: object, **__: object) -> NoReturn:
+        raise self._of_the_store("Positions of consumer groups")
+
+    def group_offsets(self, *_: object, **__: object) -> NoReturn:
+        raise self._of_the_store("Positions of consumer groups")
+
+    def dead_letters(self, *_: object, **__: object) -> NoReturn:
+        raise self._of_the_store("Dead letters, as far as they were put back,")
+
+    def group_settings(self, *_: object, **__: object) -> NoReturn:
+        raise self._of_the_store("Settings of consumer groups")
+
+    def group_filters(self, *_: object, **__: object) -> NoReturn:
+        raise self._of_the_store("Filters of consumer groups")
+
+    def _of_the_store(self, what: str) -> UnsupportedStore:
+        self._refuse_closed()
+        return self._not_here("an archive has messages alone", f"{what} are known to the store that it was made of")

@@ -1,0 +1,308 @@
+"""Command of archives: ``archive``, which writes one, checks it, and deletes what it does not need any more."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commitlog_store.cli.confirm import DryRun
+from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples
+from commitlog_store.cli.values import parse_seconds, size_option
+from commitlog_store.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from commitlog_store.archive.archiver import Archiver, ArchiveReport, ArchiveSettings
+    from commitlog_store.archive.check import CheckReport
+    from commitlog_store.archive.gc import GcReport
+
+_MOST_SHOWN = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel=ARCHIVE,
+        epilog=examples(
+            "commitlog archive /data/store s3://bucket/orders",
+            "commitlog archive /data/store s3://bucket/orders --follow --max-rate 20M",
+            "commitlog archive /data/store file:///backup/orders --with-last",
+            "commitlog archive --check s3://bucket/orders --deep",
+            "commitlog archive --gc s3://bucket/orders",
+        ),
+    )(archive)
+
+
+_Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[PATH] URL",
+        help="The store directory, and s3://, gs://, az:// or file:///; with --check or --gc the URL alone.",
+    ),
+]
+_MaxRate = Annotated[
+    int | None,
+    typer.Option(
+        parser=size_option, metavar="SIZE", help="Upload at most so many bytes a second: 20M.", show_default=False
+    ),
+]
+_OlderThan = Annotated[
+    str, typer.Option(metavar="DURATION", help="With --gc: less than a day only while no archiver and reader runs.")
+]
+
+
+def archive(
+    places: _Places,
+    commit_log: CommitLogDir = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Archive new files too; stop with Ctrl-C.")] = False,
+    until: Until = None,
+    with_last: Annotated[
+        bool, typer.Option("--with-last", help="Also the written part of the last file, which the whole one replaces.")
+    ] = False,
+    allow_gap: Annotated[
+        bool, typer.Option("--allow-gap", help="Continue after files that retention has deleted.")
+    ] = False,
+    max_rate: _MaxRate = None,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="With --follow: how often to look for more.")
+    ] = 60.0,
+    endpoint: EndpointOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare an archive with its manifest.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="With --check: all bytes with their checksums.")] = False,
+    gc: Annotated[bool, typer.Option("--gc", help="Delete objects that the archive does not need any more.")] = False,
+    older_than: _OlderThan = "1d",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy closed log files into object storage, byte for byte, with their queues' units and a manifest.
+
+    The store is only read, beside a live broker too. Kill it anywhere and run it again: it goes on where the manifest
+    ends, nothing twice. Files that retention has deleted before end it with exit code 1. Credentials come from the
+    environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS,
+    AZURE_STORAGE_ACCOUNT_NAME, roles of the machine. 'restore' makes a store of an archive.
+    """
+    options = {} if endpoint is None else {"endpoint": endpoint}
+    if check and gc:
+        raise typer.BadParameter("Give one of them.", param_hint="--check, --gc")
+    if len(places) != (1 if check or gc else 2):
+        wanted = "the URL of an archive alone" if check or gc else "a store directory and the URL of an archive"
+        raise typer.BadParameter(f"Give {wanted}.", param_hint="[PATH] URL")
+    if not (check or gc) and (dry_run or deep):
+        raise typer.BadParameter("They are for --gc and --check.", param_hint="--dry-run, --deep")
+    every_s = every if follow else None
+    try:
+        if check:
+            _check(places[0], options, deep=deep, as_json=as_json)
+        elif gc:
+            _collect(places[0], options, parse_seconds(older_than), dry_run=dry_run, as_json=as_json)
+        else:
+            settings = _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every_s)
+            _archive(places[0], places[1], settings, commit_log, options, follow_every_s=every_s, as_json=as_json)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _settings(
+    until: str | None, max_rate: int | None, *, with_last: bool, allow_gap: bool, last_every_s: float | None
+) -> ArchiveSettings:
+    from commitlog_store.archive.archiver import ArchiveSettings
+    from commitlog_store.cli.times import parse_time
+
+    return ArchiveSettings(
+        until_ms=None if until is None else parse_time(until),
+        with_last=with_last,
+        last_every_s=math.inf if last_every_s is None else last_every_s,
+        allow_gap=allow_gap,
+        max_rate=max_rate or 0,
+    )
+
+
+def _archive(
+    path: str,
+    url: str,
+    settings: ArchiveSettings,
+    commit_log: str | None,
+    options: dict[str, str],
+    *,
+    follow_every_s: float | None,
+    as_json: bool,
+) -> None:
+    """Archive what there is, or until a signal."""
+    from commitlog_store.archive.archiver import open_archiver
+    from commitlog_store.cli.progress import progress_bar
+
+    with progress_bar("archiving") as progress:
+        archiver = open_archiver(
+            *(path, url, settings),
+            store_path_commit_log=commit_log,
+            options=options,
+            progress=progress,
+            idle_s=follow_every_s or 1.0,
+        )
+        try:
+            if follow_every_s is not None:
+                _follow(archiver, as_json=as_json)
+            else:
+                while not archiver.run_once():
+                    pass
+        finally:
+            archiver.close()
+    if follow_every_s is None:
+        _print_report(archiver.report(), as_json=as_json)
+
+
+class _Stopped(Exception):
+    """A signal came."""
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block, wherever it is: an archiver may be killed anywhere."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise _Stopped
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except _Stopped:
+        pass
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _follow(archiver: Archiver, *, as_json: bool) -> None:
+    """Archive until a signal; an object store that does not answer is asked again."""
+    from commitlog_store.cli.render import printable_text, say
+    from commitlog_store.errors import ArchiveFailed
+
+    generation, failure = -1, ""
+    with _stopped_by_signals():
+        while True:
+            try:
+                pause = archiver.run_once()
+                failure = ""
+            except ArchiveFailed as error:
+                if str(error) != failure:
+                    say(printable_text(str(error)))
+                failure, pause = str(error), 1.0
+            report = archiver.report()
+            if report.generation != generation:
+                generation = report.generation
+                _print_report(report, as_json=as_json)
+            time.sleep(pause)
+
+
+def _print_report(report: ArchiveReport, *, as_json: bool) -> None:
+    from rich.filesize import decimal
+
+    from commitlog_store.cli.render import counted, json_text, printable_text, say
+
+    if as_json:
+        row = {
+            "url": report.url,
+            "generation": report.generation,
+            "start": report.start,
+            "stop": report.stop,
+            "segments": report.segments,
+            "added": report.added,
+            "uploadedBytes": report.uploaded,
+            "strays": report.strays,
+        }
+        print(json_text(row), flush=True)
+    elif not report.generation:
+        print(f"{printable_text(report.url)}: nothing to archive yet: no log file is closed.", flush=True)
+    else:
+        print(
+            f"{printable_text(report.url)}: physical offsets {report.start} to {report.stop} in "
+            f"{counted(report.segments, 'segment')}, {report.added} of them now ({decimal(report.uploaded)})",
+            flush=True,
+        )
+    if report.strays:
+        say(f"{counted(report.strays, 'record')} have no place in a queue: damaged, or of a topic that was made again.")
+
+
+def _check(url: str, options: dict[str, str], *, deep: bool, as_json: bool) -> None:
+    from commitlog_store.archive.check import check_archive
+    from commitlog_store.cli.progress import progress_bar
+
+    with progress_bar("comparing") as progress:
+        report = check_archive(url, deep=deep, options=options, progress=progress)
+    _print_check(report, as_json=as_json)
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def _print_check(report: CheckReport, *, as_json: bool) -> None:
+    from rich.filesize import decimal
+
+    from commitlog_store.cli.render import counted, json_text, printable_text
+
+    if as_json:
+        row: dict[str, Any] = {
+            "url": report.url,
+            "generation": report.generation,
+            "start": report.start,
+            "stop": report.stop,
+            "segments": report.segments,
+            "queues": report.queues,
+            "objects": report.objects,
+            "bytes": report.size,
+            "gaps": report.gaps,
+            "strays": report.strays,
+            "unnamed": report.unnamed,
+            "unnamedBytes": report.unnamed_size,
+            "problems": report.problems,
+        }
+        print(json_text(row))
+        return
+    print(
+        f"{printable_text(report.url)}: generation {report.generation}, physical offsets {report.start} to "
+        f"{report.stop}\n{counted(report.segments, 'segment')}, {counted(report.queues, 'queue')}, "
+        f"{counted(report.objects, 'object')}, {decimal(report.size)}"
+    )
+    for start, stop in report.gaps:
+        print(f"missing from the log: physical offsets {start} to {stop}")
+    if report.strays:
+        print(f"{counted(report.strays, 'record')} without a place in a queue")
+    if report.unnamed:
+        print(f"{counted(report.unnamed, 'object')} ({decimal(report.unnamed_size)}) not needed any more: --gc")
+    for problem in report.problems[:_MOST_SHOWN]:
+        print(f"wrong: {printable_text(problem)}")
+    if len(report.problems) > _MOST_SHOWN:
+        print(f"and {len(report.problems) - _MOST_SHOWN} more; --json has all")
+    if not report.problems:
+        print("nothing is wrong")
+
+
+def _collect(url: str, options: dict[str, str], older_than_s: int, *, dry_run: bool, as_json: bool) -> None:
+    from commitlog_store.archive.gc import gc_archive
+
+    _print_gc(gc_archive(url, older_than_s=older_than_s, dry_run=dry_run, options=options), dry_run, as_json=as_json)
+
+
+def _print_gc(report: GcReport, dry_run: bool, *, as_json: bool) -> None:
+    from rich.filesize import decimal
+
+    from commitlog_store.cli.render import counted, json_text, printable_text
+
+    if as_json:
+        row = {
+            "url": report.url,
+            "generation": report.generation,
+            "dryRun": dry_run,
+            "deleted": report.deleted,
+            "deletedBytes": report.size,
+            "young": report.young,
+        }
+        print(json_text(row))
+        return
+    done = "would be deleted" if dry_run else "deleted"
+    young = f"; {report.young} are too young" if report.young else ""
+    print(f"{printable_text(report.url)}: {counted(report.deleted, 'object')} {done} ({decimal(report.size)}){young}")

@@ -1,0 +1,179 @@
+"""StorageAddress: ``s3://bucket/prefix`` and its kin, the settings of a client of it, and the client.
+
+Credentials are found as users of each cloud expect: in the environment, in profiles, from the machine's role. What is
+given here comes before them. None of it is shown: not by ``repr``, not in errors, not when an address is pickled into a
+plan's text. docs/decisions/0043-reading-archives.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from commitlog_store.errors import InvalidValue, StoreForked
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# ``archive+file`` is the one that a reader takes: Spark's option path takes ``file:`` for a store's directory.
+_LOCAL_SCHEMES = ("archive+file", "file")
+OBJECT_SCHEMES = (*_LOCAL_SCHEMES, "s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+"""The schemes of addresses of object storage."""
+
+_S3_SCHEMES = ("s3", "s3a")
+_SECRETS_ELSEWHERE = (
+    "The address of an archive has no password, no '?' and no '#', since it is shown: credentials are given by the "
+    "environment, or as options."
+)
+_OWN_KEYS = ("access_key_id", "aws_access_key_id")
+# Where keys of AWS come from without a profile; obstore looks at these by itself.
+_OTHER_KEYS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+# The process that used obstore first. In its forked children the threads that answer are missing.
+_users: list[int] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageAddress:
+    """A prefix in a bucket, or a directory, and how a client reaches it.
+
+    ``options`` are obstore's settings of that cloud (``endpoint``, ``region``, ``access_key_id``, ...); they are not
+    shown. ``timeout_s`` is how long one request may take with all its attempts.
+    """
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    timeout_s: float = 60.0
+
+    @classmethod
+    def parse(cls, text: str, *, options: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> StorageAddress:
+        """``InvalidValue``, which shows no credentials."""
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise InvalidValue(f"This is not the address of object storage: {error}.") from None
+        container = parts.username is not None and parts.scheme in ("abfs", "abfss")
+        if parts.password is not None or parts.query or parts.fragment or ("@" in parts.netloc and not container):
+            raise InvalidValue(_SECRETS_ELSEWHERE)
+        local = parts.scheme in _LOCAL_SCHEMES
+        if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not parts.path.strip("/")):
+            raise InvalidValue(
+                f"An archive is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT/PREFIX, or "
+                f"archive+file:///DIRECTORY, not {text!r}."
+            )
+        return cls(url=text.rstrip("/"), options=dict(options or {}), timeout_s=timeout_s)
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory."""
+        return bool(self.directory)
+
+    @property
+    def directory(self) -> str:
+        """The directory that it is; empty for object storage."""
+        parts = urlsplit(self.url)
+        return unquote(parts.path) if parts.scheme in _LOCAL_SCHEMES else ""
+
+    def connect(self, *, makes_directory: bool = False) -> ObjectStore:
+        """A client of it. ``InvalidValue`` for settings that it does not know, and without obstore; ``StoreForked``."""
+        obstore = load_obstore()
+        self._refuse_forked()
+        parts = urlsplit(self.url)
+        try:
+            if self.is_local:
+                local: ObjectStore = obstore.store.LocalStore(prefix=self.directory, mkdir=makes_directory)
+                return local
+            made: ObjectStore = obstore.store.from_url(
+                self.url,
+                config={**self.options, **_bucket_settings(self.options)},
+                client_options=self._client_options(),
+                retry_config=self._retries(),
+                **self._credentials(parts.scheme),
+            )
+        except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
+            raise InvalidValue(f"The settings for {self.url} are not those of a client of it: {said(error)}") from None
+        return made
+
+    def _client_options(self) -> dict[str, Any]:
+        endpoint = self.options.get("endpoint") or self.options.get("aws_endpoint")
+        endpoint = endpoint or next(filter(None, map(os.environ.get, _ENDPOINT_VARIABLES)), "")
+        # A plain endpoint is one that somebody has chosen: a compatible store of their own.
+        return {"timeout": timedelta(seconds=self.timeout_s), "allow_http": endpoint.startswith("http://")}
+
+    def _retries(self) -> dict[str, Any]:
+        pauses = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2}
+        return {"max_retries": 10, "backoff": pauses, "retry_timeout": timedelta(seconds=self.timeout_s)}
+
+    def _credentials(self, scheme: str) -> dict[str, Any]:
+        """A provider of the keys of a profile, which obstore does not read by itself. ``InvalidValue``."""
+        if scheme not in _S3_SCHEMES or any(key in self.options for key in _OWN_KEYS):
+            return {}
+        if any(map(os.environ.get, _OTHER_KEYS)) or self.options.get("skip_signature"):
+            return {}
+        profile = os.environ.get("AWS_PROFILE")
+        try:
+            session = importlib.import_module("boto3").Session()
+        except ModuleNotFoundError:
+            if profile:
+                raise InvalidValue(
+                    f"AWS_PROFILE is {profile!r}, and profiles are read by boto3, which is not installed: pip install "
+                    "boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+                ) from None
+            return {}
+        if session.get_credentials() is None:
+            return {}
+        provider = importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
+        return {"credential_provider": provider}
+
+    def _refuse_forked(self) -> None:
+        if _users and _users[0] != os.getpid():
+            raise StoreForked(
+                f"This process was forked from one that had used object storage, and a client for {self.url} does not "
+                "work in it. Start it in another way, such as multiprocessing's 'spawn'."
+            )
+        if not _users:
+            _users.append(os.getpid())
+
+
+def _bucket_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """What a compatible store wants: by default its bucket is in the path, and a region of any name is enough."""
+    if "endpoint" not in options or {"region", "aws_region"} & options.keys():
+        return {}
+    named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return {} if named else {"region": "us-east-1"}
+
+
+def load_obstore() -> ModuleType:
+    """The package obstore. ``InvalidValue`` without it."""
+    try:
+        importlib.import_module("obstore.store")
+        importlib.import_module("obstore.exceptions")
+        return importlib.import_module("obstore")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "obstore":
+            raise
+        raise InvalidValue(
+            "Archives in object storage need the package obstore: pip install 'pyspark-commitlog[archive]'."
+        ) from None
+
+
+def said(error: Exception) -> str:
+    """The sentence of an error of obstore: without its own debugging, and without what may be a signature."""
+    text = str(error).partition("\n\nDebug source")[0].strip().replace("\n", " ")
+    words = [word.partition("?")[0] + "?..." if "://" in word and "?" in word else word for word in text.split(" ")]
+    return " ".join(words).rstrip(".")

@@ -1,0 +1,150 @@
+"""Objects: asks one object store for objects and ranges of them, repeats what may help, and counts.
+
+obstore repeats a request that was refused for a while (500, 503, a connection that was not made) by itself. An answer
+that breaks off in its middle, or is shorter than what was asked for, is repeated here.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, CommitLogError
+from commitlog_store.object_storage.address import StorageAddress, load_obstore, said
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_T = TypeVar("_T")
+
+# So often an answer that broke off is asked for again.
+_ATTEMPTS = 5
+_LONGEST_PAUSE_S = 2.0
+_LISTED_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCounts:
+    """What was asked of object storage so far: requests with answers, their bytes, and attempts that were repeated."""
+
+    requests: int = 0
+    bytes: int = 0
+    repeated: int = 0
+
+
+class ObjectMissing(Exception):
+    """No object of that name. Callers know what it means."""
+
+
+class Objects:
+    """The objects below one address. Any number of threads at a time."""
+
+    def __init__(self, address: StorageAddress, store: ObjectStore | None = None) -> None:
+        """``store`` is a client of it that exists already."""
+        self.address = address
+        self._obstore = load_obstore()
+        self._store = address.connect() if store is None else store
+        self._lock = threading.Lock()
+        self._counts = StorageCounts()
+        self._stopped = False
+
+    @property
+    def counts(self) -> StorageCounts:
+        return self._counts
+
+    def stop(self) -> None:
+        """Repeat nothing any more."""
+        self._stopped = True
+
+    def whole(self, name: str) -> bytes:
+        """A small object. ``ObjectMissing``, ``ArchiveFailed``."""
+        return self._repeat(name, lambda: bytes(self._obstore.get(self._store, name).bytes()), len)
+
+    def piece(self, name: str, start: int, stop: int) -> memoryview:
+        """The bytes ``[start, stop)`` of an object. ``ObjectMissing``, ``ArchiveFailed``."""
+
+        def ask() -> memoryview:
+            data = memoryview(self._obstore.get_range(self._store, name, start=start, end=stop))
+            if len(data) != stop - start:
+                raise _Short(f"{len(data)} bytes came where {stop - start} were asked for")
+            return data
+
+        return self._repeat(name, ask, len)
+
+    def tail(self, name: str, length: int) -> tuple[memoryview, int]:
+        """The last ``length`` bytes of an object, and its size. ``ObjectMissing``, ``ArchiveFailed``."""
+
+        def ask() -> tuple[memoryview, int]:
+            found = self._obstore.get(self._store, name, options={"range": {"suffix": length}})
+            return memoryview(found.bytes()), int(found.meta["size"])
+
+        return self._repeat(name, ask, lambda found: len(found[0]))
+
+    def first_name(self, prefix: str) -> str | None:
+        """The first of the names of objects that begin with a prefix and a slash; None without one.
+
+        Object stores list in the order of names, so one request shows it; a directory's names are all looked at.
+        """
+
+        def ask() -> str | None:
+            pages = self._obstore.list(self._store, prefix, chunk_size=_LISTED_AT_ONCE)
+            if self.address.is_local:
+                return min((str(one["path"]) for page in pages for one in page), default=None)
+            return next((str(page[0]["path"]) for page in pages if page), None)
+
+        return self._repeat(prefix, ask, lambda _: 0)
+
+    def _repeat(self, name: str, ask: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+        pause = 0.05
+        attempt = 1
+        while True:
+            try:
+                found = ask()
+            except Exception as error:  # noqa: BLE001 - obstore's errors derive from several of Python's
+                self._refuse(name, error, last=attempt == _ATTEMPTS)
+            else:
+                self._count(1, size(found), 0)
+                return found
+            self._count(0, 0, 1)
+            attempt += 1
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _count(self, requests: int, size: int, repeated: int) -> None:
+        with self._lock:
+            was = self._counts
+            self._counts = StorageCounts(was.requests + requests, was.bytes + size, was.repeated + repeated)
+
+    def _refuse(self, name: str, error: Exception, *, last: bool) -> None:
+        """Raise the named error of one that another attempt does not change, or of the ``last`` one."""
+        known = self._obstore.exceptions
+        where = f"{self.address}/{name}"
+        if isinstance(error, FileNotFoundError | known.NotFoundError):
+            raise ObjectMissing(where) from None
+        if isinstance(error, PermissionError | known.PermissionDeniedError | known.UnauthenticatedError):
+            _refuse_access(where, name, error)
+        if isinstance(error, CommitLogError) or not isinstance(error, known.BaseError | OSError | _Short):
+            raise error
+        if last or self._stopped:
+            raise ArchiveFailed(
+                f"{where} was not read, asked for {_ATTEMPTS} times: {said(error)}. Is the address right, and does the "
+                "store answer this host?",
+                name=name,
+            ) from None
+
+
+class _Short(Exception):
+    """An answer of fewer bytes than were asked for."""
+
+
+def _refuse_access(where: str, name: str, error: Exception) -> NoReturn:
+    raise ArchiveAccessRefused(
+        f"Object storage refuses to show {where} to this client: {said(error)}. Credentials come from the environment "
+        "(AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...), a profile, or the "
+        "machine's role.",
+        name=name,
+    ) from None

@@ -1,0 +1,306 @@
+"""ObjectPages: bytes of objects that never change, fetched in pages, several requests ahead of the reader.
+
+An object is cut into pages of 256 KiB, and neighbouring pages are fetched together, up to 8 MiB in a request. A reader
+says what it will read (``ReadAhead``), and requests are under way for as much of that as the limits allow. What it
+reads without having said so is fetched when it asks. Memory is bounded: runs of pages that were used longest ago are
+dropped, and no more is fetched ahead than fits beside them.
+
+The threads end with ``close``, or with the process.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from commitlog_store.errors import ReaderClosed
+from commitlog_store.format.arrays import ByteArray, Int64Array
+from commitlog_store.object_storage.objects import Objects
+from commitlog_store.object_storage.page_cache import NoPages, Pages
+
+PAGE = 256 << 10
+_PAGES_OF_A_REQUEST = 32
+# Pages between two that are wanted which are fetched with them: a request of its own takes longer.
+_PAGES_BETWEEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object that never changes. ``key`` names its content, for caches: letters and digits."""
+
+    name: str
+    size: int
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageLimits:
+    """``memory`` is for pages that were read, ``ahead`` for those that were not yet; both in bytes."""
+
+    memory: int = 64 << 20
+    ahead: int = 48 << 20
+    requests: int = 12
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Neighbouring pages that are fetched together. ``data`` is there once ``done`` is set, or ``error`` is."""
+
+    source: StoredObject
+    first: int
+    last: int
+    data: memoryview = field(default_factory=lambda: memoryview(b""))
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    # For whom it was fetched ahead, until it is read.
+    owner: ReadAhead | None = None
+
+    @property
+    def start(self) -> int:
+        return self.first * PAGE
+
+    @property
+    def stop(self) -> int:
+        return min(self.last * PAGE, self.source.size)
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+class ObjectPages:
+    """Reads objects for one reader: one thread asks, others fetch."""
+
+    def __init__(self, objects: Objects, cache: Pages | None = None, limits: PageLimits | None = None) -> None:
+        self._objects = objects
+        self._limits = PageLimits() if limits is None else limits
+        # The run of each page that is in memory or on its way, and the runs that are, the last used one last.
+        self._by_page: dict[tuple[str, int], _Run] = {}
+        self._runs: OrderedDict[int, _Run] = OrderedDict()
+        self._kept = self._ahead = 0
+        self._waiting: deque[tuple[ReadAhead, StoredObject, int, int]] = deque()
+        self._jobs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
+        self._fetcher = _Fetcher(objects, NoPages() if cache is None else cache)
+        self._threads = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Fetch nothing more. Bytes that were handed out stay valid."""
+        self._closed = True
+        self._waiting.clear()
+        self._objects.stop()
+        self._end_threads()
+        self._by_page, self._runs = {}, OrderedDict()
+
+    def __del__(self) -> None:
+        self._end_threads()  # which do not keep this object alive
+
+    def _end_threads(self) -> None:
+        while self._threads:
+            self._threads -= 1
+            self._jobs.put(None)
+
+    def read(self, source: StoredObject, start: int, stop: int) -> memoryview:
+        """The bytes ``[start, stop)`` of an object, which has them. ``ObjectMissing``, ``ArchiveFailed``."""
+        if start >= stop:
+            return memoryview(b"")
+        runs = self._runs_of(source, start // PAGE, -(-stop // PAGE))
+        if len(runs) == 1:
+            return self._used(runs[0])[start - runs[0].start : stop - runs[0].start]
+        data = memoryview(bytearray(stop - start))
+        self._copy(runs, start, stop, data)
+        return data.toreadonly()
+
+    def read_into(self, source: StoredObject, start: int, data: memoryview) -> None:
+        """Fill ``data`` with the bytes from ``start`` of an object, which has them."""
+        stop = start + len(data)
+        if start < stop:
+            self._copy(self._runs_of(source, start // PAGE, -(-stop // PAGE)), start, stop, data)
+
+    def _copy(self, runs: Iterable[_Run], start: int, stop: int, data: memoryview) -> None:
+        for run in runs:
+            low, high = max(start, run.start), min(stop, run.stop)
+            data[low - start : high - start] = self._used(run)[low - run.start : high - run.start]
+
+    def ahead(self) -> ReadAhead:
+        """Something to say what will be read."""
+        return ReadAhead(self)
+
+    def _runs_of(self, source: StoredObject, first: int, last: int) -> list[_Run]:
+        """The runs of pages ``[first, last)``, each once; what is not on its way is asked for."""
+        if self._closed:
+            raise ReaderClosed(f"The reader of {self._objects.address} is closed; open it again to read on.")
+        runs: list[_Run] = []
+        at = first
+        while at < last:
+            run = self._by_page.get((source.key, at))
+            if run is None:
+                end = at + 1
+                while end < min(last, at + _PAGES_OF_A_REQUEST) and (source.key, end) not in self._by_page:
+                    end += 1
+                run = self._order(source, at, end)
+            runs.append(run)
+            at = run.last
+        return runs
+
+    def _order(self, source: StoredObject, first: int, last: int) -> _Run:
+        run = _Run(source, first, last)
+        for number in range(first, last):
+            self._by_page[source.key, number] = run
+        self._runs[id(run)] = run
+        self._kept += run.size
+        if self._threads < self._limits.requests:
+            self._threads += 1
+            threading.Thread(target=self._fetcher.work, args=(self._jobs,), name="ObjectPages", daemon=True).start()
+        self._jobs.put(run)
+        return run
+
+    def _used(self, run: _Run) -> memoryview:
+        """The bytes of a run, once they have come. What is waiting comes next."""
+        self._disown(run)
+        if id(run) in self._runs:
+            self._runs.move_to_end(id(run))
+        self._drop()
+        self._order_ahead()
+        run.done.wait()
+        if run.error is not None:
+            self._forget(run)
+            raise run.error
+        return run.data
+
+    def _disown(self, run: _Run) -> None:
+        if run.owner is not None:
+            run.owner.ordered.discard(run)
+            run.owner = None
+            self._ahead -= run.size
+
+    def _drop(self) -> None:
+        """Drop what was used longest ago, beyond the limit: what is fetched ahead is not among it."""
+        most = self._limits.memory + self._ahead
+        if self._kept <= most:
+            return
+        for run in list(self._runs.values()):
+            if self._kept <= most:
+                return
+            if run.owner is None and run.done.is_set():
+                self._forget(run)
+
+    def _forget(self, run: _Run) -> None:
+        if self._runs.pop(id(run), None) is None:
+            return
+        self._kept -= run.size
+        for number in range(run.first, run.last):
+            if self._by_page.get((run.source.key, number)) is run:
+                del self._by_page[run.source.key, number]
+
+    def _expect(self, owner: ReadAhead, source: StoredObject, pages: Int64Array) -> None:
+        """These pages of an object, ascending, will be read."""
+        if not len(pages):
+            return
+        cuts = np.flatnonzero(np.diff(pages) > 1 + _PAGES_BETWEEN) + 1
+        firsts, lasts = pages[np.append(0, cuts)].tolist(), (pages[np.append(cuts - 1, -1)] + 1).tolist()
+        for first, last in zip(firsts, lasts, strict=True):
+            for at in range(first, last, _PAGES_OF_A_REQUEST):
+                self._waiting.append((owner, source, at, min(at + _PAGES_OF_A_REQUEST, last)))
+        self._order_ahead()
+
+    def _forgo(self, owner: ReadAhead) -> None:
+        """What was expected by ``owner`` is not read any more, as far as it was not."""
+        self._waiting = deque(one for one in self._waiting if one[0] is not owner)
+        for run in list(owner.ordered):
+            self._disown(run)
+        self._drop()
+
+    def _order_ahead(self) -> None:
+        while self._waiting and self._ahead < self._limits.ahead and not self._closed:
+            owner, source, first, last = self._waiting.popleft()
+            while first < last:
+                end = first
+                while end < last and (source.key, end) not in self._by_page:
+                    end += 1
+                if end > first:
+                    run = self._order(source, first, end)
+                    run.owner = owner
+                    self._ahead += run.size
+                    owner.ordered.add(run)
+                first = end + 1
+
+
+class _Fetcher:
+    """Fetches runs, for any number of threads."""
+
+    def __init__(self, objects: Objects, cache: Pages) -> None:
+        self._objects = objects
+        self._cache = cache
+
+    def work(self, jobs: queue.SimpleQueue[_Run | None]) -> None:
+        """Fetch one run after the other, up to None."""
+        while (run := jobs.get()) is not None:
+            try:
+                run.data = self._fetched(run)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the bytes are asked for
+                run.error = error
+            run.done.set()
+            del run
+
+    def _fetched(self, run: _Run) -> memoryview:
+        """The bytes of a run: of the cache those that it has, and the others in as few requests as they make."""
+        kept = [self._kept_page(run, number) for number in range(run.first, run.last)]
+        parts: list[bytes | memoryview] = []
+        at = 0
+        while at < len(kept):
+            page = kept[at]
+            end = at + 1
+            if page is not None:
+                parts.append(page)
+            else:
+                while end < len(kept) and kept[end] is None:
+                    end += 1
+                parts.append(self._asked_for(run.source, run.first + at, run.first + end))
+            at = end
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _kept_page(self, run: _Run, number: int) -> bytes | None:
+        page = self._cache.get(run.source.key, number)
+        whole = page is not None and len(page) == min(PAGE, run.source.size - number * PAGE)
+        return page if whole else None
+
+    def _asked_for(self, source: StoredObject, first: int, last: int) -> memoryview:
+        """Pages ``[first, last)``, in one request. They are kept in the cache from now on."""
+        data = self._objects.piece(source.name, first * PAGE, min(last * PAGE, source.size))
+        for number in range(first, last):
+            place = (number - first) * PAGE
+            self._cache.put(source.key, number, data[place : place + PAGE])
+        return data
+
+
+class ReadAhead:
+    """What one reading will read next. Close it when that ends, at its end or before."""
+
+    def __init__(self, pages: ObjectPages) -> None:
+        self._pages = pages
+        self.ordered: set[_Run] = set()
+
+    def expect(self, source: StoredObject, starts: Int64Array, stops: Int64Array) -> None:
+        """The bytes ``[start, stop)`` of an object will be read, for each of ascending starts."""
+        if not len(starts):
+            return
+        firsts, lasts = starts // PAGE, (stops - 1) // PAGE
+        if int((lasts - firsts).max()) <= 1:
+            pages = np.unique(np.concatenate([firsts, lasts]))
+        else:
+            pages = np.unique(np.concatenate([np.arange(a, b + 1) for a, b in zip(firsts, lasts, strict=True)]))
+        self._pages._expect(self, source, pages)
+
+    def close(self) -> None:
+        self._pages._forgo(self)
+
+
+def as_bytes(data: memoryview) -> ByteArray:
+    """Bytes as an array of numpy, not copied."""
+    return np.frombuffer(data, np.uint8)

@@ -1,0 +1,77 @@
+"""Spark reads an archive of a store as it reads the store's directory, and a checkpoint is of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from commitlog_store import StoreReader
+from commitlog_store.archive.archiver import archive_store
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from tests.support.store_builder import StoreBuilder
+
+S3 = "s3://past/orders"
+
+
+def _add(builder: StoreBuilder, count: int) -> None:
+    bodies = [b"%d" % number * 30 for number in range(count)]
+    builder.append("orders", [0, 1, 2], bodies, tags=["ab"[number % 2] for number in range(count)])
+
+
+def test_batches_and_streams_have_the_rows_of_the_directory(spark: SparkSession, tmp_path: Path) -> None:
+    store, url = tmp_path / "store", f"archive+file://{tmp_path}/past"
+    builder = StoreBuilder(store, log_file_size=16 << 10)
+    _add(builder, 300)
+    archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    reader = spark.read.format("commitlog").option("subscribe", "orders").option("tags", "a")
+    of_archive = reader.option("cacheDir", str(tmp_path / "cache")).load(url).orderBy("queueId", "queueOffset")
+    of_directory = reader.load(f"here={store},past={url}").where("store = 'here'").drop("store")
+    assert of_archive.collect() == of_directory.orderBy("queueId", "queueOffset").collect()
+    assert of_archive.count() == 150
+    assert list((tmp_path / "cache").rglob("*-0"))
+    rows: list[int] = []
+    for path in (url, str(store), url):
+        frame = spark.readStream.format("commitlog").option("subscribe", "orders").option("startingOffsets", "earliest")
+        writer = frame.load(path).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        rows.append(sum(one["numInputRows"] for one in query.recentProgress))
+        _add(builder, 30)
+        archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    assert rows == [300, 30, 30]
+
+
+def test_options_of_an_archive_reach_its_reader(tmp_path: Path) -> None:
+    given = {"path": S3, "subscribe": "orders", "endpoint": "http://127.0.0.1:9000", "cacheDir": str(tmp_path)}
+    parsed = parse_batch_options({**given, "cacheSize": "1g"})
+    assert parsed.remote.of(S3) == {
+        "storage_options": {"endpoint": "http://127.0.0.1:9000"},
+        "cache_dir": str(tmp_path),
+        "cache_size": 1 << 30,
+    }
+    assert parsed.remote.of("/data/store") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "/data/store", "cacheDir": "/cache"}, "cacheDir is for an archive"),
+        ({"path": S3, "token": "t"}, "token is for a store that commitlog serve shows"),
+        ({"path": S3, "fromLog": "true"}, "path is the address of an archive"),
+        ({"path": S3, "endpoint": "http://key:secret@host"}, "no keys"),
+        ({"path": S3, "commitGroup": "g"}, "commitGroup is for a store that keeps positions"),
+    ],
+)
+def test_options_that_do_not_go_with_an_archive_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said) as refused:
+        parse_stream_options({"subscribe": "orders", **options})
+    assert "secret" not in str(refused.value)
+
+
+def test_a_missing_archive_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Exception, match="holds no archive"):
+        StoreReader.open(f"archive+file://{tmp_path}/empty")

@@ -1,0 +1,1 @@
+"""Archives: a store's past in object storage."""

@@ -1,0 +1,186 @@
+"""What an archive of a store gives equals what the store's directory gives, for golden stores and generated ones."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from commitlog_store import MessageStore, StoreReader, export_store
+from commitlog_store.archive.archiver import archive_store
+from commitlog_store.cli.app import app
+from commitlog_store.errors import CommitLogError, InvalidValue, NotAStore, UnsupportedStore
+from tests.support import golden
+from tests.support.same_answers import same_answers
+from tests.support.store_builder import StoreBuilder
+
+TOPICS = ("orders", "audit", "pay")
+# Topic, queues, messages, bytes of a body.
+Append: TypeAlias = tuple[str, int, int, int]
+APPENDS = st.lists(
+    st.tuples(st.sampled_from(TOPICS), st.integers(1, 5), st.integers(1, 60), st.integers(0, 900)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def filled_store(path: Path, appends: list[Append], log_file_size: int = 4 << 10) -> StoreBuilder:
+    """A store of small log files."""
+    builder = StoreBuilder(path, log_file_size=log_file_size, queue_file_units=25)
+    for append in appends:
+        add(builder, *append)
+    return builder
+
+
+def add(builder: StoreBuilder, topic: str, queues: int, count: int, size: int) -> None:
+    """Append messages that differ, with tags, keys and a property."""
+    number = sum(builder.next_offsets.values())
+    numbers = range(number, number + count)
+    builder.append(
+        topic,
+        list(range(queues)),
+        [b"%d" % one * (size // 4) for one in numbers],
+        tags=["abc"[one % 3] for one in numbers],
+        keys=[f"k{one % 6}" for one in numbers],
+        more=[f"amount\x01{one % 9}\x02" if one % 5 else "" for one in numbers],
+    )
+
+
+@pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
+def test_an_archived_golden_store_answers_as_its_directory(name: str, tmp_path: Path) -> None:
+    store = golden.copy_golden(name, tmp_path / "store")
+    # Beside an owner, the last record would be left for the next generation.
+    (store / "abort").unlink(missing_ok=True)
+    archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    with StoreReader.open(store) as directory, StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
+        assert same_answers(directory, archive) > 0
+
+
+@given(appends=APPENDS, later=APPENDS)
+@settings(max_examples=12)
+def test_any_archived_store_answers_as_its_directory(
+    appends: list[Append],
+    later: list[Append],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = tmp_path_factory.mktemp("any")
+    builder = filled_store(root / "store", appends)
+    archive_store(root / "store", f"file://{root}/past", with_last=True)
+    for append in later:
+        add(builder, *append)
+    archive_store(root / "store", f"file://{root}/past", with_last=True)
+    with StoreReader.open(root / "store") as directory, StoreReader.open(f"archive+file://{root}/past") as archive:
+        same_answers(directory, archive)
+
+
+def test_queues_that_come_late_are_found_across_groups_of_segments(tmp_path: Path) -> None:
+    """More than 64 segments: two groups, and spans of the catalog; a queue that is in the first of them alone."""
+    builder = filled_store(tmp_path / "store", [("audit", 1, 3, 40)])
+    for step in range(70):
+        add(builder, "orders", 1 + step // 10, 8, 600)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    with (
+        StoreReader.open(tmp_path / "store") as directory,
+        StoreReader.open(f"archive+file://{tmp_path}/past") as archive,
+    ):
+        assert len(archive._commit_log.bases) > 70
+        assert same_answers(directory, archive) == 563
+
+
+def test_a_reader_finds_what_the_next_generation_brings(tmp_path: Path) -> None:
+    builder = filled_store(tmp_path / "store", [("orders", 2, 40, 400)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    with StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
+        before = archive.queue_info("orders", 0)
+        assert archive.settled_state() == archive.settled_state()
+        assert not archive.wait_for_any({("orders", 0): before.max_offset}, timeout_s=0)
+        add(builder, "orders", 2, 40, 400)
+        archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+        assert archive.wait_for_any({("orders", 0): before.max_offset}, timeout_s=60)
+        assert archive.queue_info("orders", 0).max_offset == before.max_offset + 20
+        assert sum(batch.num_rows for batch in archive.read("orders", 0, 0)) == 40
+
+
+def test_segments_that_retention_took_are_a_named_loss(tmp_path: Path) -> None:
+    builder = filled_store(tmp_path / "store", [("orders", 1, 40, 400)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past")
+    first = archive_store(tmp_path / "store", f"file://{tmp_path}/past").stop
+    add(builder, "orders", 1, 60, 400)
+    for name in sorted((tmp_path / "store" / "commitlog").iterdir()):
+        if int(name.name) <= first + (8 << 10):
+            name.unlink()
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True, allow_gap=True)
+    with StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
+        with pytest.raises(CommitLogError, match="orders"):
+            list(archive.read("orders", 0, 0))
+        read = archive.read("orders", 0, 0, on_damage="skip", columns=["queueOffset"])
+        offsets = [offset for batch in read for offset in batch.column(0).to_pylist()]
+        skipped = [at for gap in archive.skipped for at in range(gap.start, gap.stop)]
+        assert skipped
+        assert sorted(offsets + skipped) == list(range(100))
+        ranges = [("orders", 0, 0, 100)]
+        assert archive.read_together(ranges) is None
+        assert archive.read_side_by_side(ranges).positions == [0]
+
+
+def test_an_archive_says_what_it_does_not_have(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400)])
+    url = f"archive+file://{tmp_path}/past"
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past")
+    with StoreReader.open(url) as archive:
+        for ask in (archive.groups, archive.batches, archive.pending_half_messages, archive.dead_letters):
+            with pytest.raises(UnsupportedStore, match="is an archive"):
+                ask()
+        with pytest.raises(UnsupportedStore, match="no index"):
+            archive.query("orders", "k1")
+        with pytest.raises(UnsupportedStore, match="commitlog restore"):
+            _ = archive.paths
+        assert archive.facts().log_files > 2
+    with pytest.raises(InvalidValue, match="not for an archive"):
+        StoreReader.open(url, from_log=True)
+    with pytest.raises(InvalidValue, match="are for an archive"):
+        StoreReader.open(tmp_path / "store", cache_dir=tmp_path)
+
+
+def test_a_reader_is_pickled_and_opens_the_archive_again(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past")
+    with StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
+        data = pickle.dumps(archive)
+        expected = archive.scan("orders").read_all()
+    with pickle.loads(data) as again:
+        assert again.scan("orders").read_all().equals(expected)
+
+
+def test_commands_that_look_print_what_they_print_of_the_directory(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400), ("audit", 1, 10, 100)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    url = f"archive+file://{tmp_path}/past"
+    runner = CliRunner()
+    for command, *rest in (["cat", "orders"], ["cat", "orders", "--tags", "a"], ["offset-at", "2023-11-14", "orders"]):
+        printed = [runner.invoke(app, [command, path, *rest]) for path in (str(tmp_path / "store"), url)]
+        assert printed[0].exit_code == printed[1].exit_code == 0
+        assert printed[0].stdout == printed[1].stdout
+        assert printed[0].stdout
+    info = runner.invoke(app, ["info", url])
+    assert info.exit_code == 0
+    assert "orders" in info.stdout
+    refused = runner.invoke(app, ["verify", url])
+    assert refused.exit_code == 2
+
+
+def test_an_archive_is_exported_as_its_directory(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    report = export_store(f"archive+file://{tmp_path}/past", f"parquet:{tmp_path}/rows", topics=["orders"])
+    assert report.rows == 40
+
+
+def test_an_archive_is_not_opened_for_writing(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore, match="Object storage has archives, which are read alone"):
+        MessageStore.open(f"archive+file://{tmp_path}/past")

@@ -1,0 +1,80 @@
+"""The commands archive and restore: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commitlog_store.archive.generations import newest_or_none
+from tests.store.archive.archives import add_messages, objects_of, small_store, tree, url_of
+from tests.support.programs import child_environment, run_program
+from tests.support.waiting import wait_for
+
+
+def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return run_program("-m", "commitlog_store", *arguments, timeout=200)
+
+
+def test_a_store_is_archived_checked_collected_and_restored(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 200)
+    url = url_of(tmp_path / "a")
+    archived = json.loads(_run("archive", tmp_path / "store", url, "--with-last", "--json").stdout)
+    assert (archived["start"], archived["added"]) == (0, archived["segments"])
+    checked = _run("archive", "--check", url, "--deep")
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "nothing is wrong")
+    assert "too young" in _run("archive", "--gc", url).stdout
+    restored = json.loads(_run("restore", url, tmp_path / "restored", "--json").stdout)
+    assert restored["stop"] == archived["stop"]
+
+
+def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 200)
+    _run("archive", tmp_path / "store", url_of(tmp_path / "a"))
+    next((tmp_path / "a" / "units").iterdir()).unlink()
+    checked = _run("archive", "--check", url_of(tmp_path / "a"))
+    assert checked.returncode == 1
+    assert "wrong: units/" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["archive", "{store}"], 2, "Give a store directory and the URL"),
+        (["archive", "--check", "{store}", "file:///x"], 2, "the URL of an archive alone"),
+        (["archive", "--check", "--gc", "file:///x"], 2, "Give one of them"),
+        (["archive", "--check", "file:///nowhere/at/all"], 2, "No archive at"),
+        (["archive", "{store}", "nonsense"], 2, "not the URL of an object store"),
+        (["restore", "nonsense", "{store}/x"], 2, "not the URL of an object store"),
+        (["archive", "{store}/nothing", "file:///x"], 2, "No store at"),
+    ],
+)
+def test_wrong_usage_says_what_is_wanted(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    small_store(tmp_path / "store", 10)
+    done = _run(*(one.format(store=tmp_path / "store") for one in arguments))
+    assert done.returncode == code
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_following_archives_what_comes_and_ends_with_a_signal(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 100)
+    command = [sys.executable, "-m", "commitlog_store", "archive", str(tmp_path / "store"), url_of(tmp_path / "a")]
+    process = subprocess.Popen(
+        [*command, "--follow", "--every", "0.1"], env=child_environment(), stdout=subprocess.PIPE, text=True
+    )
+
+    def segments() -> int:
+        manifest = newest_or_none(objects_of(tmp_path / "a")) if tree(tmp_path / "a") else None
+        return 0 if manifest is None else len(manifest.segments)
+
+    wait_for(lambda: segments() == 2)
+    add_messages(builder, 200)
+    wait_for(lambda: segments() >= 5)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert "physical offsets 0 to" in output
