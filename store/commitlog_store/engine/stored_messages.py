@@ -86,13 +86,13 @@ class StoredMessages:
         With ``at_once`` None, too, where reading the records would wait for the disk.
         """
         started = time.perf_counter()
-        pulled = self._pull(topic, queue_id, offset, limits, may_match, within)
+        pulled = self._pull(topic, queue_id, offset, limits, may_match, at_once=at_once)
         if pulled is not None:
             self._stats.pull(topic, pulled.messages, len(pulled.data), time.perf_counter() - started)
         return pulled
 
     def _pull(
-        self, topic: str, queue_id: int, offset: int, limits: PullLimits, may_match: MayMatch | None, within: int
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, may_match: MayMatch | None, *, at_once: bool
     ) -> StoredPull | None:
         # Where every message matches, no more units are looked at than messages are given.
         look = self._queues.look(topic, queue_id, offset, limits.messages if may_match is None else limits.units)
