@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -119,8 +118,7 @@ def test_pages_that_make_no_site_are_named(tmp_path: Path, change: Callable[[Pat
 
 
 def has_sphinx() -> bool:
-    found = subprocess.run([sys.executable, "-c", "import myst_parser, pydata_sphinx_theme, sphinx"], check=False)
-    return found.returncode == 0
+    return all(find_spec(name) is not None for name in ("myst_parser", "pydata_sphinx_theme", "sphinx"))
 
 
 @pytest.mark.skipif(not has_sphinx(), reason="needs the extra docs")
