@@ -54,6 +54,11 @@ def test_a_directory_needs_nothing_of_the_network(tmp_path: Path) -> None:
     assert not {name for name in loaded if name.startswith(("commitlog_store.serve", "commitlog_store.remote"))}
 
 
+def test_a_server_without_http_needs_nothing_of_the_web() -> None:
+    loaded = packages(modules_after("import commitlog_store.serve.run, commitlog_store.cli.serve"))
+    assert not loaded & {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"}
+
+
 def test_the_errors_and_paths_load_nothing_heavy() -> None:
     loaded = packages(modules_after("import commitlog_store.errors, commitlog_store.paths"))
     assert not loaded & {"numpy", "pyarrow", "pyspark", "typer", "rich"}

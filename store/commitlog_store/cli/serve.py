@@ -55,6 +55,12 @@ _RocketMQ = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
 ]
+_Tokens = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
+]
+_NoDownload = Annotated[bool, typer.Option("--no-download", help="Pages show messages, and offer none for download.")]
+_DrainTimeout = Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")]
 _Http = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
@@ -105,21 +111,14 @@ def serve(
     tls_cert: _Certificate = None,
     tls_key: _Key = None,
     tls_client_ca: _ClientCa = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
-    ] = None,
+    tokens: _Tokens = None,
     http: _Http = None,
-    no_download: Annotated[
-        bool, typer.Option("--no-download", help="Pages show messages, and offer none for download.")
-    ] = False,
+    no_download: _NoDownload = False,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
     acl: _Acl = None,
-    drain_timeout: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")
-    ] = 10.0,
+    drain_timeout: _DrainTimeout = 10.0,
     max_calls: _MaxCalls = 256,
     call_timeout: _CallTimeout = 300.0,
     max_staged: _MaxStaged = None,

@@ -30,13 +30,14 @@ def shown(
     tokens: str | None = None,
     owned: MessageStore | None = None,
     limits: HttpLimits | None = None,
+    downloads: bool = True,
     **named: Path,
 ) -> Iterator[HttpFront]:
     """A front of a store, or of several by name."""
     stores = {"": paths[0]} if paths else named if owned is None else {"": owned.path}
     openers = {name: partial(_open, str(path)) for name, path in stores.items()}
     listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
-    front = HttpFront(openers, listen, owned=owned, limits=limits)
+    front = HttpFront(openers, listen, owned=owned, limits=limits, downloads=downloads)
     front.start()
     try:
         yield front
@@ -45,9 +46,9 @@ def shown(
 
 
 @contextlib.contextmanager
-def browsing(*paths: Path | str, **how: object) -> Iterator[httpx.Client]:
+def browsing(*paths: Path | str, headers: dict[str, str] | None = None, **how: object) -> Iterator[httpx.Client]:
     """A client of such a front."""
-    with shown(*paths, **how) as front, client_of(front) as client:  # type: ignore[arg-type]
+    with shown(*paths, **how) as front, client_of(front, headers=headers) as client:  # type: ignore[arg-type]
         yield client
 
 

@@ -12,6 +12,7 @@ from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.message import MessageExt
 from commitlog_store.queries import scan
 from commitlog_store.queries.body_pattern import BodyPattern
+from commitlog_store.queries.chosen_topics import chosen_topics
 from commitlog_store.queries.find_message import find_by_key, find_message
 from commitlog_store.queries.scan_back import newest_matching
 from commitlog_store.reader import StoreReader
@@ -97,7 +98,8 @@ class MessageSearch:
             raise InvalidValue("Give a topic: tags, filters and queues are looked for in one topic at a time.")
         if self.offset is not None:
             return self._from_offset(reader, count)
-        whole = scan.ranges(reader, [self.topic], self.queue, begin=self.begin, end=self.end)
+        topics = chosen_topics(reader, [self.topic])
+        whole = scan.ranges(reader, topics, self.queue, begin=self.begin, end=self.end)
         found = newest_matching(
             reader, whole, count, _COLUMNS, self._condition, BodyPattern(), verify_crc=False, most=_MOST_LOOKED_AT
         )
@@ -122,7 +124,8 @@ class MessageSearch:
         return Found([row_of(one) for one in found])
 
     def _from_offset(self, reader: StoreReader, count: int) -> Found:
-        wanted = scan.ranges(reader, [self.topic], self.queue, offset=self.offset, end=self.end)
+        topics = chosen_topics(reader, [self.topic])
+        wanted = scan.ranges(reader, topics, self.queue, offset=self.offset, end=self.end)
         looked_at = 0
 
         def advance(rows: int) -> None:

@@ -15,7 +15,6 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from commitlog_store import __version__
 from commitlog_store.queries.durations import duration_text
 from commitlog_store.queries.printable_text import printable_text
 
@@ -96,7 +95,7 @@ def _environment() -> Environment:
         "number": number, "size": size, "duration": duration, "moment": moment, "ago": ago, "path_part": path_part,
         "multiline": _multiline,
     }  # fmt: skip
-    made.globals |= {"with_query": with_query, "version": __version__}
+    made.globals |= {"with_query": with_query}
     return made
 
 

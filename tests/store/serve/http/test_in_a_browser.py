@@ -1,0 +1,115 @@
+"""The pages in a real browser: a user finds the order with a key, and sees which group lags."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from commitlog_store import MessageStore
+from tests.store.serve.http.fronts import shown
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+_CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+_LIMIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """A page of a browser that fails the test if the page breaks its own policy or a script fails."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if _CHROMIUM is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(_LIMIT_MS)
+        faults: list[str] = []
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+        yield page
+        browser.close()
+        assert not faults, faults
+
+
+@pytest.fixture(scope="module")
+def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path_factory.mktemp("browser") / "store") as store:
+        for number in range(30):
+            store.put("orders", b'{"order": %d}' % number, keys=[f"order-{number}"])
+        store.put("orders", b"<script>alert('body')</script>", keys=["html"])
+        store.put("payments", b"x")
+        for group, topic in (("billing", "orders"), ("audit", "payments")):
+            with store.consumer(group, [topic]) as consumer:
+                assert consumer.poll(max_messages=1, timeout_s=60)
+                consumer.commit(sync=True)
+        yield store
+
+
+@pytest.fixture(scope="module")
+def url(owned: MessageStore) -> Iterator[str]:
+    with shown(owned=owned) as front:
+        yield front.url
+
+
+def test_a_user_finds_the_order_with_a_key(page: Page, url: str) -> None:
+    page.goto(url)
+    page.get_by_role("link", name="Messages", exact=True).click()
+    page.get_by_label("Key", exact=True).fill("order-17")
+    page.get_by_role("button", name="Search").click()
+    row = page.get_by_role("row").filter(has_text="order-17")
+    row.get_by_role("link").click()
+    page.get_by_role("heading", name="Message in orders").wait_for()
+    assert '"order": 17' in page.locator("pre").inner_text()
+
+
+def test_a_user_sees_which_group_lags(page: Page, url: str) -> None:
+    page.goto(url)
+    rows = page.get_by_role("table", name="Groups that lag most").get_by_role("row")
+    assert "billing" in rows.nth(1).inner_text()
+    page.get_by_role("link", name="billing").click()
+    page.get_by_role("heading", name="billing").wait_for()
+    assert "orders" in page.get_by_role("table", name="Positions").inner_text()
+
+
+def test_a_search_as_one_types_changes_the_list_and_the_address(page: Page, url: str) -> None:
+    page.goto(f"{url}/topics")
+    page.get_by_label("Name contains").press_sequentially("pay")
+    page.wait_for_url("**/topics?q=pay*")
+    assert page.get_by_role("link", name="orders").count() == 0
+    assert page.get_by_role("link", name="payments").count() == 1
+
+
+def test_new_topics_show_without_a_reload(page: Page, url: str, owned: MessageStore) -> None:
+    page.goto(f"{url}/topics")
+    page.get_by_role("link", name="orders").wait_for()
+    owned.put("brand-new", b"x")
+    page.get_by_role("link", name="brand-new").wait_for()
+
+
+def test_a_topic_has_a_chart_of_what_was_stored(page: Page, url: str) -> None:
+    page.goto(f"{url}/topics/orders")
+    page.get_by_text("31 messages stored in the last 1h.").wait_for()
+    assert page.locator(".chart canvas").count() == 1
+    page.get_by_role("button", name="24h").click()
+    page.get_by_text("31 messages stored in the last 24h.").wait_for()
+
+
+def test_a_script_in_a_body_does_not_run(page: Page, url: str) -> None:
+    page.goto(f"{url}/messages?key=html")
+    page.get_by_role("row").filter(has_text="html").get_by_role("link").click()
+    page.get_by_role("heading", name="Message in orders").wait_for()
+    assert "<script>alert('body')</script>" in page.locator("pre").inner_text()
+
+
+def test_pages_fit_a_narrow_screen(page: Page, url: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 700})
+    for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups"):
+        page.goto(url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+    page.set_viewport_size({"width": 1280, "height": 800})
