@@ -1,6 +1,15 @@
 """The public names of ``commitlog_store``, one a line: type checkers read this file, and so does the package."""
 
 from commitlog_store import errors as errors
+from commitlog_store.archive.archiver import ArchiveReport as ArchiveReport
+from commitlog_store.archive.archiver import archive_store as archive_store
+from commitlog_store.archive.check import ArchiveCheckReport as ArchiveCheckReport
+from commitlog_store.archive.check import check_archive as check_archive
+from commitlog_store.archive.gc import ArchiveGcReport as ArchiveGcReport
+from commitlog_store.archive.gc import gc_archive as gc_archive
+from commitlog_store.archive.object_store import ObjectStore as ObjectStore
+from commitlog_store.archive.restore import RestoreReport as RestoreReport
+from commitlog_store.archive.restore import restore_store as restore_store
 from commitlog_store.batch_id import BatchId as BatchId
 from commitlog_store.batch_id import CommittedBatch as CommittedBatch
 from commitlog_store.batch_id import StagedFile as StagedFile

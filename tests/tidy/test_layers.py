@@ -73,7 +73,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "public": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
+    | {"archive", "consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"}

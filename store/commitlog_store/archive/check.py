@@ -26,14 +26,14 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.threads.parallel import for_each
 
-__all__ = ["CheckReport", "check_archive"]
+__all__ = ["ArchiveCheckReport", "check_archive"]
 
 _THREADS = 8
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckReport:
+class ArchiveCheckReport:
     """An archive as it was found. ``problems`` has a sentence for each thing that is wrong, sorted; empty for none.
 
     ``gaps`` are physical offsets that are in no segment; ``strays`` the records without a place in a queue.
@@ -61,7 +61,7 @@ def check_archive(
     deep: bool = False,
     options: dict[str, str] | None = None,
     progress: Progress | None = None,
-) -> CheckReport:
+) -> ArchiveCheckReport:
     """Compare the archive at ``url`` with its manifest; with ``deep``, all bytes with their checksums.
 
     ``progress`` is called with the bytes that are compared, and all. ``ArchiveNotFound``, ``ArchiveFailed``,
@@ -84,7 +84,7 @@ class _Check:
         self._lock = threading.Lock()
         self._done = 0
 
-    def run(self, *, deep: bool) -> CheckReport:
+    def run(self, *, deep: bool) -> ArchiveCheckReport:
         manifest = self._manifest
         named = {ref.name: ref for ref in manifest.objects()}
         found = {one.name: one.size for one in self._objects.list()}
@@ -105,7 +105,7 @@ class _Check:
             total = sum(named[name].size for name in sound)
             for_each(lambda name: self._bytes(named[name], total), sorted(sound), most_threads=_THREADS)
         unnamed = [size for name, size in found.items() if name not in named and not _is_of_all(name)]
-        return CheckReport(
+        return ArchiveCheckReport(
             url=str(self._objects),
             generation=manifest.generation,
             start=manifest.start,

@@ -15,7 +15,7 @@ from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.uploads import GRACE_S
 from commitlog_store.files import disk
 
-__all__ = ["GcReport", "gc_archive"]
+__all__ = ["ArchiveGcReport", "gc_archive"]
 
 _MS = 1000
 # How the object store of a local disk names a file until it is whole.
@@ -23,7 +23,7 @@ _UNFINISHED = re.compile(r".+#[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GcReport:
+class ArchiveGcReport:
     """What was deleted, or with ``dry_run`` would be: objects and bytes; and objects that are too young for that."""
 
     url: str
@@ -40,7 +40,7 @@ def gc_archive(
     dry_run: bool = False,
     options: dict[str, str] | None = None,
     now_s: float | None = None,
-) -> GcReport:
+) -> ArchiveGcReport:
     """Delete what the newest generation of the archive at ``url`` does not name, and what is as old.
 
     An archiver may be about to name an object, and a reader may be reading an earlier generation: give a shorter time
@@ -64,7 +64,7 @@ def gc_archive(
         for path, _ in unfinished:
             with contextlib.suppress(FileNotFoundError):
                 disk.unlink(path)
-    return GcReport(
+    return ArchiveGcReport(
         url=str(objects),
         generation=manifest.generation,
         deleted=len(old) + len(unfinished),

@@ -18,8 +18,8 @@ from commitlog_store.errors import InvalidValue
 
 if TYPE_CHECKING:
     from commitlog_store.archive.archiver import Archiver, ArchiveReport, ArchiveSettings
-    from commitlog_store.archive.check import CheckReport
-    from commitlog_store.archive.gc import GcReport
+    from commitlog_store.archive.check import ArchiveCheckReport
+    from commitlog_store.archive.gc import ArchiveGcReport
 
 _MOST_SHOWN = 20
 
@@ -239,7 +239,7 @@ def _check(url: str, options: dict[str, str], *, deep: bool, as_json: bool) -> N
         raise typer.Exit(1)
 
 
-def _print_check(report: CheckReport, *, as_json: bool) -> None:
+def _print_check(report: ArchiveCheckReport, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
     from commitlog_store.cli.render import counted, json_text, printable_text
@@ -287,7 +287,7 @@ def _collect(url: str, options: dict[str, str], older_than_s: int, *, dry_run: b
     _print_gc(gc_archive(url, older_than_s=older_than_s, dry_run=dry_run, options=options), dry_run, as_json=as_json)
 
 
-def _print_gc(report: GcReport, dry_run: bool, *, as_json: bool) -> None:
+def _print_gc(report: ArchiveGcReport, dry_run: bool, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
     from commitlog_store.cli.render import counted, json_text, printable_text

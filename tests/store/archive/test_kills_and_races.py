@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store.archive.archiver import ArchiveSettings, archive_store, open_archiver
+from commitlog_store.archive.archiver import ArchiveReport, ArchiveSettings, archive_store, open_archiver
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import commit, newest, newest_or_none
 from commitlog_store.archive.object_store import ObjectStore
@@ -99,7 +99,7 @@ def test_two_archivers_at_once_make_one_archive(tmp_path: Path) -> None:
 def test_the_loser_of_a_commit_goes_on_from_the_winners_generation(tmp_path: Path) -> None:
     """The other archiver commits between this one's look at the manifest and its own commit."""
     small_store(tmp_path / "store", 400)
-    raced = []
+    raced: list[ArchiveReport] = []
 
     def race(done: int, size: int) -> None:
         if done == size and not raced:
