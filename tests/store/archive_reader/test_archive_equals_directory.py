@@ -23,9 +23,9 @@ TOPICS = ("orders", "audit", "pay")
 # Topic, queues, messages, bytes of a body.
 Append: TypeAlias = tuple[str, int, int, int]
 APPENDS = st.lists(
-    st.tuples(st.sampled_from(TOPICS), st.integers(1, 5), st.integers(1, 60), st.integers(0, 900)),
+    st.tuples(st.sampled_from(TOPICS), st.integers(1, 3), st.integers(1, 40), st.integers(0, 900)),
     min_size=1,
-    max_size=12,
+    max_size=4,
 )
 
 
@@ -62,7 +62,7 @@ def test_an_archived_golden_store_answers_as_its_directory(name: str, tmp_path: 
 
 
 @given(appends=APPENDS, later=APPENDS)
-@settings(max_examples=12)
+@settings(max_examples=4)
 def test_any_archived_store_answers_as_its_directory(
     appends: list[Append],
     later: list[Append],
