@@ -162,7 +162,11 @@ def test_commands_that_look_print_what_they_print_of_the_directory(tmp_path: Pat
     archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
     url = f"archive+file://{tmp_path}/past"
     runner = CliRunner()
-    for command, *rest in (["cat", "orders"], ["cat", "orders", "--tags", "a"], ["offset-at", "2023-11-14", "orders"]):
+    for command, *rest in (
+        ["cat", "orders"],
+        ["cat", "orders", "--tag", "a"],
+        ["offset-at", "2023-11-14T22:13:20", "orders"],
+    ):
         printed = [runner.invoke(app, [command, path, *rest]) for path in (str(tmp_path / "store"), url)]
         assert printed[0].exit_code == printed[1].exit_code == 0
         assert printed[0].stdout == printed[1].stdout
