@@ -140,6 +140,9 @@ class ArchiveReader(StoreReader):
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
 
+    def __enter__(self) -> ArchiveReader:
+        return self
+
     def __reduce__(self) -> tuple[object, ...]:
         return (partial(ArchiveReader, on_damage=self._on_damage), (self.access,))
 
