@@ -54,8 +54,8 @@ def verify_crc(block: RecordBlock) -> None:
             "BODYCRC",
             index=index,
             within=block.where("body_crc", index),
-            expected=int(stored[index]),
-            found=int(computed[index]) & CRC_MASK,
+            expected=int(computed[index]) & CRC_MASK,
+            found=int(stored[index]),
         )
     _refuse_still_packed(block)
 
