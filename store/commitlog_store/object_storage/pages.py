@@ -49,14 +49,15 @@ class PageLimits:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Neighbouring pages that are fetched together. ``data`` is there once ``done`` is set, or ``error`` is."""
+    """Neighbouring pages that are fetched together. ``data`` or ``error`` is there once it is not ``pending``."""
 
     source: StoredObject
     first: int
     last: int
     data: memoryview = field(default_factory=lambda: memoryview(b""))
     error: BaseException | None = None
-    done: threading.Event = field(default_factory=threading.Event)
+    # Locked until then: a wait for a lock is one that Ctrl-C ends.
+    pending: threading.Lock = field(default_factory=threading.Lock)
     # For whom it was fetched ahead, until it is read.
     owner: ReadAhead | None = None
 
@@ -150,6 +151,7 @@ class ObjectPages:
 
     def _order(self, source: StoredObject, first: int, last: int) -> _Run:
         run = _Run(source, first, last)
+        run.pending.acquire()
         for number in range(first, last):
             self._by_page[source.key, number] = run
         self._runs[id(run)] = run
@@ -167,7 +169,8 @@ class ObjectPages:
             self._runs.move_to_end(id(run))
         self._drop()
         self._order_ahead()
-        run.done.wait()
+        with run.pending:
+            pass
         if run.error is not None:
             self._forget(run)
             raise run.error
@@ -187,7 +190,7 @@ class ObjectPages:
         for run in list(self._runs.values()):
             if self._kept <= most:
                 return
-            if run.owner is None and run.done.is_set():
+            if run.owner is None and not run.pending.locked():
                 self._forget(run)
 
     def _forget(self, run: _Run) -> None:
@@ -245,7 +248,7 @@ class _Fetcher:
                 run.data = self._fetched(run)
             except BaseException as error:  # noqa: BLE001 - it is raised where the bytes are asked for
                 run.error = error
-            run.done.set()
+            run.pending.release()
             del run
 
     def _fetched(self, run: _Run) -> memoryview:
