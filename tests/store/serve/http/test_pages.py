@@ -271,3 +271,4 @@ def test_the_first_page_of_2000_topics_asks_for_what_it_shows(tmp_path: Path) ->
         assert "topic-0049" not in page
         assert "Page 2 of 40" in page
         assert took < 5.0
+        assert "2,000" in _text(client, "/"), "the number of topics"

@@ -22,10 +22,10 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: int | float | None) -> str:
-    """With thin spaces between thousands; a dash where it is not known."""
+    """With commas between thousands; a dash where it is not known."""
     if value is None:
         return "–"
-    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else f"{value:,.1f}".replace(",", "\u202f")
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def size(value: int | None) -> str:

@@ -26,6 +26,12 @@ function follow(part) {
   begin();
 }
 
+// A time as the tables have it: of a day, or of a week, or (without a span) whole.
+function timeOf(seconds, span) {
+  const text = new Date(seconds * 1000).toISOString().replace("T", " ");
+  return span === "7d" ? text.slice(5, 16) : span ? text.slice(11, 16) : text.slice(0, 16);
+}
+
 async function draw(chart, words, span) {
   const address = chart.dataset.chart + (chart.dataset.chart.includes("?") ? "&" : "?") + "span=" + span;
   const answer = await fetch(address, { headers: { accept: "application/json" } });
@@ -45,9 +51,9 @@ async function draw(chart, words, span) {
       height: 200,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
       scales: { y: { range: (plot, low, high) => [0, Math.max(high, 1)] } },
-      axes: [axis, axis],
+      axes: [{ ...axis, values: (plot, seconds) => seconds.map((one) => timeOf(one, span)) }, axis],
       series: [
-        {},
+        { label: "Time (UTC)", value: (plot, seconds) => (seconds == null ? "--" : timeOf(seconds, "")) },
         {
           label: "messages in " + found.stepSeconds + " s",
           stroke: style.getPropertyValue("--pico-primary").trim(),
