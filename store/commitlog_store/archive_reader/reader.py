@@ -110,7 +110,7 @@ class ArchiveReader(StoreReader):
         self._objects = Objects(access.address)
         self._pages = access.pages(self._objects)
         self._on_damage = on_damage
-        self._on_read = on_read
+        self._counts = on_read
         self._skipped: list[SkippedRange] = []
         self._snapshot = None
         self._closed = False
