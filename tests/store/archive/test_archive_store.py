@@ -289,6 +289,34 @@ def test_files_that_retention_took_before_are_named_and_may_be_left_out(tmp_path
     assert archive_store(tmp_path / "store", url_of(tmp_path / "a")).added
 
 
+def test_a_queue_that_comes_after_the_archived_part_of_a_file_after_a_gap_has_its_place(tmp_path: Path) -> None:
+    """What is missing before a file counts for the whole file, too, when that takes the place of its part."""
+    builder = small_store(tmp_path / "store", 100)
+    builder.append("rare", 0, [b"a"])
+    add_messages(builder, 100)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    builder.append("rare", 0, [b"b"] * 100)
+    add_messages(builder, 100)
+    builder.delete_log_files(len(list((tmp_path / "store" / "commitlog").iterdir())) - 1)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True, allow_gap=True)
+    last = newest(objects_of(tmp_path / "a")).segments[-1]
+    assert last.log.size < FILE_SIZE
+    builder.append("rare", 0, [b"c"])
+    add_messages(builder, 100)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    report = check_archive(objects_of(tmp_path / "a"), deep=True)
+    assert (report.strays, report.problems) == (0, [])
+
+
+def test_a_store_that_begins_anew_before_the_archive_is_refused(tmp_path: Path) -> None:
+    """It shares no file with the archive, and would not be archived until its log is as long as the other one was."""
+    small_store(tmp_path / "store", 300, log_start=64 * FILE_SIZE)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    small_store(tmp_path / "again", 300)
+    with pytest.raises(ArchiveMismatch, match="of another store"):
+        archive_store(tmp_path / "again", url_of(tmp_path / "a"))
+
+
 def test_a_damaged_queue_offset_does_not_move_the_queue(tmp_path: Path) -> None:
     """One record with an offset far away, alone of its queue in its file: the rest of the queue is found as before."""
     builder = small_store(tmp_path / "store", 100, queues=1)
