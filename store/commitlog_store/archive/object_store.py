@@ -161,7 +161,7 @@ class ObjectStore:
                     chunk_size=PART_SIZE,
                     max_concurrency=PARTS_AT_ONCE,
                 )
-            self._sync(name)
+            self.sync(name)
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Put an object unless there is one of that name; whether it was put.
@@ -176,7 +176,7 @@ class ObjectStore:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
-            self._sync(name)
+            self.sync(name)
         return True
 
     def list(self, folder: str = "", *, first_only: bool = False) -> Iterator[Listed]:
@@ -203,7 +203,7 @@ class ObjectStore:
             with self._asking("delete", some[0]), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, some)
 
-    def _sync(self, name: str) -> None:
+    def sync(self, name: str) -> None:
         """Bring an object of a local disk, and its name, to the device: before anything names it."""
         if not self.directory:
             return
