@@ -346,12 +346,12 @@ def test_a_truncated_log_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("/data/archive", "is not the URL of an object store"),
-        ("http://host/x", "is not the URL of an object store"),
-        ("s3://", "names no bucket"),
-        ("file://host/x", "names no directory of this machine"),
-        ("s3://user:secret@bucket/x", "no password and no query"),
-        ("s3://bucket/x?sig=secret", "no password and no query"),
+        ("/data/archive", "An archive is s3://BUCKET"),
+        ("http://host/x", "An archive is s3://BUCKET"),
+        ("s3://", "An archive is s3://BUCKET"),
+        ("file://host/x", "An archive is s3://BUCKET"),
+        ("s3://user:secret@bucket/x", "no password"),
+        ("s3://bucket/x?sig=secret", "no password"),
     ],
 )
 def test_what_is_not_the_url_of_an_archive_is_refused_without_showing_secrets(

@@ -45,7 +45,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 def _json_of(text: str) -> str | None:
-    """Of an object or a list only: any number is JSON, too. Numbers, and names that are given twice, stay as they are."""
+    """Of an object or a list only: any number is JSON, too. Numbers and names given twice stay as they are."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
