@@ -239,6 +239,14 @@ class Archiver:
             if (head, tail) != (segment.head_crc32, segment.tail_crc32):
                 raise self._mismatch(segment.start)
             return
+        if here and max(here) < base.stop:
+            # No file tells whether it is that log, and none would be archived until it has grown to there.
+            raise ArchiveMismatch(
+                f"The archive {self._objects} ends at physical offset {base.stop}, and has no file of "
+                f"{self._paths.commit_log}, whose last one begins before that, at {max(here)}: it is of another store. "
+                "Nothing was changed. Archive this store under another prefix.",
+                offset=max(here),
+            )
 
     def _mismatch(self, offset: int) -> ArchiveMismatch:
         return ArchiveMismatch(
@@ -295,8 +303,10 @@ class Archiver:
         tables = QueueTables(None if base is None else self._catalog(base))
         if replaced is not None:
             tables.drop_last()
-        before = start if base is None or replaced is not None else base.stop
-        strays = records.strays + tables.add([queue.part for queue in records.queues], start - before)
+        # The bytes that are missing before this file are so before a part of it that it replaces, too.
+        earlier = () if base is None else base.segments[: -1 if replaced is not None else None]
+        missing = start - earlier[-1].stop if earlier else 0
+        strays = records.strays + tables.add([queue.part for queue in records.queues], missing)
         segment = Segment(
             start=start,
             log=log,

@@ -15,7 +15,7 @@ import numpy as np
 
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive.generations import newest, read_identity
-from commitlog_store.archive.layout import IDENTITY, generation_of
+from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive
 from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, ObjectRef, Segment
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.restore import download
@@ -224,5 +224,5 @@ class _Reported:
 
 
 def _is_of_all(name: str) -> bool:
-    """Whether an object is a manifest, or the identity, which no manifest names."""
-    return name == IDENTITY or generation_of(name) is not None
+    """Whether an object is a manifest, or the identity, which no manifest names, or not one of an archive."""
+    return name == IDENTITY or generation_of(name) is not None or not is_of_archive(name)

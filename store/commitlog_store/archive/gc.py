@@ -1,25 +1,28 @@
 """Deletion of the objects of an archive that its newest generation does not name: parts of the last file that a closed
-file has replaced, earlier catalogs and manifests, and what a killed archiver has left."""
+file has replaced, earlier catalogs and manifests, and what a killed archiver has left.
+
+An object that a reader may be reading stays: it is named by the generation that was the newest one a day ago, or it is
+younger than a day. What archivers do not name, such as another archive below the same prefix, stays as well.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from dataclasses import dataclass
 
-from commitlog_store.archive.generations import newest
-from commitlog_store.archive.layout import IDENTITY, generation_of
-from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.archive.generations import newest, read_generation
+from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive, manifest_name
+from commitlog_store.archive.object_store import Listed, ObjectStore
 from commitlog_store.archive.uploads import GRACE_S
 from commitlog_store.files import disk
 
 __all__ = ["ArchiveGcReport", "gc_archive"]
 
 _MS = 1000
-# How the object store of a local disk names a file until it is whole.
-_UNFINISHED = re.compile(r".+#[0-9]+")
+# The object store of a local disk names a file NAME#NUMBER until it is whole.
+_UNFINISHED = "#"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +54,11 @@ def gc_archive(
     objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options)
     before_ms = ((time.time() if now_s is None else now_s) - older_than_s) * _MS
     # The listing comes first: what it shows, and a later manifest does not name, no manifest is about to name.
-    found = list(objects.list())
+    found = [one for one in objects.list() if is_of_archive(one.name)]
     manifest = newest(objects)
-    named = {ref.name for ref in manifest.objects()} | {IDENTITY}
-    unnamed = [one for one in found if one.name not in named and generation_of(one.name) != manifest.generation]
+    named = {ref.name for ref in manifest.objects()} | {IDENTITY, manifest_name(manifest.generation)}
+    named |= _named_before(objects, found, before_ms)
+    unnamed = [one for one in found if one.name not in named]
     old = [one for one in unnamed if one.modified_ms <= before_ms]
     unfinished = _unfinished(objects.directory, before_ms) if objects.directory else []
     if not dry_run:
@@ -73,12 +77,22 @@ def gc_archive(
     )
 
 
+def _named_before(objects: ObjectStore, found: list[Listed], before_ms: float) -> set[str]:
+    """The objects of the generation that was the newest one at that time, and its manifest: readers may have it."""
+    generations = [generation_of(one.name) or 0 for one in found if one.modified_ms <= before_ms]
+    last = max(generations, default=0)
+    manifest = read_generation(objects, last) if last else None
+    return set() if manifest is None else {ref.name for ref in manifest.objects()} | {manifest_name(last)}
+
+
 def _unfinished(directory: str, before_ms: float) -> list[tuple[str, int]]:
     """The files of a local disk that a killed archiver was writing, and their sizes."""
     found = []
     for folder in disk.list_directories(directory):
         for name in disk.list_names(os.path.join(directory, folder)):
             path = os.path.join(directory, folder, name)
-            if _UNFINISHED.fullmatch(name) and disk.modified_at(path) * _MS <= before_ms:
+            whole, mark, number = name.rpartition(_UNFINISHED)
+            is_ours = bool(mark) and number.isdigit() and is_of_archive(f"{folder}/{whole}")
+            if is_ours and disk.modified_at(path) * _MS <= before_ms:
                 found.append((path, disk.file_size(path)))
     return found

@@ -18,7 +18,7 @@ from commitlog_store.archive.manifest import (
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
 
-__all__ = ["commit", "create_identity", "newest", "newest_or_none", "read_identity"]
+__all__ = ["commit", "create_identity", "newest", "newest_or_none", "read_generation", "read_identity"]
 
 # How often to look for the newest manifest again, when that which was listed is deleted before it is read.
 _LOOKS = 8
@@ -33,16 +33,24 @@ def newest_or_none(objects: ObjectStore) -> Manifest | None:
         if not generations:
             return None
         name = manifest_name(max(generations))
-        data = objects.get(name)
-        if data is not None:
-            manifest = decode_manifest(data, name)
-            if manifest_name(manifest.generation) != name:
-                raise ArchiveDamaged(
-                    f"{objects}/{name} says that it is generation {manifest.generation}, which has another name.",
-                    name=name,
-                )
+        manifest = read_generation(objects, max(generations))
+        if manifest is not None:
             return manifest
     raise ArchiveDamaged(f"{objects} lists {name}, and does not have it. Try again.", name=name)
+
+
+def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
+    """The manifest of a generation; None without it. ``ArchiveDamaged``, ``UnsupportedArchive``."""
+    name = manifest_name(generation)
+    data = objects.get(name)
+    if data is None:
+        return None
+    manifest = decode_manifest(data, name)
+    if manifest.generation != generation:
+        raise ArchiveDamaged(
+            f"{objects}/{name} says that it is generation {manifest.generation}, which has another name.", name=name
+        )
+    return manifest
 
 
 def newest(objects: ObjectStore) -> Manifest:

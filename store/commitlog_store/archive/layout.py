@@ -35,6 +35,7 @@ __all__ = [
     "MANIFEST",
     "UNITS",
     "generation_of",
+    "is_of_archive",
     "manifest_name",
     "object_name",
 ]
@@ -50,6 +51,8 @@ CONFIG = "config"
 _LAST = 10**20 - 1
 _DIGITS = 20
 _HASH_DIGITS = 16
+_KINDS = "|".join((CATALOG, GROUPS, COMMIT_LOG, UNITS, CONFIG))
+_OBJECT_NAME = re.compile(rf"(?:{_KINDS})/[0-9]{{{_DIGITS}}}-[0-9a-f]{{{_HASH_DIGITS}}}", re.ASCII)
 _MANIFEST_NAME = re.compile(rf"{MANIFEST}/([0-9]{{{_DIGITS}}})", re.ASCII)
 
 
@@ -64,6 +67,11 @@ def generation_of(name: str) -> int | None:
     """The generation of a manifest, by its name below the prefix; None for another object."""
     found = _MANIFEST_NAME.fullmatch(name)
     return None if found is None else _LAST - int(found[1]) or None
+
+
+def is_of_archive(name: str) -> bool:
+    """Whether an object below the prefix has a name that archivers give. Others may be anything, and stay."""
+    return name == IDENTITY or bool(_MANIFEST_NAME.fullmatch(name) or _OBJECT_NAME.fullmatch(name))
 
 
 def object_name(kind: str, offset: int, sha256: str) -> str:

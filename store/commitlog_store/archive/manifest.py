@@ -17,7 +17,7 @@ first ``head_size`` bytes: a log that has another file there is another store's.
         "first_timestamp_ms": ..., "last_timestamp_ms": ...,
         "head_crc32": 305419896, "tail_stop": 1073740000, "tail_crc32": 2271560481},
        ...],
-     "groups": [{"first_segment": 0, "table": OBJECT, "head": 2040, "queues": 57}, ...],
+     "groups": [{"first_segment": 0, "table": OBJECT, "head": 24, "queues": 57}, ...],
      "catalog": OBJECT, "catalog_head": 9120, "queues": 61,
      "config": {"topics.json": OBJECT, ...}}
 

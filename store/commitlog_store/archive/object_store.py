@@ -8,34 +8,24 @@ directory of a local disk have all of these.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
 
-from commitlog_store.errors import ArchiveFailed, ArchiveNotFound, InvalidValue
+from commitlog_store.errors import ArchiveFailed, ArchiveNotFound
 from commitlog_store.files import disk
+from commitlog_store.object_storage.address import StorageAddress, said
 
 if TYPE_CHECKING:
     import obstore.store
 
-__all__ = ["OBJECT_SCHEMES", "Listed", "ObjectStore", "checked_url"]
-
-OBJECT_SCHEMES = ("file", "s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
-"""The schemes of URLs of object stores."""
+__all__ = ["Listed", "ObjectStore"]
 
 # Parts of an upload, and how many of them are under way: memory is a few times their product.
 PART_SIZE = 8 << 20
 PARTS_AT_ONCE = 4
 _LISTED_AT_ONCE = 1000
 _MS = 1000
-# Prefixes of the names of settings, by the store that has them.
-_SETTINGS = {"s3": "aws_", "s3a": "aws_", "gs": "google_"}
-_ENDPOINT = "endpoint"
-_QUERY = re.compile(r"\?[^\s\"')]*")
-_NEEDS_EXTRA = "Archives in object storage need the extra 'archive': pip install 'pyspark-commitlog[archive]'."
 
 
 class Listed(NamedTuple):
@@ -76,38 +66,10 @@ class ObjectStore:
         ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
         repeated with back-off for ``retry_timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the directory.
         """
-        parts = checked_url(url)
-        try:
-            import obstore.store
-            from obstore import exceptions
-        except ImportError:
-            raise InvalidValue(_NEEDS_EXTRA) from None
-        if parts.scheme == "file":
-            return cls._local(url, unquote(parts.path), writes=writes)
-        prefix = _SETTINGS.get(parts.scheme, "azure_")
-        wanted = {name.lower(): value for name, value in (options or {}).items()}
-        settings = {name if name.startswith(prefix) else prefix + name: value for name, value in wanted.items()}
-        client = {"allow_http": True} if wanted.get(_ENDPOINT, "").startswith("http://") else None
-        retry = {"retry_timeout": dt.timedelta(seconds=retry_timeout_s)}
-        try:
-            make: Any = obstore.store.from_url
-            made = make(url.rstrip("/"), config=settings, client_options=client, retry_config=retry)
-        except exceptions.BaseError as error:
-            secrets = tuple(wanted.values())
-            raise InvalidValue(f"{url} cannot be used as an object store: {_said(error, secrets)}") from None
-        return cls(made, url)
-
-    @classmethod
-    def _local(cls, url: str, directory: str, *, writes: bool) -> ObjectStore:
-        import obstore.store
-        from obstore.exceptions import BaseError
-
-        if not writes and not disk.is_directory(directory):
-            raise ArchiveNotFound(f"No archive at {url}: {directory} is not a directory.", path=url)
-        try:
-            return cls(obstore.store.LocalStore(directory, mkdir=writes), url, directory=directory)
-        except BaseError as error:
-            raise InvalidValue(f"{url} cannot be used as a directory of objects: {_said(error)}") from None
+        address = StorageAddress.parse(url, options=options, timeout_s=retry_timeout_s)
+        if address.is_local and not writes and not disk.is_directory(address.directory):
+            raise ArchiveNotFound(f"No archive at {url}: {address.directory} is not a directory.", path=url)
+        return cls(address.connect(makes_directory=writes), address.url, directory=address.directory)
 
     def __str__(self) -> str:
         return self.url
@@ -161,7 +123,7 @@ class ObjectStore:
                     chunk_size=PART_SIZE,
                     max_concurrency=PARTS_AT_ONCE,
                 )
-            self._sync(name)
+            self.sync(name)
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Put an object unless there is one of that name; whether it was put.
@@ -176,7 +138,7 @@ class ObjectStore:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
-            self._sync(name)
+            self.sync(name)
         return True
 
     def list(self, folder: str = "", *, first_only: bool = False) -> Iterator[Listed]:
@@ -203,7 +165,7 @@ class ObjectStore:
             with self._asking("delete", some[0]), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, some)
 
-    def _sync(self, name: str) -> None:
+    def sync(self, name: str) -> None:
         """Bring an object of a local disk, and its name, to the device: before anything names it."""
         if not self.directory:
             return
@@ -229,38 +191,8 @@ class ObjectStore:
         except BaseError as error:
             where = f"{self.url.rstrip('/')}/{name}"
             # Not `from error`: its own text may have a signed URL.
-            raise ArchiveFailed(f"Failed to {what} {where}: {_said(error)}", name=name) from None
-
-
-def checked_url(url: str) -> SplitResult:
-    """The parts of an object store's URL. ``InvalidValue`` for another one, which is not shown if it has a secret."""
-    try:
-        parts = urlsplit(url)
-        secret = parts.password is not None or bool(parts.query)
-    except ValueError as error:
-        raise InvalidValue(f"This is not a URL: {error}.") from None
-    if secret:
-        raise InvalidValue(
-            "The URL of an archive has no password and no query: give credentials in the environment, and an endpoint "
-            "as an option."
-        )
-    if parts.scheme not in OBJECT_SCHEMES:
-        schemes = ", ".join(f"{one}://" for one in OBJECT_SCHEMES)
-        raise InvalidValue(f"{url!r} is not the URL of an object store, which begins with one of {schemes}.")
-    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
-        raise InvalidValue(f"{url!r} names no directory of this machine: give file:///path/of/a/directory.")
-    if parts.scheme != "file" and not parts.netloc:
-        raise InvalidValue(f"{url!r} names no bucket: give {parts.scheme}://bucket/prefix.")
-    return parts
+            raise ArchiveFailed(f"Failed to {what} {where}: {said(error)}.", name=name) from None
 
 
 def _listed(meta: Mapping[str, Any]) -> Listed:
     return Listed(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * _MS))
-
-
-def _said(error: Exception, secrets: Iterable[str] = ()) -> str:
-    """The first line of an error's text, without queries of URLs, which may be signatures, and without ``secrets``."""
-    text = _QUERY.sub("", str(error).strip().partition("\n")[0])
-    for secret in secrets:
-        text = text.replace(secret, "...") if secret else text
-    return text if text.endswith(".") else f"{text}."

@@ -61,23 +61,30 @@ class OpenedArchive:
     @classmethod
     def open(cls, objects: Objects, pages: ObjectPages) -> OpenedArchive:
         """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``."""
-        found = objects.first_name(MANIFEST)
-        if found is None or generation_of(found) is None:
+        last = max((generation_of(name) or 0 for name in objects.first_names(MANIFEST)), default=0)
+        if not last:
             raise ArchiveNotFound(
                 f"{objects.address} holds no archive: it has no manifest. 'commitlog archive PATH {objects.address}' "
                 "makes one.",
                 path=str(objects.address),
             )
-        return cls._of(found, objects, pages)
+        return cls._of(manifest_name(last), objects, pages)
 
     @classmethod
-    def after(cls, generation: int, objects: Objects, pages: ObjectPages) -> OpenedArchive | None:
-        """The newest generation if it is a later one; one request shows that there is none."""
-        try:
-            objects.whole(manifest_name(generation + 1))
-        except ObjectMissing:
-            return None
-        return cls.open(objects, pages)
+    def after(
+        cls, generation: int, objects: Objects, pages: ObjectPages, *, is_late: bool = False
+    ) -> OpenedArchive | None:
+        """The newest generation if it is a later one; one request shows that there is none.
+
+        ``is_late``: the last look was so long ago that the next generation may be deleted already.
+        """
+        if not is_late:
+            try:
+                objects.whole(manifest_name(generation + 1))
+            except ObjectMissing:
+                return None
+        newest = cls.open(objects, pages)
+        return newest if newest.manifest.generation > generation else None
 
     @classmethod
     def _of(cls, name: str, objects: Objects, pages: ObjectPages) -> OpenedArchive:

@@ -41,6 +41,8 @@ _Shown = TypeVar("_Shown")
 
 # A newer generation is looked for at most so often.
 _LOOK_AGAIN_S = 1.0
+# The manifest of a generation that is not the newest one stays for a day (``archive/gc.py``).
+_LATE_S = 3600.0
 # While a reader waits for messages, it looks less often: each look is a request.
 _WAIT_S = 2.0
 
@@ -63,7 +65,7 @@ class ArchiveAccess:
 class _Generations:
     """Answers of one generation: a newer one is looked for before a question, and used for all of it."""
 
-    def __init__(self, look: Callable[[], None], generation: Callable[[], int]) -> None:
+    def __init__(self, look: Callable[[bool], None], generation: Callable[[], int]) -> None:
         self._look = look
         self._generation = generation
         self._looked_at = time.monotonic()
@@ -80,8 +82,9 @@ class _Generations:
 
     def look(self) -> None:
         """Look for a newer generation, unless that was done a moment ago."""
-        if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
-            self._look()
+        ago = time.monotonic() - self._looked_at
+        if ago >= _LOOK_AGAIN_S:
+            self._look(ago >= _LATE_S)
             self._looked_at = time.monotonic()
 
     def settled_state(self) -> object:
@@ -103,14 +106,13 @@ class ArchiveReader(StoreReader):
         access: ArchiveAccess,
         *,
         on_damage: OnDamage = "raise",
-        on_read: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.access = access
         self.path = str(access.address)
         self._objects = Objects(access.address)
         self._pages = access.pages(self._objects)
         self._on_damage = on_damage
-        self._counts = on_read
+        self._counts = None
         self._skipped: list[SkippedRange] = []
         self._snapshot = None
         self._closed = False
@@ -151,9 +153,10 @@ class ArchiveReader(StoreReader):
         self._commit_log.close()
         self._pages.close()
 
-    def _look(self) -> None:
+    def _look(self, is_late: bool) -> None:
         """Use the newest generation from now on."""
-        newer = OpenedArchive.after(self._archive.manifest.generation, self._objects, self._pages)
+        generation = self._archive.manifest.generation
+        newer = OpenedArchive.after(generation, self._objects, self._pages, is_late=is_late)
         if newer is not None:
             self._archive = newer
             self._files.use(newer)

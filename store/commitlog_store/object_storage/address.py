@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -62,8 +63,8 @@ class StorageAddress:
         """``InvalidValue``, which shows no credentials."""
         try:
             parts = urlsplit(text)
-        except ValueError as error:
-            raise InvalidValue(f"This is not the address of object storage: {error}.") from None
+        except ValueError:  # whose text may have the password
+            raise InvalidValue("This is not the address of object storage.") from None
         container = parts.username is not None and parts.scheme in ("abfs", "abfss")
         if parts.password is not None or parts.query or parts.fragment or ("@" in parts.netloc and not container):
             raise InvalidValue(_SECRETS_ELSEWHERE)
@@ -172,8 +173,14 @@ def load_obstore() -> ModuleType:
         ) from None
 
 
+# An answer of S3 that says why a request failed, perhaps cut; it may repeat the session token.
+_XML = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error>.*?(?:</Error>|$)", re.DOTALL)
+_SAYS = re.compile(r"<(?:Code|Message)>([^<]*)</")
+
+
 def said(error: Exception) -> str:
-    """The sentence of an error of obstore: without its own debugging, and without what may be a signature."""
-    text = str(error).partition("\n\nDebug source")[0].strip().replace("\n", " ")
+    """The sentence of an error of obstore: without its own debugging, and without what may be a signature or token."""
+    text = _XML.sub(lambda answer: ": ".join(_SAYS.findall(answer[0])), str(error).partition("\n\nDebug source")[0])
+    text = text.strip().replace("\n", " ")
     words = [word.partition("?")[0] + "?..." if "://" in word and "?" in word else word for word in text.split(" ")]
     return " ".join(words).rstrip(".")

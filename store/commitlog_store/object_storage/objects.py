@@ -75,26 +75,17 @@ class Objects:
 
         return self._repeat(name, ask, len)
 
-    def tail(self, name: str, length: int) -> tuple[memoryview, int]:
-        """The last ``length`` bytes of an object, and its size. ``ObjectMissing``, ``ArchiveFailed``."""
+    def first_names(self, prefix: str) -> list[str]:
+        """Names of objects that begin with a prefix and a slash: the first ones, in any order.
 
-        def ask() -> tuple[memoryview, int]:
-            found = self._obstore.get(self._store, name, options={"range": {"suffix": length}})
-            return memoryview(found.bytes()), int(found.meta["size"])
-
-        return self._repeat(name, ask, lambda found: len(found[0]))
-
-    def first_name(self, prefix: str) -> str | None:
-        """The first of the names of objects that begin with a prefix and a slash; None without one.
-
-        Object stores list in the order of names, so one request shows it; a directory's names are all looked at.
+        Object stores list in the order of names, so one request shows these; a directory's names are all given.
         """
 
-        def ask() -> str | None:
+        def ask() -> list[str]:
             pages = self._obstore.list(self._store, prefix, chunk_size=_LISTED_AT_ONCE)
             if self.address.is_local:
-                return min((str(one["path"]) for page in pages for one in page), default=None)
-            return next((str(page[0]["path"]) for page in pages if page), None)
+                return [str(one["path"]) for page in pages for one in page]
+            return next(([str(one["path"]) for one in page] for page in pages if page), [])
 
         return self._repeat(prefix, ask, lambda _: 0)
 

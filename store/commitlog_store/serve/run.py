@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.limits import allow_most_open_files
-from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
@@ -72,8 +72,9 @@ class ServeRequest:
                 name, path = "", text
             if name in found or (not name and len(self.stores) > 1):
                 raise InvalidValue(f"Several stores are given as NAME=PATH, each with its own name, not as {text!r}.")
-            if path.startswith(REMOTE_SCHEMES):
-                raise InvalidValue(f"A server shows directories of its host, and {path!r} is the address of a server.")
+            if path.startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES)):
+                what = "an archive" if path.startswith(ARCHIVE_SCHEMES) else "a server"
+                raise InvalidValue(f"A server shows directories of its host, and {path!r} is the address of {what}.")
             found[name] = path
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")

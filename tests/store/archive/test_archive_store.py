@@ -289,6 +289,34 @@ def test_files_that_retention_took_before_are_named_and_may_be_left_out(tmp_path
     assert archive_store(tmp_path / "store", url_of(tmp_path / "a")).added
 
 
+def test_a_queue_that_comes_after_the_archived_part_of_a_file_after_a_gap_has_its_place(tmp_path: Path) -> None:
+    """What is missing before a file counts for the whole file, too, when that takes the place of its part."""
+    builder = small_store(tmp_path / "store", 100)
+    builder.append("rare", 0, [b"a"])
+    add_messages(builder, 100)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    builder.append("rare", 0, [b"b"] * 100)
+    add_messages(builder, 100)
+    builder.delete_log_files(len(list((tmp_path / "store" / "commitlog").iterdir())) - 1)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True, allow_gap=True)
+    last = newest(objects_of(tmp_path / "a")).segments[-1]
+    assert last.log.size < FILE_SIZE
+    builder.append("rare", 0, [b"c"])
+    add_messages(builder, 100)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    report = check_archive(objects_of(tmp_path / "a"), deep=True)
+    assert (report.strays, report.problems) == (0, [])
+
+
+def test_a_store_that_begins_anew_before_the_archive_is_refused(tmp_path: Path) -> None:
+    """It shares no file with the archive, and would not be archived until its log is as long as the other one was."""
+    small_store(tmp_path / "store", 300, log_start=64 * FILE_SIZE)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    small_store(tmp_path / "again", 300)
+    with pytest.raises(ArchiveMismatch, match="of another store"):
+        archive_store(tmp_path / "again", url_of(tmp_path / "a"))
+
+
 def test_a_damaged_queue_offset_does_not_move_the_queue(tmp_path: Path) -> None:
     """One record with an offset far away, alone of its queue in its file: the rest of the queue is found as before."""
     builder = small_store(tmp_path / "store", 100, queues=1)
@@ -318,12 +346,12 @@ def test_a_truncated_log_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("/data/archive", "is not the URL of an object store"),
-        ("http://host/x", "is not the URL of an object store"),
-        ("s3://", "names no bucket"),
-        ("file://host/x", "names no directory of this machine"),
-        ("s3://user:secret@bucket/x", "no password and no query"),
-        ("s3://bucket/x?sig=secret", "no password and no query"),
+        ("/data/archive", "An archive is s3://BUCKET"),
+        ("http://host/x", "An archive is s3://BUCKET"),
+        ("s3://", "An archive is s3://BUCKET"),
+        ("file://host/x", "An archive is s3://BUCKET"),
+        ("s3://user:secret@bucket/x", "no password"),
+        ("s3://bucket/x?sig=secret", "no password"),
     ],
 )
 def test_what_is_not_the_url_of_an_archive_is_refused_without_showing_secrets(

@@ -78,8 +78,8 @@ def test_a_damaged_manifest_is_an_error_of_its_own(archive: Path) -> None:
 
 def test_what_no_manifest_names_is_deleted_once_it_is_old(archive: Path) -> None:
     generation = newest(objects_of(archive)).generation
-    (archive / "commitlog" / "00000000000000000000-cafe").write_bytes(b"left by a killed archiver")
-    (archive / "commitlog" / "00000000000000000000-beef#1").write_bytes(b"half an upload")
+    (archive / "commitlog" / f"{0:020d}-{0xCAFE:016x}").write_bytes(b"left by a killed archiver")
+    (archive / "commitlog" / f"{0:020d}-{0xBEEF:016x}#1").write_bytes(b"half an upload")
     before = tree(archive)
     young = gc_archive(objects_of(archive))
     assert (young.deleted, tree(archive)) == (0, before)
@@ -92,6 +92,40 @@ def test_what_no_manifest_names_is_deleted_once_it_is_old(archive: Path) -> None
     assert (report.generation, report.unnamed) == (generation, 0)
     named = {ref.name for ref in newest(objects_of(archive)).objects()} | {IDENTITY, manifest_name(generation)}
     assert {os.path.relpath(path, archive) for path in tree(archive)} == named
+
+
+def test_what_archivers_do_not_name_stays_below_the_prefix(archive: Path, tmp_path: Path) -> None:
+    """An archive within an archive's prefix, and files of others: they are not this archive's to delete."""
+    small_store(tmp_path / "other", 200)
+    archive_store(tmp_path / "other", url_of(archive / "inner"), with_last=True)
+    for name in ("notes.txt", "commitlog/notes#1", "elsewhere/00000000000000000000-0123456789abcdef#1"):
+        (archive / name).parent.mkdir(exist_ok=True)
+        (archive / name).write_bytes(b"not of an archive")
+    others = {path for path in tree(archive) if "notes" in path or "/inner/" in path or "/elsewhere/" in path}
+    unnamed = check_archive(objects_of(archive)).unnamed
+    assert gc_archive(objects_of(archive), now_s=time.time() + GRACE_S + 60).deleted >= unnamed > 0
+    assert others <= tree(archive).keys()
+    assert check_archive(objects_of(archive)).unnamed == 0
+    assert_sound(objects_of(archive / "inner"))
+
+
+def test_what_readers_may_have_stays_a_day_after_it_was_replaced(tmp_path: Path) -> None:
+    """Objects of a generation that was the newest one until now are old, and readers of it have just begun."""
+    archive = tmp_path / "a"
+    builder = small_store(tmp_path / "store", 100)
+    archive_store(tmp_path / "store", url_of(archive), with_last=True)
+    old = time.time() - GRACE_S - 60
+    for path in archive.rglob("*"):
+        os.utime(path, (old, old))
+    before = newest(objects_of(archive))
+    add_messages(builder, 20)
+    archive_store(tmp_path / "store", url_of(archive), with_last=True)
+    assert newest(objects_of(archive)).generation > before.generation
+    gc_archive(objects_of(archive))
+    kept = {os.path.relpath(path, archive) for path in tree(archive)}
+    assert {ref.name for ref in before.objects()} | {manifest_name(before.generation)} <= kept
+    gc_archive(objects_of(archive), now_s=time.time() + GRACE_S + 60)
+    assert before.segments[-1].log.name not in {os.path.relpath(path, archive) for path in tree(archive)}
 
 
 def test_nothing_is_deleted_below_a_prefix_without_a_manifest(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,46 +18,20 @@ from commitlog_store.archive.object_store import PART_SIZE, ObjectStore
 from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveFailed, ArchiveMismatch, ArchiveNotFound
 from tests.store.archive.archives import FILE_SIZE, add_messages, archived_bytes, assert_sound, log_bytes, small_store
+from tests.support.s3_server import BUCKET, SECRET, options_for, s3_server
 from tests.support.store_builder import StoreBuilder
-from tests.support.waiting import wait_for
-
-# What ``make`` installs of s3-requirements.txt.
-SERVER = Path(sys.prefix, "s3-server")
-SECRET = "wJalrXUtnFEMI"
-
-pytestmark = pytest.mark.skipif(not (SERVER / "moto").is_dir(), reason=f"no S3 server in {SERVER}: run `make test`")
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the server, which has a bucket 'bucket'."""
-    log = tmp_path_factory.mktemp("s3") / "log"
-    command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": str(SERVER)}, stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        wait_for(lambda: process.poll() is not None or b"Running on http://" in log.read_bytes())
-        address = log.read_text().partition("Running on http://")[2].split()[0]
-        with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
-            connection.request("PUT", "/bucket", headers={"Host": address})
-            assert connection.getresponse().status == 200
-        yield f"http://{address}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _options(endpoint: str) -> dict[str, str]:
-    keys = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": SECRET}
-    return {"endpoint": endpoint, "region": "us-east-1", **keys}
+def endpoint() -> Iterator[str]:
+    with s3_server() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
 def objects(endpoint: str, request: pytest.FixtureRequest) -> ObjectStore:
     """A prefix of the test's own."""
-    return ObjectStore.open(f"s3://bucket/{request.node.name}", options=_options(endpoint))
+    return ObjectStore.open(f"s3://{BUCKET}/{request.node.name}", options=options_for(endpoint))
 
 
 def test_a_store_is_archived_checked_and_restored(objects: ObjectStore, tmp_path: Path) -> None:
@@ -121,9 +93,9 @@ def test_the_command_takes_keys_from_the_environment(endpoint: str, tmp_path: Pa
     environment = os.environ | {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET}
     environment |= {"AWS_REGION": "us-east-1"}
     for arguments in (
-        ["archive", str(tmp_path / "store"), "s3://bucket/command"],
-        ["archive", "--check", "s3://bucket/command", "--deep"],
-        ["restore", "s3://bucket/command", str(tmp_path / "restored")],
+        ["archive", str(tmp_path / "store"), f"s3://{BUCKET}/command"],
+        ["archive", "--check", f"s3://{BUCKET}/command", "--deep"],
+        ["restore", f"s3://{BUCKET}/command", str(tmp_path / "restored")],
     ):
         done = subprocess.run(
             [sys.executable, "-m", "commitlog_store", *arguments, "--endpoint", endpoint],
@@ -138,8 +110,8 @@ def test_the_command_takes_keys_from_the_environment(endpoint: str, tmp_path: Pa
 
 def test_errors_have_no_secret(endpoint: str, tmp_path: Path) -> None:
     small_store(tmp_path / "store", 200)
-    for url, address in (("s3://no-such-bucket/x", endpoint), ("s3://bucket/x", "http://127.0.0.1:1")):
-        objects = ObjectStore.open(url, options=_options(address), retry_timeout_s=1.0)
+    for url, address in (("s3://no-such-bucket/x", endpoint), (f"s3://{BUCKET}/x", "http://127.0.0.1:1")):
+        objects = ObjectStore.open(url, options=options_for(address), retry_timeout_s=1.0)
         with pytest.raises((ArchiveFailed, ArchiveNotFound)) as caught:
             archive_store(tmp_path / "store", objects)
         assert SECRET not in str(caught.value)

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from commitlog_store import MessageStore, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
+from commitlog_store.archive.layout import manifest_name
+from commitlog_store.archive_reader import reader as reader_module
 from commitlog_store.cli.app import app
 from commitlog_store.errors import CommitLogError, InvalidValue, NotAStore, UnsupportedStore
 from tests.support import golden
@@ -126,6 +128,27 @@ def test_segments_that_retention_took_are_a_named_loss(tmp_path: Path) -> None:
         ranges = [("orders", 0, 0, 100)]
         assert archive.read_together(ranges) is None
         assert archive.read_side_by_side(ranges).positions == [0]
+
+
+def test_a_reader_that_did_not_look_for_long_finds_the_newest_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generation after its own is deleted by then. And a file of others among the manifests is not one."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=64 << 10)
+    builder.append("orders", 0, [b"1" * 100] * 10)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    (tmp_path / "past" / "manifest" / ".notes").write_bytes(b"not a manifest")
+    monkeypatch.setattr(reader_module, "_LOOK_AGAIN_S", 0.0)
+    with StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
+        seen = archive.topics()
+        for number in range(2):
+            builder.append(f"more-{number}", 0, [b"2" * 100] * 10)
+            archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+        (tmp_path / "past" / manifest_name(2)).unlink()
+        assert archive.topics() == seen
+        monkeypatch.setattr(reader_module, "_LATE_S", 0.0)
+        assert archive.topics() == ["more-0", "more-1", "orders"]
+        assert archive.queues("more-1")[0].max_offset == 10
 
 
 def test_an_archive_says_what_it_does_not_have(tmp_path: Path) -> None:

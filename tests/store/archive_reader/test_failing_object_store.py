@@ -14,7 +14,7 @@ from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.errors import ArchiveDamaged, ArchiveFailed, ArchiveNotFound, InvalidValue, StoreForked
-from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.address import StorageAddress, said
 from tests.support.http_proxy import HttpProxy
 from tests.support.s3_server import BUCKET, KEYS, SECRET, options_for, s3_server
 from tests.support.same_answers import same_answers
@@ -162,3 +162,12 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_an_answer_of_s3_is_shown_without_the_token_that_it_repeats() -> None:
+    answer = (
+        'Generic S3 error: 400 Bad Request: <?xml version="1.0"?>\n<Error><Code>InvalidToken</Code>'
+        f"<Message>The token is malformed.</Message><Token-0>{SECRET}</Token-0></Error>\n\nDebug source: Token {SECRET}"
+    )
+    for text in (answer, answer.partition("</Token-0>")[0]):
+        assert said(OSError(text)) == "Generic S3 error: 400 Bad Request: InvalidToken: The token is malformed"

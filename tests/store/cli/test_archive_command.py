@@ -48,8 +48,8 @@ def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
         (["archive", "--check", "{store}", "file:///x"], 2, "the URL of an archive alone"),
         (["archive", "--check", "--gc", "file:///x"], 2, "Give one of them"),
         (["archive", "--check", "file:///nowhere/at/all"], 2, "No archive at"),
-        (["archive", "{store}", "nonsense"], 2, "not the URL of an object store"),
-        (["restore", "nonsense", "{store}/x"], 2, "not the URL of an object store"),
+        (["archive", "{store}", "nonsense"], 2, "An archive is s3://BUCKET"),
+        (["restore", "nonsense", "{store}/x"], 2, "An archive is s3://BUCKET"),
         (["archive", "{store}/nothing", "file:///x"], 2, "No store at"),
     ],
 )

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from commitlog_store.errors import CommitLogError, RemoteAccessRefused
 from commitlog_store.serve.http.access import HttpAccess
@@ -39,7 +39,7 @@ def make_app(
     more: Iterable[HttpRoute] = (),
     error_answer: ErrorAnswer | None = None,
     answer_s: float = _ANSWER_S,
-) -> Starlette:
+) -> ASGIApp:
     """An application with the routes of all rooms, and ``more``. ``error_answer`` is for requests of browsers."""
     routes = [route for room in ROOMS for route in room(stores)] + list(more)
     answer_error = error_answer or _plain
@@ -58,11 +58,12 @@ def make_app(
     async def failure(request: Request, error: Exception) -> Response:
         return answer_error(request, 500, f"{type(error).__name__} at the server; its log says more.")
 
-    return Starlette(
+    app = Starlette(
         routes=[Route(one.path, _checked(one, access), methods=list(one.methods)) for one in routes],
-        middleware=[Middleware(Guard, access=access, answer_s=answer_s)],
         exception_handlers={HTTPException: http_error, CommitLogError: store_error, Exception: failure},
     )
+    # Around all of it: starlette answers unexpected errors outside of its middleware.
+    return Guard(app, access, answer_s=answer_s)
 
 
 def _checked(route: HttpRoute, access: HttpAccess) -> Callable[[Request], Awaitable[Response]]:

@@ -76,9 +76,10 @@ class ServedStores:
             raise ServerBusy(f"{_MOST_WAITING} questions wait for a thread, as many as the server lets wait.")
         self._under_way += 1
         ends = time.monotonic() + (self._question_s if seconds is None else seconds)
+        is_over = False
 
         def is_wanted() -> bool:
-            return not self._stopping and time.monotonic() < ends
+            return not (self._stopping or is_over) and time.monotonic() < ends
 
         def answer() -> _T:
             with answering(is_wanted):
@@ -88,6 +89,7 @@ class ServedStores:
             async with self._turns:
                 return await asyncio.get_running_loop().run_in_executor(None, answer)
         finally:
+            is_over = True  # who asked may have gone
             self._under_way -= 1
 
     def stop(self) -> None:

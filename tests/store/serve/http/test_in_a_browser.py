@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from commitlog_store import MessageStore
+from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.fronts import shown
 
 if TYPE_CHECKING:
@@ -55,6 +57,18 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
 def url(owned: MessageStore) -> Iterator[str]:
     with shown(owned=owned) as front:
         yield front.url
+
+
+def test_a_user_signs_in_and_out(page: Page, owned: MessageStore, tmp_path: Path) -> None:
+    """A browser names its own origin in the form: else it would be taken for another site's."""
+    token = new_token(str(tmp_path / "tokens.jsonl"), "ana", Role.READ)
+    with shown(owned=owned, tokens=str(tmp_path / "tokens.jsonl")) as front:
+        page.goto(f"{front.url}/groups")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="Consumer groups").wait_for()
+        page.get_by_role("button", name="Sign out ana").click()
+        page.get_by_role("heading", name="Sign in").wait_for()
 
 
 def test_a_user_finds_the_order_with_a_key(page: Page, url: str) -> None:

@@ -76,7 +76,7 @@ def test_every_answer_tells_browsers_to_run_nothing_of_others(store: Path) -> No
             assert "default-src 'none'" in policy
             assert "unsafe" not in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["referrer-policy"] == "same-origin"
 
 
 def _connected(front: HttpFront) -> socket.socket:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
+
+import msgspec
 
 SHOWN_BYTES = 64 << 10
 FORMS = ("json", "text", "hex")
 _LINE = 16
-# Deeper JSON is shown as text: the parser of the standard library is recursive.
-_DEEPEST = 200
+# Deep JSON grows by what indents it: what grows to more than so many characters is shown as text.
+_MOST_INDENTED = 16 * SHOWN_BYTES
 
 
 class ShownBody(NamedTuple):
@@ -44,13 +45,14 @@ def _text_of(body: bytes) -> str | None:
 
 
 def _json_of(text: str) -> str | None:
-    """Of an object or a list only: any number is JSON, too."""
-    if not text.lstrip().startswith(("{", "[")) or text.count("[") + text.count("{") > _DEEPEST * 100:
+    """Of an object or a list only: any number is JSON, too. Numbers and names given twice stay as they are."""
+    if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
+        indented = msgspec.json.format(text, indent=2)
+    except (msgspec.MsgspecError, RecursionError):
         return None
+    return indented if len(indented) <= _MOST_INDENTED else None
 
 
 def hex_lines(part: bytes) -> str:

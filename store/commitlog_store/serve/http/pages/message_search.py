@@ -74,6 +74,8 @@ class MessageSearch:
         return made
 
     def _refuse_nonsense(self) -> None:
+        if self.offset is not None and self.begin is not None:
+            raise InvalidValue("Give a queue offset or a time to begin with, not both.")
         if self.offset is not None and (self.queue is None or not self.topic):
             raise InvalidValue("A queue offset is one of a queue: give the topic and the queue, too.")
         if not (self.topic or self.id or self.key or self.is_empty):
@@ -125,18 +127,20 @@ class MessageSearch:
 
     def _from_offset(self, reader: StoreReader, count: int) -> Found:
         topics = chosen_topics(reader, [self.topic])
-        wanted = scan.ranges(reader, topics, self.queue, offset=self.offset, end=self.end)
-        looked_at = 0
-
-        def advance(rows: int) -> None:
-            nonlocal looked_at
-            looked_at += rows
-
+        whole = scan.ranges(reader, topics, self.queue, offset=self.offset, end=self.end)
+        wanted = [(topic, queue, start, min(stop, start + _MOST_LOOKED_AT)) for topic, queue, start, stop in whole]
+        left = scan.count_of(whole) - scan.count_of(wanted)
         rows: list[Row] = []
-        for table in scan.merged(reader, wanted, _COLUMNS, self._condition, advance, verify_crc=False):
+        for table in scan.merged(reader, wanted, _COLUMNS, self._condition, verify_crc=False):
             rows += _rows(table)
-            if len(rows) >= count or looked_at >= _MOST_LOOKED_AT:
+            if len(rows) >= count:
                 break
+        if len(rows) < count and left:
+            note = (
+                f"These are all of the {scan.count_of(wanted):,} messages from there on that match; {left:,} later "
+                "ones were not looked at. Give a later offset."
+            )
+            return Found(rows, note)
         return Found(rows[:count])
 
 

@@ -185,7 +185,10 @@ async def _form(request: Request) -> dict[str, str]:
         body += part
         if len(body) > _LARGEST_FORM:
             raise HTTPException(413, f"A form has at most {_LARGEST_FORM} bytes.")
-    fields = parse_qs(body.decode(errors="replace"), max_num_fields=10)
+    try:
+        fields = parse_qs(body.decode(errors="replace"), max_num_fields=10)
+    except ValueError:
+        raise HTTPException(400, "A form has at most 10 fields.") from None
     return {name: values[0] for name, values in fields.items()}
 
 
