@@ -103,14 +103,13 @@ class ArchiveReader(StoreReader):
         access: ArchiveAccess,
         *,
         on_damage: OnDamage = "raise",
-        on_read: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.access = access
         self.path = str(access.address)
         self._objects = Objects(access.address)
         self._pages = access.pages(self._objects)
         self._on_damage = on_damage
-        self._on_read = on_read
+        self._counts = None
         self._skipped: list[SkippedRange] = []
         self._snapshot = None
         self._closed = False
