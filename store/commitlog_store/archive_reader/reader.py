@@ -41,6 +41,8 @@ _Shown = TypeVar("_Shown")
 
 # A newer generation is looked for at most so often.
 _LOOK_AGAIN_S = 1.0
+# After so long without a look, the next generation may be deleted already, though a later one is there.
+_LIST_AFTER_S = 3600.0
 # While a reader waits for messages, it looks less often: each look is a request.
 _WAIT_S = 2.0
 
@@ -63,7 +65,8 @@ class ArchiveAccess:
 class _Generations:
     """Answers of one generation: a newer one is looked for before a question, and used for all of it."""
 
-    def __init__(self, look: Callable[[], None], generation: Callable[[], int]) -> None:
+    def __init__(self, look: Callable[[bool], None], generation: Callable[[], int]) -> None:
+        """``look`` is told whether the last look was long ago."""
         self._look = look
         self._generation = generation
         self._looked_at = time.monotonic()
@@ -80,8 +83,9 @@ class _Generations:
 
     def look(self) -> None:
         """Look for a newer generation, unless that was done a moment ago."""
-        if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
-            self._look()
+        passed = time.monotonic() - self._looked_at
+        if passed >= _LOOK_AGAIN_S:
+            self._look(passed >= _LIST_AFTER_S)
             self._looked_at = time.monotonic()
 
     def settled_state(self) -> object:
@@ -150,9 +154,10 @@ class ArchiveReader(StoreReader):
         self._commit_log.close()
         self._pages.close()
 
-    def _look(self) -> None:
+    def _look(self, long_ago: bool) -> None:
         """Use the newest generation from now on."""
-        newer = OpenedArchive.after(self._archive.manifest.generation, self._objects, self._pages)
+        generation = self._archive.manifest.generation
+        newer = OpenedArchive.after(generation, self._objects, self._pages, lists=long_ago)
         if newer is not None:
             self._archive = newer
             self._files.use(newer)
