@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -64,8 +64,9 @@ def test_an_archived_golden_store_answers_as_its_directory(name: str, tmp_path: 
         assert same_answers(directory, archive) > 0
 
 
+# Without the explanation of failures, which traces every line: with it an example takes minutes.
 @given(appends=APPENDS, later=APPENDS)
-@settings(max_examples=4)
+@settings(max_examples=4, phases=set(Phase) - {Phase.explain})
 def test_any_archived_store_answers_as_its_directory(
     appends: list[Append],
     later: list[Append],
