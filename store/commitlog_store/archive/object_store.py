@@ -21,7 +21,7 @@ from commitlog_store.files import disk
 if TYPE_CHECKING:
     import obstore.store
 
-__all__ = ["OBJECT_SCHEMES", "Listed", "ObjectStore", "checked_url"]
+__all__ = ["OBJECT_SCHEMES", "Listed", "ObjectStore", "checked_url", "local_directory"]
 
 OBJECT_SCHEMES = ("file", "s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 """The schemes of URLs of object stores."""
@@ -34,6 +34,8 @@ _MS = 1000
 # Prefixes of the names of settings, by the store that has them.
 _SETTINGS = {"s3": "aws_", "s3a": "aws_", "gs": "google_"}
 _ENDPOINT = "endpoint"
+# What a reader's address of a directory begins with: archive+file:///directory.
+_READERS_PREFIX = "archive+"
 _QUERY = re.compile(r"\?[^\s\"')]*")
 _NEEDS_EXTRA = "Archives in object storage need the extra 'archive': pip install 'pyspark-commitlog[archive]'."
 
@@ -76,6 +78,7 @@ class ObjectStore:
         ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
         repeated with back-off for ``retry_timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the directory.
         """
+        url = url.removeprefix(_READERS_PREFIX)
         parts = checked_url(url)
         try:
             import obstore.store
@@ -161,7 +164,7 @@ class ObjectStore:
                     chunk_size=PART_SIZE,
                     max_concurrency=PARTS_AT_ONCE,
                 )
-            self._sync(name)
+            self.sync(name)
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Put an object unless there is one of that name; whether it was put.
@@ -176,7 +179,7 @@ class ObjectStore:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
-            self._sync(name)
+            self.sync(name)
         return True
 
     def list(self, folder: str = "", *, first_only: bool = False) -> Iterator[Listed]:
@@ -203,7 +206,7 @@ class ObjectStore:
             with self._asking("delete", some[0]), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, some)
 
-    def _sync(self, name: str) -> None:
+    def sync(self, name: str) -> None:
         """Bring an object of a local disk, and its name, to the device: before anything names it."""
         if not self.directory:
             return
@@ -236,7 +239,7 @@ def checked_url(url: str) -> SplitResult:
     """The parts of an object store's URL. ``InvalidValue`` for another one, which is not shown if it has a secret."""
     try:
         parts = urlsplit(url)
-        secret = parts.password is not None or bool(parts.query)
+        secret = parts.password is not None or bool(parts.query) or "?" in url
     except ValueError as error:
         raise InvalidValue(f"This is not a URL: {error}.") from None
     if secret:
@@ -244,6 +247,8 @@ def checked_url(url: str) -> SplitResult:
             "The URL of an archive has no password and no query: give credentials in the environment, and an endpoint "
             "as an option."
         )
+    if "#" in url:
+        raise InvalidValue(f"{url!r} is not the URL of an archive: what follows the '#' is no part of a place.")
     if parts.scheme not in OBJECT_SCHEMES:
         schemes = ", ".join(f"{one}://" for one in OBJECT_SCHEMES)
         raise InvalidValue(f"{url!r} is not the URL of an object store, which begins with one of {schemes}.")
@@ -252,6 +257,12 @@ def checked_url(url: str) -> SplitResult:
     if parts.scheme != "file" and not parts.netloc:
         raise InvalidValue(f"{url!r} names no bucket: give {parts.scheme}://bucket/prefix.")
     return parts
+
+
+def local_directory(url: str) -> str:
+    """The directory of a ``file://`` URL; empty for another one. ``InvalidValue``."""
+    parts = checked_url(url.removeprefix(_READERS_PREFIX))
+    return unquote(parts.path) if parts.scheme == "file" else ""
 
 
 def _listed(meta: Mapping[str, Any]) -> Listed:

@@ -82,6 +82,7 @@ class Uploads:
     def _put(self, ref: ObjectRef, parts: Iterable[bytes | memoryview]) -> None:
         found = self._objects.head(ref.name)
         if found is not None and found.size == ref.size and time.time() - found.modified_ms / _MS < _YOUNG_S:
+            self._objects.sync(ref.name)  # the archiver that put it may have been killed before that
             return
         self._objects.put(ref.name, parts, ref.size)
         self.uploaded += ref.size
