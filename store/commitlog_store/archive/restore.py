@@ -142,13 +142,17 @@ class _Restoring:
             disk.sync_directory(directory)
 
     def _has(self, path: str, ref: ObjectRef) -> bool:
-        """Whether an earlier call has downloaded that file."""
+        """Whether an earlier call has downloaded that file: its bytes, and zeros after them."""
         if disk.file_size(path) != self._manifest.file_size:
             return False
         descriptor, crc = disk.open_file(path), 0
         try:
             for start in range(0, ref.size, PART_SIZE):
                 crc = crc32(disk.read_at(descriptor, min(PART_SIZE, ref.size - start), start), crc)
+            for start in range(ref.size, self._manifest.file_size, PART_SIZE):
+                rest = disk.read_at(descriptor, min(PART_SIZE, self._manifest.file_size - start), start)
+                if rest.count(0) < len(rest):
+                    return False  # of another archive, of which more of the last file was archived
         finally:
             disk.close(descriptor)
         return crc == ref.crc32
