@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from commitlog_store import StoreReader
+from commitlog_store import GetMessageStatus, MessageExt, StoreReader
 from commitlog_store.columnar.columns import ALL_COLUMNS, arrow_schema
 from commitlog_store.queue.views import QueueInfo
 
@@ -58,16 +58,24 @@ def _same_places(one: StoreReader, other: StoreReader, info: QueueInfo) -> None:
             for boundary in ("lower", "upper"):
                 found = one.offset_by_time(*queue, moment, boundary=boundary)
                 assert other.offset_by_time(*queue, moment, boundary=boundary) == found, (info, moment, boundary)
-        pulled, found_there = (reader.get_message(*queue, offset, 3) for reader in (one, other))
-        # A pull of a directory ends with the file of the queue; archives have no such files.
-        count = len(pulled.messages)
-        assert 0 < count <= len(found_there.messages)
-        assert found_there.messages[:count] == pulled.messages
-        assert found_there.status == pulled.status
-        assert (found_there.min_offset, found_there.max_offset) == (low, high)
-        for message in pulled.messages:
+        pulled = _three_from(one, *queue, offset)
+        assert _three_from(other, *queue, offset) == pulled
+        for message in pulled[0]:
             assert other.message_at(message.physical_offset) == message
             assert other.message_by_id(message.message_id) == message
             for place in (message.physical_offset, message.physical_offset + 1):
                 found = one.first_offset_from(*queue, place, low, high)
                 assert other.first_offset_from(*queue, place, low, high) == found
+
+
+def _three_from(
+    reader: StoreReader, topic: str, queue_id: int, offset: int
+) -> tuple[list[MessageExt], GetMessageStatus, int, tuple[int, int]]:
+    """Three messages by one pull or several: a pull ends with a file of the queue, and an archive has no such files."""
+    messages: list[MessageExt] = []
+    while True:
+        pulled = reader.get_message(topic, queue_id, offset, 3 - len(messages))
+        messages += pulled.messages
+        offset = pulled.next_begin_offset
+        if len(messages) == 3 or not pulled.messages:
+            return messages, pulled.status, offset, (pulled.min_offset, pulled.max_offset)

@@ -28,11 +28,12 @@ from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, FileChanged
+from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, FileChanged, InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
+from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.paths import (
     BATCH_LEDGER,
     CONFIG,
@@ -131,7 +132,10 @@ class Archiver:
         ``ArchiveFailed``, ``ArchiveMismatch``, ``ArchiveGap``, ``ArchiveDamaged``, ``UnsupportedArchive``; the errors
         of reading a store. After each, it may be called again.
         """
-        base = self._newest = newest_or_none(self._objects)
+        known, base = self._newest, newest_or_none(self._objects)
+        if base is not None and (known is None or known.generation != base.generation):
+            self._objects.sync(layout.manifest_name(base.generation))  # perhaps of an archiver that was killed
+        self._newest = base
         file_size = self._source.file_size if base is None else base.file_size
         if not file_size:
             return self._idle_s
@@ -462,8 +466,18 @@ def open_archiver(
     check_store_directory(directory)
     paths = StorePaths.of(directory, store_path_commit_log)
     check_log_directory(paths, exists=True)
-    objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options, writes=True)
-    return Archiver(paths, objects, settings, progress=progress, idle_s=idle_s)
+    if not isinstance(url, ObjectStore):
+        _refuse_own_directory(url, paths)
+        url = ObjectStore.open(url, options=options, writes=True)
+    return Archiver(paths, url, settings, progress=progress, idle_s=idle_s)
+
+
+def _refuse_own_directory(url: str, paths: StorePaths) -> None:
+    """``InvalidValue`` for a directory of the store itself: objects have the names of the store's own directories."""
+    directory = disk.real_path(StorageAddress.parse(url).directory or "/")
+    for own in (disk.real_path(paths.root), disk.real_path(paths.commit_log)):
+        if os.path.commonpath([directory, own]) == own:
+            raise InvalidValue(f"{url} is in the directory {own} of the store, which is only read. Give another one.")
 
 
 def _now_ms() -> int:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
+
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectStore
@@ -23,6 +25,9 @@ from commitlog_store.recovery.open import OpenWishes
 __all__ = ["RestoreReport", "download", "restore_store"]
 
 _SUFFIX = ".restoring"
+# In the new store's directory until its queues are built: a RestoreReport and the log's file size, as JSON.
+_UNBUILT = "restored.json"
+_LARGEST_NOTE = 1 << 16
 Progress = Callable[[int, int], None]
 
 
@@ -61,6 +66,9 @@ def restore_store(
             print(reader.topics())
     """
     target = disk.absolute_path(path)
+    unbuilt = _unbuilt(target)
+    if unbuilt is not None:  # an earlier call was killed after it had given the directory its name
+        return _built(target, unbuilt)
     _refuse_existing(target)
     objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options)
     manifest = newest(objects)
@@ -68,17 +76,49 @@ def restore_store(
     restoring = _Restoring(objects, manifest, target + _SUFFIX)
     with _writing(target):
         restoring.run(segments, progress)
+        unbuilt = _Unbuilt(
+            start=segments[0].start,
+            stop=segments[-1].stop,
+            files=len(segments),
+            downloaded=restoring.downloaded,
+            file_size=manifest.file_size,
+        )
+        restoring.note(unbuilt)
         if disk.is_directory(target):
             disk.remove_directory(target)
         disk.rename(restoring.path, target)
         disk.sync_directory(os.path.dirname(target))
-    _build(target, manifest.file_size)
+    return _built(target, unbuilt)
+
+
+class _Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``_UNBUILT`` says."""
+
+    start: int
+    stop: int
+    files: int
+    downloaded: int
+    file_size: int
+
+
+def _unbuilt(target: str) -> _Unbuilt | None:
+    """What was restored, and has no queues yet."""
+    try:
+        return msgspec.json.decode(disk.read_file(os.path.join(target, _UNBUILT), _LARGEST_NOTE), type=_Unbuilt)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _built(target: str, unbuilt: _Unbuilt) -> RestoreReport:
+    """Build the queues and the index of what was restored."""
+    try:
+        _build(target, unbuilt.file_size)
+    except CommitLogError:
+        disk.unlink(os.path.join(target, _UNBUILT))  # a repeated call would not help
+        raise
+    disk.unlink(os.path.join(target, _UNBUILT))
     return RestoreReport(
-        path=target,
-        start=segments[0].start,
-        stop=segments[-1].stop,
-        files=len(segments),
-        downloaded=restoring.downloaded,
+        path=target, start=unbuilt.start, stop=unbuilt.stop, files=unbuilt.files, downloaded=unbuilt.downloaded
     )
 
 
@@ -141,14 +181,31 @@ class _Restoring:
         for directory in (log, config, self.path):
             disk.sync_directory(directory)
 
+    def note(self, unbuilt: _Unbuilt) -> None:
+        """Write down that the queues are to be built."""
+        path = os.path.join(self.path, _UNBUILT)
+        if disk.exists(path):
+            disk.unlink(path)
+        descriptor = disk.create_file(path, shared=True)
+        try:
+            disk.write_at(descriptor, msgspec.json.encode(unbuilt), 0)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.sync_directory(self.path)
+
     def _has(self, path: str, ref: ObjectRef) -> bool:
-        """Whether an earlier call has downloaded that file."""
+        """Whether an earlier call has downloaded that file: its bytes, and zeros after them."""
         if disk.file_size(path) != self._manifest.file_size:
             return False
         descriptor, crc = disk.open_file(path), 0
         try:
             for start in range(0, ref.size, PART_SIZE):
                 crc = crc32(disk.read_at(descriptor, min(PART_SIZE, ref.size - start), start), crc)
+            for start in range(ref.size, self._manifest.file_size, PART_SIZE):
+                rest = disk.read_at(descriptor, min(PART_SIZE, self._manifest.file_size - start), start)
+                if rest.count(0) < len(rest):
+                    return False  # of another archive, of which more of the last file was archived
         finally:
             disk.close(descriptor)
         return crc == ref.crc32

@@ -123,6 +123,7 @@ class OpenedArchive:
         if found is None:
             low, high = self._head.row_range(number)
             offsets, spans = decode_row(self._head, self.read(self.manifest.catalog, low, high))
+            self._refuse_impossible(spans, self.manifest.grouped, number, self.manifest.catalog)
             found = self._runs[number] = QueueRuns(self, number, offsets, spans)
         return found
 
@@ -133,7 +134,26 @@ class OpenedArchive:
             return np.zeros(0, SPAN_DTYPE)
         size = self.manifest.group_size * SPAN_DTYPE.itemsize
         start = GROUP_HEAD + number * size
-        return decode_spans(self.read(group.table, start, start + size))
+        spans = decode_spans(self.read(group.table, start, start + size))
+        self._refuse_impossible(spans, group.first_segment, number, group.table)
+        return spans
+
+    def _refuse_impossible(self, spans: Structured, first_segment: int, number: int, ref: ObjectRef) -> None:
+        """``ArchiveDamaged`` for spans whose units the segments do not have: rows have no checksum of their own."""
+        segments = self.manifest.segments[first_segment : first_segment + len(spans)]
+        rows = np.array([segment.rows for segment in segments], np.int64)
+        firsts, counts = spans["first_offset"].astype(np.int64), spans["count"].astype(np.int64)
+        low, high = self.bounds(number)
+        stops = np.concatenate(([low], firsts + counts))
+        possible = (spans["first_row"] + counts <= rows) & (firsts >= stops[:-1]) & (stops[1:] <= high)
+        if len(rows) != len(spans) or not possible.all():
+            topic, queue_id = self._head.queues[number]
+            raise ArchiveDamaged(
+                f"{self.url}/{ref.name} has units of topic {topic!r}, queue {queue_id}, that the segments do not have: "
+                f"'commitlog archive --check --deep {self.url}' says what is damaged. Restore the object, from another "
+                "version or copy of the bucket.",
+                name=ref.name,
+            )
 
     def units(self, run: UnitRun) -> Structured:
         """The units of a run."""

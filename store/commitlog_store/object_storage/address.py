@@ -66,7 +66,7 @@ class StorageAddress:
         except ValueError:  # whose text may have the password
             raise InvalidValue("This is not the address of object storage.") from None
         container = parts.username is not None and parts.scheme in ("abfs", "abfss")
-        if parts.password is not None or parts.query or parts.fragment or ("@" in parts.netloc and not container):
+        if parts.password is not None or "?" in text or "#" in text or ("@" in parts.netloc and not container):
             raise InvalidValue(_SECRETS_ELSEWHERE)
         local = parts.scheme in _LOCAL_SCHEMES
         if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not parts.path.strip("/")):

@@ -14,7 +14,8 @@ from commitlog_store.archive import manifest as manifests
 from commitlog_store.archive.archiver import ArchiveSettings, archive_store, open_archiver
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.generations import newest, newest_or_none
-from commitlog_store.archive.layout import IDENTITY
+from commitlog_store.archive.layout import IDENTITY, manifest_name
+from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.uploads import Pace
 from commitlog_store.errors import (
     ArchiveGap,
@@ -395,3 +396,49 @@ def test_the_identity_is_never_written_again(tmp_path: Path) -> None:
     assert (tmp_path / "a" / IDENTITY).read_bytes() == identity
     found = manifests.decode_identity(identity, IDENTITY)
     assert found.archive_id == newest(objects_of(tmp_path / "a")).archive_id
+
+
+def test_an_archive_is_not_made_in_the_directory_of_the_store(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 100)
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    before = tree(tmp_path / "store")
+    for place in ("store", "store/past", "link/past", "store/commitlog"):
+        with pytest.raises(InvalidValue, match="of the store, which is only read"):
+            archive_store(tmp_path / "store", url_of(tmp_path / place))
+    assert tree(tmp_path / "store") == before
+
+
+def test_a_url_with_a_fragment_is_not_taken_for_another_directory(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 100)
+    with pytest.raises(InvalidValue, match="'#'"):
+        archive_store(tmp_path / "store", url_of(tmp_path / "a#b"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_address_that_readers_take_is_taken_by_archivers_too(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 100)
+    assert archive_store(tmp_path / "store", "archive+" + url_of(tmp_path / "a")).added
+    assert check_archive("archive+" + url_of(tmp_path / "a")).problems == []
+
+
+def test_what_a_killed_archiver_has_put_is_synced_before_it_is_relied_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been killed between a put and its sync."""
+    small_store(tmp_path / "store", 100)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    manifest = newest(objects_of(tmp_path / "a"))
+    synced: list[str] = []
+    sync = ObjectStore.sync
+
+    def record(objects: ObjectStore, name: str) -> None:
+        synced.append(name)
+        sync(objects, name)
+
+    monkeypatch.setattr(ObjectStore, "sync", record)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    assert synced == [manifest_name(manifest.generation)]
+    for one in (tmp_path / "a" / "manifest").iterdir():
+        one.unlink()
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    assert {ref.name for ref in manifest.objects()} <= set(synced)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store.archive import restore
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.restore import restore_store
@@ -113,3 +114,38 @@ def test_nothing_is_restored_without_an_archive(tmp_path: Path) -> None:
         with pytest.raises(ArchiveNotFound):
             restore_store(url, tmp_path / "r")
     assert not (tmp_path / "r.restoring").exists()
+
+
+def test_a_file_that_an_interrupted_restore_of_another_archive_left_is_not_taken(tmp_path: Path) -> None:
+    """It begins with the same bytes, and has more records."""
+    builder = small_store(tmp_path / "store", 10)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    add_messages(builder, 10)
+    archive_store(tmp_path / "store", url_of(tmp_path / "b"), with_last=True)
+    restore_store(url_of(tmp_path / "b"), tmp_path / "longer")
+    left = tmp_path / "r.restoring" / "commitlog"
+    left.mkdir(parents=True)
+    (left / f"{0:020d}").write_bytes((tmp_path / "longer" / "commitlog" / f"{0:020d}").read_bytes())
+    report = restore_store(url_of(tmp_path / "a"), tmp_path / "r")
+    assert not any(log_bytes(tmp_path / "r")[report.stop :])
+
+
+def test_a_restore_that_was_killed_while_it_built_the_queues_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_store(tmp_path / "store", 200)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(restore, "_build", kill)
+        with pytest.raises(KeyboardInterrupt):
+            restore_store(url_of(tmp_path / "a"), tmp_path / "r")
+    report = restore_store(url_of(tmp_path / "a"), tmp_path / "r")
+    assert report.stop == newest(objects_of(tmp_path / "a")).stop
+    assert_same_messages(tmp_path / "store", tmp_path / "r")
+    assert not (tmp_path / "r" / "restored.json").exists()
+    with pytest.raises(InvalidValue, match="exists"):
+        restore_store(url_of(tmp_path / "a"), tmp_path / "r")

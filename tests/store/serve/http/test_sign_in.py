@@ -76,6 +76,15 @@ def test_a_session_ends_with_its_token_and_with_the_sign_out(client: httpx.Clien
     assert client.get("/topics").status_code == 303
 
 
+def test_a_live_page_ends_with_its_token(client: httpx.Client, token: str, tokens: Path) -> None:
+    _sign_in(client, token)
+    with client.stream("GET", "/live/topics") as answer:
+        assert answer.status_code == 200
+        tokens.write_text("")
+        for _ in answer.iter_lines():
+            pass  # without an end, the client would give up
+
+
 def test_programs_send_the_token_itself(client: httpx.Client, token: str) -> None:
     assert client.get("/topics", headers={"authorization": f"Bearer {token}"}).status_code == 200
     wrong = client.get("/topics", headers={"authorization": "Bearer x", "accept": "*/*"})

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.responses import Response, StreamingResponse
 
-from commitlog_store.errors import CommitLogError, ServerBusy
+from commitlog_store.errors import CommitLogError, RemoteAccessRefused, ServerBusy
 
 _LOG = logging.getLogger(__name__)
 _MOST_STREAMS = 64
@@ -37,7 +37,10 @@ class LiveStreams:
         self._stopping.set()
 
     def stream(self, make: Callable[[], Awaitable[str]]) -> Response:
-        """What ``make`` gives, again and again, when it is not what was sent last. ``ServerBusy``."""
+        """What ``make`` gives, again and again, when it is not what was sent last. ``ServerBusy``.
+
+        It ends when ``make`` raises ``RemoteAccessRefused``.
+        """
         if self._count >= self._most:
             raise ServerBusy(f"{self._most} pages are looked at live, as many as the server lets be.")
         return StreamingResponse(self._events(make), media_type="text/event-stream")
@@ -52,7 +55,10 @@ class LiveStreams:
             last: str | None = None
             while not self._stopping.is_set() and time.monotonic() < ends:
                 begun = time.monotonic()
-                found = await self._made(make)
+                try:
+                    found = await self._made(make)
+                except RemoteAccessRefused:
+                    return
                 yield b": \n\n" if found in (None, last) else _event(found or "")
                 last = found or last
                 await self._pause(max(self._pause_s, _PART_OF_A_THREAD * (time.monotonic() - begun)))
@@ -61,9 +67,11 @@ class LiveStreams:
 
     @staticmethod
     async def _made(make: Callable[[], Awaitable[str]]) -> str | None:
-        """None for what cannot be shown now: the page that is there stays."""
+        """None for what cannot be shown now: the page that is there stays. ``RemoteAccessRefused``."""
         try:
             return await make()
+        except RemoteAccessRefused:
+            raise
         except CommitLogError as error:
             _LOG.debug("A page is not sent again now: %s", error)
             return None

@@ -86,7 +86,12 @@ class Pages:
                 before = view.look(reader, self._asked(request, before))
                 return render(f"parts/{view.name}.html", {**frame, **before})
 
-            return self.streams.stream(lambda: self._read(request, work))
+            async def make() -> str:
+                self._access.visitor(request)  # its token may have ended since
+                made: str = await self._read(request, work)
+                return made
+
+            return self.streams.stream(make)
 
         return answer
 
