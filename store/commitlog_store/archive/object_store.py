@@ -194,11 +194,5 @@ class ObjectStore:
             raise ArchiveFailed(f"Failed to {what} {where}: {said(error)}.", name=name) from None
 
 
-def local_directory(url: str) -> str:
-    """The directory of a ``file://`` URL; empty for another one. ``InvalidValue``."""
-    parts = checked_url(url.removeprefix(_READERS_PREFIX))
-    return unquote(parts.path) if parts.scheme == "file" else ""
-
-
 def _listed(meta: Mapping[str, Any]) -> Listed:
     return Listed(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * _MS))
