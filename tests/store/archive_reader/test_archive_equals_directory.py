@@ -217,7 +217,7 @@ def test_an_archive_is_not_opened_for_writing(tmp_path: Path) -> None:
         MessageStore.open(f"archive+file://{tmp_path}/past")
 
 
-def test_a_reader_that_looks_a_day_later_finds_what_is_newest(tmp_path: Path) -> None:
+def test_a_reader_that_looks_a_day_later_finds_what_is_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation that followed is deleted by then, and what the reader's own one names."""
     builder = filled_store(tmp_path / "store", [("orders", 1, 40, 400)])
     archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
@@ -226,7 +226,8 @@ def test_a_reader_that_looks_a_day_later_finds_what_is_newest(tmp_path: Path) ->
             add(builder, "orders", 1, 40, 400)
             archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
         gc_archive(f"file://{tmp_path}/past", older_than_s=0)
-        archive._reads._looked_at -= 24 * 3600
+        for name in ("_LOOK_AGAIN_S", "_LATE_S"):
+            monkeypatch.setattr(reader_module, name, 0.0)
         assert archive.queue_info("orders", 0).max_offset == 120
         assert sum(batch.num_rows for batch in archive.read("orders", 0, 0)) == 120
 
