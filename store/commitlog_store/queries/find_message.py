@@ -52,13 +52,13 @@ def find_by_key(
     names = reader.topics() if not topics else []
     for one in topics:
         names += chosen_topics(reader, [one]) if is_pattern(one) else [one]
-    found = [
-        message
-        for name in dict.fromkeys(names)
-        for message in reader.query(name, key, begin=begin, end=max(end - 1, 0), limit=limit, verify_crc=verify_crc)
-    ]
+    found: list[MessageExt] = []
+    for name in dict.fromkeys(names):
+        found += reader.query(name, key, begin=begin, end=max(end - 1, 0), limit=limit, verify_crc=verify_crc)
+        # No more than those of two topics are in memory, however many topics have the key.
+        found = sorted(found, key=lambda message: message.physical_offset)[-limit:]
     if not found and not reader.skipped:
         chosen_topics(reader, topics)  # names the topic that was meant
         where = f"topic {names[0]!r}" if len(names) == 1 else f"any of {len(names)} topics"
         raise MessageNotFound(f"No message of {where} with key {key!r} in the index of {reader.path}.")
-    return sorted(found, key=lambda message: message.physical_offset)[-limit:]
+    return found
