@@ -160,6 +160,7 @@ def test_what_the_owner_has_in_memory_is_shown_though_a_file_is_damaged(tmp_path
 def test_openmetrics_is_given_to_those_who_accept_it(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, browsing(owned=store) as client:
         put_ok(store)
+        store.dispatch()  # which counts by topic
         answer = client.get(
             "/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"}
         )
