@@ -16,6 +16,7 @@ from tests.store.serve.servers import served
 PUBLIC = {name: getattr(commitlog_store, name) for name in vars(commitlog_store)["__all__"]}
 # Records that calls return, and enumerations: the examples of the calls show them.
 WITHOUT_EXAMPLE = {
+    "ArchiveCheckReport", "ArchiveGcReport", "ArchiveReport", "ObjectStore", "RestoreReport",
     "BodyCompression", "Checkpoint", "CommittedBatch", "CompressionType", "ExportReport", "Fence", "Finding",
     "FlushDiskType", "FollowerStatus", "Gap", "HalfMessagesChecked", "IndexFileInfo", "MessageExtBrokerInner",
     "PendingHalfMessage",
@@ -58,6 +59,10 @@ def test_the_example_runs(tmp_path: Path, name: str) -> None:
             store.put_message(Message(queue_id=0, topic=topic, body=b"x", keys=["k1"])).raise_for_status()
     code = example_of(DOCUMENTED[name]).replace("/data/store", str(path))
     names = {**PUBLIC, "pa": pa}
+    if "s3://bucket/orders" in code:
+        archive = f"file://{tmp_path}/archive"
+        commitlog_store.archive_store(path, archive, with_last=True)
+        code = code.replace("s3://bucket/orders", archive).replace("/data/restored", f"{tmp_path}/restored")
     if "grpc://127.0.0.1:8815" in code:
         with MessageStore.open(path, config) as store, served(owned=store) as url:
             exec(compile(code.replace("grpc://127.0.0.1:8815", url), name, "exec"), names)
