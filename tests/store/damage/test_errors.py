@@ -51,6 +51,12 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind("What happened", topic="t", queue_id=1, position=2, available=(0, 1)))
         elif kind is errors.LogDiverged:
             made.append(kind("What happened", path="/p", offset=7))
+        elif issubclass(kind, errors.ArchiveDamaged | errors.ArchiveFailed):
+            made.append(kind("What happened", name="manifest/1"))
+        elif kind is errors.ArchiveMismatch:
+            made.append(kind("What happened", offset=7))
+        elif kind is errors.ArchiveGap:
+            made.append(kind("What happened", start=7, stop=9))
         elif kind is errors.LogShort:
             made.append(
                 kind(
