@@ -58,7 +58,7 @@ class LogSource:
     def file_size(self) -> int:
         """The size of the log's files, which is that of the first one; 0 without files."""
         sizes = (disk.file_size(self._log.path_of(base)) for base in self.bases())
-        return next(filter(None, sizes), 0)  # retention may remove the first ones meanwhile
+        return next(filter(None, sizes), 0)  # retention may remove the first ones between two calls
 
     def open(self, base: int) -> MappedFile | None:
         """The file that begins there; None when it does not exist (any more). It can be read though it is deleted."""

@@ -161,7 +161,7 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 class CachedUnknown(OSError):
-    """The system, or the file system, cannot say what of a file is in memory."""
+    """The system, or the file system, cannot say which parts of a file are in memory."""
 
 
 def read_cached(descriptor: int, length: int, offset: int) -> bytearray | None:

@@ -1,4 +1,4 @@
-"""The HTTP application: the routes of all rooms, each behind the same checks."""
+"""The HTTP application: the routes of all rooms, each after the same checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A body as text, as JSON set anew, or in hexadecimal: for people, and never more than a part of a large one."""
+"""A body as text, as indented JSON, or in hexadecimal: for people, and never more than a part of a large one."""
 
 from __future__ import annotations
 
