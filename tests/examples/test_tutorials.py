@@ -43,9 +43,14 @@ def follow(name: str, directory: Path, spark: SparkPrograms | None = None) -> No
         elif language == "console":
             for step in steps_of([block]):
                 done = _run(step, directory, spark)
-                said = (name, step.command, done.stdout, done.stderr)
-                assert done.returncode == step.exit_code, said
-                assert not step.shown or matches(step.shown, done.stdout or done.stderr), said
+                printed = done.stdout or done.stderr
+                if done.returncode != step.exit_code or (step.shown and not matches(step.shown, printed)):
+                    expected = "\n".join(step.shown)
+                    pytest.fail(
+                        f"{name}: {step.command} ended with {done.returncode}\n{done.stdout}{done.stderr}\n"
+                        f"expected exit code {step.exit_code} and\n{expected}",
+                        pytrace=False,
+                    )
 
 
 def _run(step: Step, directory: Path, spark: SparkPrograms | None) -> subprocess.CompletedProcess[str]:
