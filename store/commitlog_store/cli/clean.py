@@ -14,7 +14,6 @@ from commitlog_store.cli.completion import complete_group, one_of
 from commitlog_store.cli.confirm import (
     Changed,
     DryRun,
-    Unread,
     Yes,
     do_as_shown,
     print_unread,
@@ -39,6 +38,7 @@ from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.values import parse_hours, size_option
 from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.unread import Unread
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, DoomedFile
 from commitlog_store.retention.survey import CleanRequest, clean_request, forecast_clean

@@ -9,15 +9,15 @@ changed in between, they show and ask again.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from commitlog_store.cli.render import counted, printable_text, say
+from commitlog_store.cli.render import printable_text, say
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import is_system_group
+from commitlog_store.queries.unread import Unread, unread_words
 from commitlog_store.reader import StoreReader
 
 _Plan = TypeVar("_Plan")
@@ -27,20 +27,11 @@ Yes = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is given.")]
 
-_OTHERS = "Spark checkpoints, exports and programs that keep positions of their own are not known to the store"
 _NOTHING = "Nothing is changed without --yes."
 
 
 class Changed(Exception):
     """The store has changed since a plan was shown, so that it is not what would be done now: nothing was done."""
-
-
-class Unread(NamedTuple):
-    """Messages of a topic that a consumer group has not read; how many is None where its lag is not known."""
-
-    group: str
-    topic: str
-    messages: int | None
 
 
 def confirmed(question: str, *, yes: bool, dry_run: bool, for_program: bool = False) -> bool:
@@ -114,21 +105,8 @@ def _counted(rows: Iterable[tuple[GroupPosition, int | None]]) -> list[Unread]:
 
 def print_unread(found: Iterable[Unread], *, hint: str = "") -> None:
     """Print a line for each group that has not read everything, and what is not known; ``hint`` says what to do."""
-    by_group: dict[str, list[Unread]] = defaultdict(list)
-    for one in found:
-        by_group[one.group].append(one)
-    for group, topics in by_group.items():
-        listed = ", ".join(f"{one.topic} {one.messages}" for one in topics if one.messages is not None)
-        total = sum(one.messages or 0 for one in topics)
-        messages = counted(total, "message")
-        if listed:
-            print(printable_text(f"Group {group} has not read {messages} of them: {listed}."))
-        unknown = ", ".join(one.topic for one in topics if one.messages is None)
-        if unknown:
-            print(printable_text(f"How many of them are unread is not known for group {group}: {unknown}."))
-    if not by_group:
-        print("No consumer group has unread messages among them.")
-    print(f"{_OTHERS}{hint}.")
+    for one in unread_words(found, hint=hint):
+        print(printable_text(one))
 
 
 def unread_rows(found: Iterable[Unread]) -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -35,9 +34,9 @@ from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.errors import InvalidValue
-from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.groups.positions import DeadLetters
-from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
+from commitlog_store.paths import DLQ_TOPIC_PREFIX, is_system_group, validate_group
+from commitlog_store.queries.redrive_plan import Redrive, redrive_targets, redrive_words
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 
@@ -212,53 +211,16 @@ def _row(one: DeadLetters, clock: Clock, form: OutputFormat) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Redrive:
-    """What is put back, and how it is read: the options of ``dlq redrive``."""
-
-    group: str
-    most: int | None
-    to_topic: bool
-    on_damage: Literal["raise", "skip"]
-    verify_crc: bool
-
-
 def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> Counter[str]:
     """Print how many messages would be put back, and where. Returns how many, by topic. Takes no lock.
 
     ``InvalidValue`` for one whose topic is not known.
     """
     with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=wanted.on_damage) as reader:
-        targets = _targets(reader, wanted)
-    total = targets.total()
-    if not total:
-        print(printable_text(f"Group {wanted.group} has no dead letters that were not put back."))
-        return targets
-    listed = ", ".join(f"{count} to {topic}" for topic, count in sorted(targets.items()))
-    print(printable_text(f"It would put back {counted(total, 'dead letter')} of group {wanted.group}: {listed}."))
-    if wanted.on_damage == "skip":
-        print("Those that cannot be read are skipped, and not put back later.")
-    if wanted.to_topic:
-        print("All groups that consume these topics get the messages again; without --to topic this group alone does.")
+        targets = redrive_targets(reader, wanted)
+    for one in redrive_words(wanted, targets, other_way="without --to topic"):
+        print(printable_text(one))
     return targets
-
-
-def _targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
-    """How many messages would go to which topic."""
-    found: Counter[str] = Counter()
-    topic, positions = DLQ_TOPIC_PREFIX + wanted.group, reader.group_offsets(wanted.group)
-    for info in reader.queues(topic) if topic in reader.topics() else []:
-        start = max(positions.get((topic, info.queue_id), 0), info.min_offset)
-        stop = info.max_offset if wanted.most is None else min(info.max_offset, start + wanted.most - found.total())
-        if start >= stop:
-            continue
-        if not wanted.to_topic:
-            found[RETRY_TOPIC_PREFIX + wanted.group] += stop - start
-            continue
-        for batch in reader.read(topic, info.queue_id, start, stop, columns=["queueOffset", "properties"]):
-            for row in batch.to_pylist():
-                found[topic_before_retries(dict(row["properties"]), topic, row["queueOffset"])] += 1
-    return found
 
 
 def redrive_dead_letters(
@@ -272,7 +234,7 @@ def redrive_dead_letters(
     skipped: list[SkippedRange] = []
     with open_owner(path, commit_log, lock_timeout_s) as store:
         with StoreReader.open(path, store_path_commit_log=commit_log, on_damage="skip") as reader:
-            targets = _targets(reader, wanted)
+            targets = redrive_targets(reader, wanted)
         if shown is not None and targets != shown:
             raise Changed
         done = store.redrive(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from commitlog_store.cli.completion import complete_topic, one_of
-from commitlog_store.cli.confirm import Changed, DryRun, Unread, Yes, do_as_shown, print_unread
+from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
 from commitlog_store.cli.fitted_table import Column, print_fitted
 from commitlog_store.cli.open_reader import OnDamage, OnDamageOption
 from commitlog_store.cli.options import (
@@ -34,14 +32,15 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import connect_to, is_address
 from commitlog_store.cli.render import printable_text, say, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
-from commitlog_store.cli.times import parse_time, parse_zone
-from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.cli.times import parse_zone
+from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
 from commitlog_store.groups.positions import GroupPosition
-from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
+from commitlog_store.paths import is_system_group, validate_group
 from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.group_reset import Move, Target, group_moves, move_words
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
-from commitlog_store.reader import QueueInfo, StoreReader
+from commitlog_store.reader import StoreReader
 
 if TYPE_CHECKING:
     from commitlog_store import RemoteStore
@@ -157,7 +156,7 @@ def groups_reset(
     dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
     a terminal and --yes.
     """
-    form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(tz))
+    form, target = chosen_output(output, as_json), _target(to, topic, parse_zone(tz))
     for_program = form is not OutputFormat.TABLE
 
     def show() -> list[Move]:
@@ -190,7 +189,6 @@ _LAG_COLUMNS = (
     "oldestWaitingTimestamp", "lastConsumedTimestamp", "retryMessages", "deadLetters", "error",
 )  # fmt: skip
 _MOVE_COLUMNS = ("group", "topic", "queueId", "from", "to", "minOffset", "maxOffset")
-_LARGEST_OFFSET_DIGITS = 18
 
 _Row = dict[str, object]
 
@@ -284,19 +282,8 @@ def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
 
 def print_skips(moves: Sequence[Move]) -> None:
     """Print what the group has not read and would never read, and what it would read again."""
-    counts: Counter[str] = Counter()
-    again: Counter[str] = Counter()
-    for one in moves:
-        before = max(one.before or 0, one.min_offset)
-        counts[one.topic] += max(one.after - before, 0)
-        again[one.topic] += max(min(before, one.max_offset) - one.after, 0)
-    if total := again.total():
-        print(f"Group {moves[0].group} gets {total} messages again: {_by_topic(again)}.")
-    print_unread([Unread(moves[0].group, topic, count) for topic, count in sorted(counts.items()) if count])
-
-
-def _by_topic(counts: Counter[str]) -> str:
-    return ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()) if count)
+    for one in move_words(moves):
+        print(printable_text(one))
 
 
 def _summary(one: GroupSummary, zone: tzinfo) -> _Row:
@@ -325,58 +312,12 @@ def _time(milliseconds: int | None, zone: tzinfo) -> str | None:
         return str(milliseconds)  # a time that no calendar has
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a group is moved: to the first message or the end, to a time, or to a queue offset."""
-
-    end: str = ""
-    timestamp_ms: int | None = None
-    offset: int = 0
-
-    @classmethod
-    def parse(cls, text: str, topic: str | None, zone: tzinfo) -> Target:
-        """``earliest``, ``latest``, a queue offset (for one topic), or a time. ``BadParameter``."""
-        if text in ("earliest", "latest"):
-            return cls(end=text)
-        if text.isascii() and text.isdigit():
-            if topic is None:
-                raise typer.BadParameter("A queue offset is one of a topic; give --topic.", param_hint="--to")
-            if len(text) > _LARGEST_OFFSET_DIGITS:
-                raise typer.BadParameter(f"{text} is beyond all queue offsets.", param_hint="--to")
-            return cls(offset=int(text))
-        return cls(timestamp_ms=parse_time(text, zone))
-
-    def in_queue(self, reader: StoreReader, topic: str, queue_id: int) -> tuple[int, int, int]:
-        """The queue offset, and the queue's bounds."""
-
-        def look() -> tuple[int, QueueInfo]:
-            info = reader.queue_info(topic, queue_id)
-            if self.end:
-                return info.min_offset if self.end == "earliest" else info.max_offset, info
-            if self.timestamp_ms is None:
-                return self.offset, info
-            return reader.offset_by_time(topic, queue_id, self.timestamp_ms, bounds=info), info
-
-        found, info = reader.consistently(look, one_moment=False)
-        return min(max(found, info.min_offset), info.max_offset), info.min_offset, info.max_offset
-
-
-@dataclass(frozen=True)
-class Move:
-    """One queue of a reset. ``before`` is None without a position."""
-
-    group: str
-    topic: str
-    queue_id: int
-    before: int | None
-    after: int
-    min_offset: int
-    max_offset: int
-
-    @property
-    def positions(self) -> tuple[str, int, int | None, int]:
-        """The queue, and its old and new position."""
-        return self.topic, self.queue_id, self.before, self.after
+def _target(text: str, topic: str | None, zone: tzinfo) -> Target:
+    """``BadParameter``."""
+    try:
+        return Target.parse(text, topic, zone, option="--topic")
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="--to") from None
 
 
 def reset_group(
@@ -434,29 +375,4 @@ def _moves(
     commit_log: str | None,
 ) -> list[Move]:
     with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=on_damage.value) as reader:
-        offsets = reader.group_offsets(group)
-        topics = sorted({name for name, _ in offsets})
-        own = (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group)
-        known = [name for name in topics if name not in own]
-        moves = []
-        for name in known if topic is None else [topic]:
-            moves += [
-                Move(group, name, one, offsets.get((name, one)), *target.in_queue(reader, name, one))
-                for one in _queue_ids(reader, name, required=topic is not None)
-                if queue_id in (None, one)
-            ]
-    if not moves:
-        raise InvalidValue(
-            f"Group {group!r} has no position in a queue of {path} that exists; to set the first ones, name a topic "
-            f"with --topic. It has positions in: {', '.join(map(repr, topics)) or 'no topic'}."
-        )
-    return moves
-
-
-def _queue_ids(reader: StoreReader, topic: str, *, required: bool) -> list[int]:
-    try:
-        return reader.queue_ids(topic)
-    except CommitLogError:
-        if required:
-            raise
-        return []  # a deleted topic, in which the group still has a position
+        return group_moves(reader, group, topic, queue_id, target, option=" with --topic")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
@@ -27,6 +26,8 @@ from commitlog_store.cli.render import printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
+from commitlog_store.queries.half_message_plan import half_message_words
+from commitlog_store.queries.utc_text import utc_text
 from commitlog_store.reader import StoreReader
 
 Handle = Annotated[
@@ -104,19 +105,10 @@ def half_rollback(
 
 def show_half_message(handle: HalfMessageHandle, pending: PendingHalfMessage | None) -> str:
     """Print the half message that would be rolled back; None for one that cannot be read. Returns what it prints."""
-    shown = f"It would roll back the half message {handle}"
-    if pending is None:
-        shown += ", which cannot be read: the store is damaged."
-    else:
-        message = pending.message
-        keys = f", keys {' '.join(message.keys)}" if message.keys else ""
-        shown += (
-            f" of {_time(pending)} UTC for topic {message.topic}, queue {message.queue_id}{keys}: "
-            f"{len(message.body)} bytes."
-        )
-    print(printable_text(shown))
-    print("Consumers never see its message then, and it cannot be committed any more.")
-    return shown
+    words = half_message_words("roll back", handle, pending)
+    for one in words:
+        print(printable_text(one))
+    return words[0]
 
 
 def half_resume(
@@ -152,7 +144,10 @@ def print_pending(pending: Sequence[PendingHalfMessage], form: OutputFormat) -> 
     """Print pending half messages: a table with times in UTC for people, milliseconds for programs."""
     rows = [_row(one) for one in pending]
     if form is OutputFormat.TABLE:
-        rows = [row | {"bornTimestamp": _time(one)} for row, one in zip(rows, pending, strict=True)]
+        rows = [
+            row | {"bornTimestamp": utc_text(one.message.born_timestamp)}
+            for row, one in zip(rows, pending, strict=True)
+        ]
     print_rows(_COLUMNS, rows, form)
 
 
@@ -184,11 +179,3 @@ def _row(one: PendingHalfMessage) -> dict[str, object]:
         "checkTimes": one.check_times,
         "bodySize": len(one.message.body),
     }
-
-
-def _time(one: PendingHalfMessage) -> str:
-    try:
-        born = datetime.fromtimestamp(one.message.born_timestamp / 1000, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return str(one.message.born_timestamp)
-    return born.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

@@ -15,9 +15,11 @@ import orjson
 import typer
 
 from commitlog_store.cli.exit_codes import WRONG
+from commitlog_store.queries import counted as _counted
 from commitlog_store.queries import printable_text as _printable
 
 # For the other modules of the command line.
+counted = _counted.counted
 printable_text = _printable.printable_text
 
 
@@ -72,11 +74,6 @@ def json_text(value: Any) -> str:
     except TypeError:  # half of a surrogate pair, of a file name that is not UTF-8
         return json.dumps(value)
     return text if text.isascii() or (sys.stdout.encoding or "").lower() == "utf-8" else json.dumps(value)
-
-
-def counted(number: int, what: str, ending: str = "s", *, none: str = "0") -> str:
-    """A number of things, the noun in the plural unless it is one; ``none`` is the word for 0."""
-    return f"{number or none} {what}{'' if number == 1 else ending}"
 
 
 def body_text(body: bytes | None) -> str:

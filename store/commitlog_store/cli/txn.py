@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Annotated, NamedTuple
 
 import typer
@@ -27,10 +26,12 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
-from commitlog_store.cli.render import counted, printable_text, say
+from commitlog_store.cli.render import printable_text, say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.forgotten_batches import forgotten_words, last_batch_of, unknown_application
+from commitlog_store.queries.utc_text import utc_text
 from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
 
@@ -106,7 +107,7 @@ def print_batches(batches: Sequence[CommittedBatch], form: OutputFormat) -> None
             str(batch.batch.version),
             Text(printable_text(batch.batch.fingerprint) or "-"),
             str(batch.rows),
-            _time(batch),
+            utc_text(batch.store_timestamp),
             str(batch.physical_offset),
         )
     print_table(table)
@@ -125,16 +126,11 @@ def show_forgotten(path: str, application: str, config: MessageStoreConfig) -> F
     if is_store_application(application):
         print(printable_text(f"It would forget the position {application!r} of the store itself."))
         return Forgotten(None)
-    last = _last_of(batches, application)
+    last = last_batch_of(batches, application)
     if last is None:
-        raise _unknown(path, application, batches)
-    print(
-        printable_text(
-            f"It would forget {application!r}, whose last batch was {last.batch.version}, of "
-            f"{counted(last.rows, 'message')}, committed at {_time(last)} UTC."
-        )
-    )
-    print("Its next batch is written whatever its number; messages that are in the store already are then there twice.")
+        raise unknown_application(path, application, batches)
+    for one in forgotten_words(last):
+        print(printable_text(one))
     return Forgotten(last)
 
 
@@ -152,21 +148,12 @@ def forget(
     )
     with opened as store:
         batches = store.batches()
-        if shown is not None and _last_of(batches, application) != shown.batch:
+        if shown is not None and last_batch_of(batches, application) != shown.batch:
             raise Changed
         forgotten = store.forget_batches(application)
     if forgotten is None:
-        raise _unknown(path, application, batches)
+        raise unknown_application(path, application, batches)
     return f"Forgot {application!r}, whose last batch was {forgotten.batch.version}."
-
-
-def _last_of(batches: Sequence[CommittedBatch], application: str) -> CommittedBatch | None:
-    return next((one for one in batches if one.batch.app_id == application), None)
-
-
-def _unknown(path: str, application: str, batches: Sequence[CommittedBatch]) -> InvalidValue:
-    known = ", ".join(repr(one.batch.app_id) for one in batches) or "none"
-    return InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
 
 
 def _row(batch: CommittedBatch) -> dict[str, object]:
@@ -179,8 +166,3 @@ def _row(batch: CommittedBatch) -> dict[str, object]:
         "physicalOffset": batch.physical_offset,
         "end": batch.end,
     }
-
-
-def _time(batch: CommittedBatch) -> str:
-    stored = datetime.fromtimestamp(batch.store_timestamp / 1000, timezone.utc)
-    return stored.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

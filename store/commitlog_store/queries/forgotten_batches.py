@@ -1,0 +1,32 @@
+"""An application or query whose batches would be forgotten, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.counted import counted
+from commitlog_store.queries.utc_text import utc_text
+
+
+def last_batch_of(batches: Sequence[CommittedBatch], application: str) -> CommittedBatch | None:
+    return next((one for one in batches if one.batch.app_id == application), None)
+
+
+def unknown_application(path: str, application: str, batches: Sequence[CommittedBatch]) -> InvalidValue:
+    """The error for an application without batches."""
+    known = ", ".join(repr(one.batch.app_id) for one in batches) or "none"
+    return InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
+
+
+def forgotten_words(last: CommittedBatch) -> list[str]:
+    """What it is to forget the application of this batch, its last one."""
+    shown = (
+        f"It would forget {last.batch.app_id!r}, whose last batch was {last.batch.version}, of "
+        f"{counted(last.rows, 'message')}, committed at {utc_text(last.store_timestamp)} UTC."
+    )
+    return [
+        shown,
+        "Its next batch is written whatever its number; messages that are in the store already are then there twice.",
+    ]
