@@ -53,7 +53,7 @@
     │   ├── TooManyOpenFiles        this process, or the machine, has as many files open as it may
     │   ├── ListenFailed            the operating system failed to listen on an address, which may be in use
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
-    │   ├── TargetFailed            the operating system failed to write a file of an export or a salvage
+    │   ├── TargetFailed            the operating system failed to write an export, a salvage, or the audit log
     │   ├── StagingLost             a staged file of a batch does not exist (any more)
     │   ├── TransactionEnded        a put into a transaction that has ended, or that failed before
     │   └── BatchConflict           another batch was committed under the same application id and version
@@ -734,7 +734,7 @@ class ArchiveDamaged(Damaged):
 
 
 class TargetFailed(_SystemFailure, Refused):
-    """The operating system failed to write a file that an export or a salvage makes. The store is as it was."""
+    """The operating system failed to write an export, a salvage, or the audit log. The store is as it was."""
 
 
 class StagingFailed(_SystemFailure, Refused):

@@ -11,6 +11,7 @@
       staging/<application>/<version>/*             encoded messages of batches that are not committed yet (ours)
       repair/<time of the cut>/                     what was cut off the log: kept.json, commitlog/ (ours)
       checkpoint  abort  lock
+      audit.jsonl                                   what admins did from the pages of ``commitlog serve`` (ours)
       gate                                          the part of the log being dispatched as one batch (ours)
 
 Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPathConfigHelper.java``,
@@ -27,6 +28,7 @@ from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 __all__ = [
     "ABORT",
     "ARCHIVE_SCHEMES",
+    "AUDIT_LOG",
     "BACKUP_SUFFIX",
     "BATCH_CONSUME_QUEUE",
     "BATCH_LEDGER",
@@ -110,6 +112,7 @@ LOCK = "lock"
 GATE = "gate"
 SETTLED = "settled"
 SAVED_ENDS = "savedends"
+AUDIT_LOG = "audit.jsonl"
 # The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"

@@ -6,6 +6,8 @@ each request looks the token up again, so that a token which was removed or has 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import secrets
 import threading
@@ -33,6 +35,11 @@ class Visitor:
     name: str
     role: Role
     has_session: bool = False
+
+    @property
+    def may_act(self) -> bool:
+        """Whether it may change the store from the pages: an admin that has signed in with a browser."""
+        return self.role >= Role.ADMIN and self.has_session
 
 
 class Sessions:
@@ -72,6 +79,7 @@ class HttpAccess:
         self._listen = listen
         self._tokens = None if listen.tokens is None else TokenFile(listen.tokens)
         self._sessions = Sessions()
+        self._secret = secrets.token_bytes(32)
 
     @property
     def wants_token(self) -> bool:
@@ -106,15 +114,28 @@ class HttpAccess:
         given = connection.headers.get("authorization", "")
         if given[: len(_BEARER)].lower() == _BEARER:
             return Visitor(*self._tokens.role_of(given[len(_BEARER) :].strip()))
-        session = connection.cookies.get(COOKIE)
-        token = None if session is None else self._sessions.token(session)
-        if session is None or token is None:
+        session = self.session_of(connection)
+        token = self._sessions.token(session)
+        if token is None:
             raise RemoteAccessRefused("The server wants a token: sign in, or send it as `Authorization: Bearer TOKEN`.")
         try:
             return Visitor(*self._tokens.role_of(token), has_session=True)
         except RemoteAccessRefused:
             self._sessions.end(session)
             raise
+
+    @staticmethod
+    def session_of(connection: HTTPConnection) -> str:
+        """What the cookie names; empty without one."""
+        return connection.cookies.get(COOKIE, "")
+
+    def form_token(self, connection: HTTPConnection) -> str:
+        """What a form of this visitor's pages has, so that no other site can have made it."""
+        return hmac.new(self._secret, self.session_of(connection).encode(), hashlib.sha256).hexdigest()
+
+    def is_own_form(self, connection: HTTPConnection, token: str) -> bool:
+        """Whether a form has the token of this session."""
+        return hmac.compare_digest(self.form_token(connection).encode(), token.encode())
 
     def sign_in(self, token: str, response: Response) -> None:
         """Give the browser its cookie. ``RemoteAccessRefused`` for a wrong token."""
@@ -131,7 +152,7 @@ class HttpAccess:
             )
 
     def sign_out(self, connection: HTTPConnection, response: Response) -> None:
-        self._sessions.end(connection.cookies.get(COOKIE, ""))
+        self._sessions.end(self.session_of(connection))
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
 
 

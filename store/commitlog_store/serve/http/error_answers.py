@@ -5,10 +5,12 @@ from __future__ import annotations
 from commitlog_store.errors import (
     CommitLogError,
     FileChanged,
+    HalfMessageEnded,
     InvalidValue,
     NotFoundError,
     NotServed,
     OffsetOutOfRange,
+    PutRefused,
     RemoteAccessRefused,
     RemoteFailed,
     ServerBusy,
@@ -27,6 +29,8 @@ _STATUS: tuple[tuple[type[CommitLogError], int], ...] = (
     (NotFoundError, 404),
     (OffsetOutOfRange, 404),
     (FileChanged, 503),
+    (HalfMessageEnded, 409),
+    (PutRefused, 409),
 )
 
 

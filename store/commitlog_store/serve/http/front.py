@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.actions.all_actions import ACTIONS
+from commitlog_store.serve.http.actions.frame import Actions
 from commitlog_store.serve.http.app import make_app
 from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
 from commitlog_store.serve.http.pages.pages import Pages
@@ -40,7 +42,9 @@ class HttpFront:
         self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster)
         pages = Pages(self.stores, access, downloads=downloads)
         self._streams = pages.streams
-        app = make_app(self.stores, access, more=pages.routes(), error_answer=pages.error)
+        actions = Actions(self.stores, access, pages.frame, ACTIONS)
+        more = [*pages.routes(), *actions.routes()]
+        app = make_app(self.stores, access, more=more, error_answer=pages.error)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
         scheme = "http" if listen.tls is None else "https"
         self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from commitlog_store.errors import CommitLogError, InvalidValue
-from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from commitlog_store.errors import CommitLogError, NotFoundError
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
@@ -44,7 +43,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     group = asked.names["name"]
     rows = reader.groups(group)
     if not rows:
-        raise InvalidValue(f"The store of {reader.path} has no positions of a group {group!r}.")
+        raise NotFoundError(f"The store of {reader.path} has no positions of a group {group!r}.")
     settings, problem = None, ""
     try:
         settings = next(iter(reader.group_settings(group)), None)
@@ -55,8 +54,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     (summary,) = group_summaries(rows)
     return {
         "group": group, "summary": summary, "rows": rows[paging.start : paging.stop], "paging": paging,
-        "settings": settings, "problem": problem, "retry_topic": RETRY_TOPIC_PREFIX + group,
-        "dead_letter_topic": DLQ_TOPIC_PREFIX + group,
+        "settings": settings, "problem": problem,
     }  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from commitlog_store.errors import CommitLogError, InvalidValue, MessageNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
@@ -21,7 +23,7 @@ from commitlog_store.timestamps import parse_time
 # So many messages are looked at for one page.
 _MOST_LOOKED_AT = 200_000
 # No body is read where the messages are only to be found.
-_COLUMNS = (
+COLUMNS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "uniqKey", "storeTimestamp", "tags", "keys",
     "storeSize",
 )  # fmt: skip
@@ -103,9 +105,9 @@ class MessageSearch:
         topics = chosen_topics(reader, [self.topic])
         whole = scan.ranges(reader, topics, self.queue, begin=self.begin, end=self.end)
         found = newest_matching(
-            reader, whole, count, _COLUMNS, self._condition, BodyPattern(), verify_crc=False, most=_MOST_LOOKED_AT
+            reader, whole, count, COLUMNS, self._condition, BodyPattern(), verify_crc=False, most=_MOST_LOOKED_AT
         )
-        rows = [row for table in found.tables for row in _rows(table)]
+        rows = [row for table in found.tables for row in rows_of(table)]
         note = ""
         if len(rows) < count and found.left:
             note = (
@@ -131,8 +133,8 @@ class MessageSearch:
         wanted = [(topic, queue, start, min(stop, start + _MOST_LOOKED_AT)) for topic, queue, start, stop in whole]
         left = scan.count_of(whole) - scan.count_of(wanted)
         rows: list[Row] = []
-        for table in scan.merged(reader, wanted, _COLUMNS, self._condition, verify_crc=False):
-            rows += _rows(table)
+        for table in scan.merged(reader, wanted, COLUMNS, self._condition, verify_crc=False):
+            rows += rows_of(table)
             if len(rows) >= count:
                 break
         if len(rows) < count and left:
@@ -152,14 +154,14 @@ def _number(name: str, text: str, most: int) -> int | None:
     return int(text)
 
 
-def _rows(table: Any) -> list[Row]:
-    columns = {name: scan.column_values(table.column(name)) for name in _COLUMNS}
+def rows_of(table: pa.Table, names: Sequence[str] = COLUMNS) -> list[Row]:
+    columns = {name: scan.column_values(table.column(name)) for name in names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def row_of(message: MessageExt) -> Row:
     row = scan.as_row(message)
-    return {name: row[name] for name in _COLUMNS}
+    return {name: row[name] for name in COLUMNS}
 
 
 def with_previews(reader: StoreReader, rows: Sequence[Row]) -> list[Row]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from commitlog_store.errors import InvalidValue, RemoteAccessRefused
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
-from commitlog_store.serve.http.pages import groups, messages, overview, topics
+from commitlog_store.serve.http.forms import read_form
+from commitlog_store.serve.http.pages import dead_letters, groups, messages, overview, topics, waiting
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
 from commitlog_store.serve.http.pages.templates import render
@@ -22,8 +22,10 @@ from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values,
 from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 
-VIEWS = (overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE)
-_LARGEST_FORM = 4096
+VIEWS = (
+    overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE,
+    dead_letters.LIST, dead_letters.ONE, waiting.DELAYED, waiting.HALF, waiting.BATCHES,
+)  # fmt: skip
 
 
 class Pages:
@@ -57,12 +59,12 @@ class Pages:
         headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(status)
         if not _wants_page(request):
             return PlainTextResponse(reason + "\n", status, headers=headers)
-        values = {**self._frame(request), "status": status, "reason": reason}
+        values = {**self.frame(request), "status": status, "reason": reason}
         return HTMLResponse(render("error.html", values), status, headers=headers)
 
     def _page_of(self, view: View) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            frame = self._frame(request)
+            frame = self.frame(request)
 
             def work(reader: StoreReader) -> str:
                 values = view.look(reader, self._asked(request))
@@ -72,13 +74,13 @@ class Pages:
                 template = f"parts/{view.name}.html" if is_part else f"{view.name}.html"
                 return render(template, {**frame, **values})
 
-            return HTMLResponse(await self._read(request, work))
+            return HTMLResponse(await self._read(request, work, view.on_damage))
 
         return answer
 
     def _live_of(self, view: View) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            frame = self._frame(request)
+            frame = self.frame(request)
             before: Values | None = None
 
             def work(reader: StoreReader) -> str:
@@ -88,18 +90,18 @@ class Pages:
 
             async def make() -> str:
                 self._access.visitor(request)  # its token may have ended since
-                made: str = await self._read(request, work)
+                made: str = await self._read(request, work, view.on_damage)
                 return made
 
             return self.streams.stream(make)
 
         return answer
 
-    async def _read(self, request: Request, work: Callable[[StoreReader], Any]) -> Any:
+    async def _read(self, request: Request, work: Callable[[StoreReader], Any], on_damage: OnDamage = "raise") -> Any:
         store = request.query_params.get("store", "")
 
         def answer() -> Any:
-            with self._stores.lent(store) as reader:
+            with self._stores.lent(store, on_damage) as reader:
                 return work(reader)
 
         return await self._stores.in_thread(answer)
@@ -115,7 +117,7 @@ class Pages:
             before=before,
         )
 
-    def _frame(self, request: Request) -> Values:
+    def frame(self, request: Request) -> Values:
         """What each page has around it."""
         visitor = request.state.visitor if hasattr(request.state, "visitor") else None
         return {
@@ -127,6 +129,8 @@ class Pages:
             "visitor": visitor,
             "wants_token": self._access.wants_token,
             "downloads": self._downloads,
+            "may_act": self._stores.is_owner and visitor is not None and visitor.may_act,
+            "form_token": self._access.form_token(request),
             "live": None,
         }
 
@@ -149,16 +153,16 @@ class Pages:
     async def _sign_in_page(self, request: Request) -> Response:
         if not self._access.wants_token:
             return RedirectResponse("/", 303)
-        values = {**self._frame(request), "next": request.query_params.get("next", "/"), "problem": ""}
+        values = {**self.frame(request), "next": request.query_params.get("next", "/"), "problem": ""}
         return HTMLResponse(render("sign_in.html", values))
 
     async def _sign_in(self, request: Request) -> Response:
-        form = await _form(request)
+        form = await read_form(request)
         answer: Response = RedirectResponse(_own_path(form.get("next", "/")), 303)
         try:
             self._access.sign_in(form.get("token", "").strip(), answer)
         except RemoteAccessRefused as error:
-            values = {**self._frame(request), "next": form.get("next", "/"), "problem": str(error)}
+            values = {**self.frame(request), "next": form.get("next", "/"), "problem": str(error)}
             answer = HTMLResponse(render("sign_in.html", values), 401)
         return answer
 
@@ -179,22 +183,6 @@ def _attachment(data: bytes, kind: str, name: str) -> Response:
         "content-security-policy": "default-src 'none'; sandbox",
     }
     return Response(data, media_type=kind, headers=headers)
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """The fields of a small form, each once. ``HTTPException`` 413 and 415."""
-    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "A form is sent as application/x-www-form-urlencoded.")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST_FORM:
-            raise HTTPException(413, f"A form has at most {_LARGEST_FORM} bytes.")
-    try:
-        fields = parse_qs(body.decode(errors="replace"), max_num_fields=10)
-    except ValueError:
-        raise HTTPException(400, "A form has at most 10 fields.") from None
-    return {name: values[0] for name, values in fields.items()}
 
 
 def _address(request: Request) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from commitlog_store.queries.durations import duration_text
 from commitlog_store.queries.printable_text import printable_text
@@ -93,7 +93,7 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "number": number, "size": size, "duration": duration, "moment": moment, "ago": ago, "path_part": path_part,
-        "multiline": _multiline,
+        "multiline": _multiline, "as_is": escape,
     }  # fmt: skip
     made.globals |= {"with_query": with_query}
     return made

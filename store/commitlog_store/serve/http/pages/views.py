@@ -8,7 +8,7 @@ from typing import Any
 
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.metadata import AllBounds, all_bounds
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.store import MessageStore
 
@@ -52,12 +52,14 @@ class View:
     """``look`` gives the values for the templates ``NAME.html`` and, of a page that changes, ``parts/NAME.html``.
 
     It runs in a thread. ``is_live``: the part is sent again while a visitor looks at the page.
+    ``on_damage`` is that of the reader.
     """
 
     name: str
     path: str
     look: Callable[[StoreReader, Asked], Values]
     is_live: bool = True
+    on_damage: OnDamage = "raise"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Actions: what an admin changes from the pages, after a confirmation, with a line in the audit log."""

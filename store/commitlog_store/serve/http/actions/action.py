@@ -1,0 +1,84 @@
+"""Action: something that an admin may do from the pages: its fields, what it would do, and how it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.http.pages.views import Values
+from commitlog_store.store import MessageStore
+
+# Bytes of a form, as it is sent.
+_LARGEST_FORM = 16 << 10
+
+
+class PlanChanged(Exception):
+    """The store is not as it was when the plan was made, as it says itself: nothing was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionAsked:
+    """``names`` are those of the path, ``fields`` the action's own, each present. ``ends`` is monotonic, in seconds."""
+
+    names: Mapping[str, str]
+    fields: Mapping[str, str]
+    ends: float
+
+    def text(self, name: str) -> str:
+        return self.fields[name].strip()
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What would be done: sentences, perhaps a table, and ``state``, which another plan must have to be the same.
+
+    ``does_something`` is False for a plan that there is no use to confirm.
+    """
+
+    words: Sequence[str]
+    state: object
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = ()
+    does_something: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What was done, in a sentence, and the page that shows it."""
+
+    sentence: str
+    link: str
+    label: str
+
+
+def _all_fields(asked: ActionAsked) -> Mapping[str, object]:
+    return {name: value for name, value in asked.fields.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """``plan`` and ``do`` run in a thread. ``do`` is given the plan that was confirmed, and raises ``PlanChanged``.
+
+    ``form`` gives the values of the template ``NAME_form.html``, shown at the action's path; without it, the form is a
+    part of a page. ``logged`` is what the audit log says of the fields. ``title`` and ``button`` name it on the page
+    that asks. ``is_atomic``: a part of it is never done, so that an error which refuses it says that nothing was.
+    """
+
+    name: str
+    path: str
+    title: str
+    button: str
+    fields: Sequence[str]
+    plan: Callable[[StoreReader, ActionAsked], Plan]
+    do: Callable[[MessageStore, ActionAsked, Plan], Done]
+    form: Callable[[StoreReader, Mapping[str, str]], Values] | None = None
+    logged: Callable[[ActionAsked], Mapping[str, object]] = field(default=_all_fields)
+    largest_form: int = _LARGEST_FORM
+    on_damage: OnDamage = "raise"
+    is_atomic: bool = True

@@ -1,0 +1,195 @@
+"""Actions: how an action from the pages is asked for, shown, confirmed, done and noted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from commitlog_store.errors import CommitLogError, InvalidValue, ServerBusy
+from commitlog_store.paths import AUDIT_LOG
+from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan, PlanChanged
+from commitlog_store.serve.http.actions.audit_log import AuditLog, event_of
+from commitlog_store.serve.http.actions.confirmations import Confirmations
+from commitlog_store.serve.http.forms import read_form
+from commitlog_store.serve.http.pages.templates import render
+from commitlog_store.serve.http.pages.views import Values
+from commitlog_store.serve.http.routes import HttpRoute
+from commitlog_store.serve.http.served_stores import ServedStores
+from commitlog_store.store import MessageStore
+
+_LOG = logging.getLogger(__name__)
+# How long an action may take; those of many parts end after the one under way.
+_ACTION_S = 60.0
+_MOST_WAITING = 8
+_CHANGED = "The store has changed since this was shown. Nothing was done; what would be done now:"
+_USED = (
+    "This confirmation was used, is more than ten minutes old, or was of another form: nothing was done now. Begin "
+    "again at the page, which shows whether it was done before."
+)
+
+
+class Actions:
+    """Answers requests for actions on the owned store. For one event loop.
+
+    ``frame`` gives what each page has around it.
+    """
+
+    def __init__(
+        self,
+        stores: ServedStores,
+        access: HttpAccess,
+        frame: Callable[[Request], Values],
+        actions: Sequence[Action],
+        *,
+        action_s: float = _ACTION_S,
+    ) -> None:
+        self._stores = stores
+        self._access = access
+        self._frame = frame
+        self._actions = actions
+        self._action_s = action_s
+        self._shown = Confirmations()
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._audit = None if stores.owned is None else AuditLog(os.path.join(stores.owned.path, AUDIT_LOG))
+
+    def routes(self) -> Iterable[HttpRoute]:
+        for action in self._actions:
+            if action.form is not None:
+                yield HttpRoute(path=action.path, answer=self._form_of(action))
+            yield HttpRoute(path=action.path, answer=self._answer_of(action), methods=("POST",))
+
+    def _form_of(self, action: Action) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            self._refuse_others(request)
+            return await self._form(
+                request, action, {name: request.query_params.get(name, "") for name in action.fields}
+            )
+
+        return answer
+
+    def _answer_of(self, action: Action) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            self._refuse_others(request)
+            form = await read_form(request, largest=action.largest_form, most_fields=len(action.fields) + 4)
+            if not self._access.is_own_form(request, form.get("form_token", "")):
+                raise HTTPException(403, "The form is none of this session's: load its page again.")
+            fields = {name: form.get(name, "").replace("\r\n", "\n") for name in action.fields}
+            if "confirmation" in form:
+                return await self._confirmed(request, action, fields, form["confirmation"])
+            try:
+                plan = await self._stores.in_thread(lambda: self._plan(action, self._asked(request, fields)))
+            except InvalidValue as error:
+                if action.form is None:
+                    raise
+                return await self._form(request, action, fields, str(error))
+            return self._ask(request, action, fields, plan)
+
+        return answer
+
+    def _refuse_others(self, request: Request) -> MessageStore:
+        """``HTTPException`` 403 for who may not act, and where none may."""
+        store, visitor = self._stores.owned, request.state.visitor
+        if store is None:
+            raise HTTPException(403, "This server shows the store read only: actions are done by the store's owner.")
+        if not self._access.wants_token:
+            raise HTTPException(
+                403,
+                "Actions need a token of the role admin, and this server has no token file: start it with --tokens. "
+                "`commitlog token new` makes tokens.",
+            )
+        if not visitor.may_act:
+            _LOG.warning("%s is refused to %r", request.url.path, visitor.name)
+            raise HTTPException(403, "Actions need a browser that has signed in with a token of the role admin.")
+        return store
+
+    def _asked(self, request: Request, fields: Mapping[str, str]) -> ActionAsked:
+        return ActionAsked(names=request.path_params, fields=fields, ends=time.monotonic() + self._action_s)
+
+    def _plan(self, action: Action, asked: ActionAsked) -> Plan:
+        with self._stores.lent(on_damage=action.on_damage) as reader:
+            return action.plan(reader, asked)
+
+    async def _form(self, request: Request, action: Action, fields: Mapping[str, str], problem: str = "") -> Response:
+        look = action.form
+        assert look is not None
+
+        def work() -> Values:
+            with self._stores.lent(on_damage=action.on_damage) as reader:
+                return look(reader, request.path_params)
+
+        values = {**self._frame(request), **await self._stores.in_thread(work), "given": fields, "problem": problem}
+        page = render(f"{action.name}_form.html", {**values, "action": action})
+        return HTMLResponse(page, 400 if problem else 200)
+
+    def _ask(self, request: Request, action: Action, fields: Mapping[str, str], plan: Plan, note: str = "") -> Response:
+        session = self._access.session_of(request)
+        path = request.url.path
+        confirmation = self._shown.add(session, path, fields, plan.state) if plan.does_something else ""
+        values = {"action": action, "fields": fields, "plan": plan, "note": note, "confirmation": confirmation}
+        page = render("confirm.html", {**self._frame(request), **values, "names": request.path_params})
+        return HTMLResponse(page, 409 if note else 200)
+
+    async def _confirmed(
+        self, request: Request, action: Action, fields: Mapping[str, str], confirmation: str
+    ) -> Response:
+        state = self._shown.take(confirmation, self._access.session_of(request), request.url.path, fields)
+        if state is None:
+            raise HTTPException(409, _USED)
+        if self._waiting > _MOST_WAITING:
+            raise ServerBusy(f"{_MOST_WAITING} actions wait for their turn, as many as the server lets wait.")
+        by, peer = request.state.visitor.name, "" if request.client is None else "{}:{}".format(*request.client)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                request.state.visitor = self._access.visitor(request)  # its token may have ended since
+                store = self._refuse_others(request)
+                asked = self._asked(request, fields)
+                found = await self._stores.in_thread(
+                    lambda: self._do(store, action, asked, state, by=by, peer=peer), seconds=self._action_s
+                )
+        finally:
+            self._waiting -= 1
+        if isinstance(found, Plan):
+            return self._ask(request, action, fields, found, _CHANGED)
+        return HTMLResponse(render("done.html", {**self._frame(request), "action": action, "done": found}))
+
+    def _do(
+        self, store: MessageStore, action: Action, asked: ActionAsked, state: object, *, by: str, peer: str
+    ) -> Done | Plan:
+        """What was done; the plan where it is another one than was shown. In a thread."""
+        assert self._audit is not None
+        plan = self._plan(action, asked)
+        if plan.state != state:
+            return plan
+        entry = self._audit.begin(action=action.name, by=by, peer=peer, names=asked.names, fields=action.logged(asked))
+        try:
+            done = action.do(store, asked, plan)
+        except PlanChanged:
+            self._audit.end(entry, "refused", _CHANGED)
+            return self._plan(action, asked)
+        except Exception as error:
+            text = str(error) if isinstance(error, CommitLogError) else f"{type(error).__name__}: {error}"
+            self._note_end(entry, event_of(error, is_atomic=action.is_atomic), text)
+            raise
+        problem = self._note_end(entry, "done", done.sentence)
+        return Done(sentence=f"{done.sentence} {problem}".rstrip(), link=done.link, label=done.label)
+
+    def _note_end(self, entry: str, event: Any, result: str) -> str:
+        """What is wrong with the audit log, which cannot undo what was done."""
+        assert self._audit is not None
+        try:
+            self._audit.end(entry, event, result)
+        except CommitLogError as error:
+            _LOG.error("The outcome of the action %s (%s: %s) is not in the audit log: %s", entry, event, result, error)
+            return f"Its outcome could not be written to the audit log: {error}"
+        return ""

@@ -1,0 +1,52 @@
+"""Messages that wait: delayed ones by level, half messages, and the last batches of applications."""
+
+from __future__ import annotations
+
+import time
+
+from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
+
+_ROWS = 50
+
+
+def _delayed(reader: StoreReader, asked: Asked) -> Values:
+    del asked
+    levels = reader.delay_levels()
+    now_ms = time.time_ns() // 1_000_000
+    rows = [(one, one.overdue_ms(now_ms)) for one in levels]
+    dues = [one.next_due for one in levels if one.next_due is not None]
+    return {
+        "rows": rows,
+        "waiting": sum(one.waiting for one in levels),
+        "overdue": sum(late > 0 for _, late in rows),
+        "next_due": min(dues, default=None),
+    }
+
+
+def _half(reader: StoreReader, asked: Asked) -> Values:
+    wanted = asked.text("q").lower()
+    found = [
+        one
+        for one in reader.pending_half_messages()
+        if wanted in one.message.topic.lower() or wanted in one.handle.producer_group.lower()
+    ]
+    paging = Paging.of(asked, len(found), _ROWS)
+    unread = sum(one.messages for one in reader.skipped)
+    problem = ""
+    if unread:
+        problem = f"{unread} messages cannot be read: half messages that have ended may be among these."
+    return {"rows": found[paging.start : paging.stop], "paging": paging, "q": asked.text("q"), "problem": problem}
+
+
+def _batches(reader: StoreReader, asked: Asked) -> Values:
+    wanted = asked.text("q").lower()
+    found = [one for one in reader.batches() if wanted in one.batch.app_id.lower()]
+    found.sort(key=lambda one: (-one.store_timestamp, one.batch.app_id))
+    paging = Paging.of(asked, len(found), _ROWS)
+    return {"rows": found[paging.start : paging.stop], "paging": paging, "q": asked.text("q")}
+
+
+DELAYED = View(name="delayed", path="/delayed", look=_delayed)
+HALF = View(name="half", path="/half", look=_half, on_damage="skip")
+BATCHES = View(name="batches", path="/batches", look=_batches)
