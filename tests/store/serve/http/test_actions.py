@@ -11,6 +11,10 @@ import httpx
 import pytest
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.serve.http.actions.action import ActionAsked
+from commitlog_store.serve.http.actions.confirmations import Confirmations
+from commitlog_store.serve.http.actions.redrive import REDRIVE
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.admins import Admin, audit, signed_in
 from tests.store.serve.http.fronts import browsing, shown
@@ -163,6 +167,45 @@ def test_nothing_is_done_that_the_audit_log_does_not_take(admin: Admin, store: M
     answer = admin.confirm(path, admin.ask(path, body="x"))
     assert (answer.status_code, "audit.jsonl" in answer.text) == (500, True)
     assert _count(store, "orders") == 3
+
+
+def test_the_audit_log_has_an_action_before_it_begins(
+    admin: Admin, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a crash leaves a line without a second one. An outcome that cannot be written is shown, and not undone."""
+    log, seen = Path(store.path) / "audit.jsonl", []
+    put_message = MessageStore.put_message
+
+    def put(self: MessageStore, message: Message) -> PutMessageResult:
+        seen.extend(audit(store))
+        log.rename(log.with_name("moved"))
+        log.mkdir()
+        return put_message(self, message)
+
+    monkeypatch.setattr(MessageStore, "put_message", put)
+    done = admin.act("/topics/orders/produce", body="x")
+    assert "is in the log at physical offset" in done
+    assert "Its outcome could not be written to the audit log" in done
+    assert [line["event"] for line in seen] == ["begins"]
+    assert _count(store, "orders") == 4
+
+
+def test_confirmations_end_and_are_bounded() -> None:
+    late = Confirmations(good_for_s=0.0)
+    assert late.take(late.add("session", "/x", {}, 1), "session", "/x", {}) is None
+    many = Confirmations()
+    names = [many.add("session", "/x", {"a": "b"}, number) for number in range(65)]
+    assert many.take(names[0], "session", "/x", {"a": "b"}) is None
+    assert many.take(names[1], "other", "/x", {"a": "b"}) is None
+    assert many.take(names[64], "session", "/x", {"a": "b"}) == 64
+
+
+def test_a_long_action_ends_between_its_parts(store: MessageStore) -> None:
+    asked = ActionAsked(names={"name": "billing"}, fields={"to": "retry", "count": ""}, ends=0.0)
+    with store.reader() as reader:
+        plan = REDRIVE.plan(reader, asked)
+    assert "left for another" in REDRIVE.do(store, asked, plan).sentence
+    assert _count(store, "%RETRY%billing") == 0
 
 
 def test_a_form_is_bounded(admin: Admin) -> None:

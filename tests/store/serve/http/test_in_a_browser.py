@@ -1,4 +1,4 @@
-"""The pages in a real browser: a user finds the order with a key, and sees which group lags."""
+"""The pages in a real browser: a user finds the order with a key, sees which group lags, sends a dead letter again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog_store import MessageStore
+from commitlog_store import Message, MessageStore
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.fronts import shown
 
@@ -50,7 +50,28 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
             with store.consumer(group, [topic]) as consumer:
                 assert consumer.poll(max_messages=1, timeout_s=60)
                 consumer.commit(sync=True)
+        for number in range(2):
+            store.put("parcels", b"parcel %d" % number, keys=[f"parcel-{number}"], queue_id=0)
+        with store.consumer("shipping", "parcels") as consumer:
+            for message in consumer.poll(2, 60):
+                consumer.retry(message, -1)
+            consumer.commit(sync=True)
+        store.half_messages.prepare(Message(topic="parcels", body=b"half"), "payments")
+        store.dispatch()
         yield store
+
+
+@pytest.fixture(scope="module")
+def admin_url(owned: MessageStore, page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A front at which the page's browser has signed in as an admin."""
+    tokens = str(tmp_path_factory.mktemp("admin") / "tokens.jsonl")
+    token = new_token(tokens, "boss", Role.ADMIN)
+    with shown(owned=owned, tokens=tokens) as front:
+        page.goto(front.url)
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+        yield front.url
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +144,54 @@ def test_a_script_in_a_body_does_not_run(page: Page, url: str) -> None:
 
 def test_pages_fit_a_narrow_screen(page: Page, url: str) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
-    for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups"):
+    paths = ("/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
+    for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups", *paths):
         page.goto(url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
     page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_a_user_sends_a_dead_letter_again(page: Page, admin_url: str, owned: MessageStore) -> None:
+    page.goto(admin_url)
+    page.get_by_role("link", name="Dead letters").click()
+    page.get_by_role("link", name="shipping").click()
+    page.get_by_label("How many").fill("1")
+    page.get_by_role("button", name="Show what would be done").click()
+    page.get_by_text("It would put back 1 dead letter of group shipping: 1 to %RETRY%shipping.").wait_for()
+    page.get_by_role("button", name="Send them again").click()
+    page.get_by_text("Put back 1 dead letter of group shipping.").wait_for()
+    page.get_by_role("link", name="Dead letters of the group").click()
+    assert page.get_by_role("cell", name="sent again").count() == 1
+    with owned.consumer("shipping", "parcels") as consumer:
+        assert [one.body for one in consumer.poll(2, 60)] == [b"parcel 0"]
+        consumer.commit(sync=True)
+
+
+def test_a_user_moves_a_group_and_produces_a_message(page: Page, admin_url: str, owned: MessageStore) -> None:
+    page.goto(f"{admin_url}/groups/shipping")
+    page.get_by_role("link", name="Move it to another position").click()
+    page.get_by_label("To", exact=True).fill("earliest")
+    page.get_by_label("Topic").fill("parcels")
+    page.get_by_role("button", name="Show what would be done").click()
+    page.get_by_text("Group shipping gets 2 messages again: parcels 2.").wait_for()
+    page.get_by_role("button", name="Set these positions").click()
+    page.get_by_text("has new positions in").wait_for()
+    page.goto(f"{admin_url}/topics/parcels/produce")
+    page.get_by_label("Body", exact=True).fill("\nfirst\nsecond <b>")
+    page.get_by_label("Keys").fill("typed")
+    page.get_by_role("button", name="Show what would be done").click()
+    page.get_by_role("button", name="Put it").click()
+    page.get_by_role("link", name="The message").click()
+    page.get_by_role("heading", name="Message in parcels").wait_for()
+    owned.dispatch()
+    with owned.reader() as reader:
+        (message,) = reader.query("parcels", "typed")
+        assert message.body == b"\nfirst\nsecond <b>"
+        assert reader.group_offsets("shipping")["parcels", 0] == 0
+
+
+def test_a_user_rolls_back_a_half_message(page: Page, admin_url: str) -> None:
+    page.goto(f"{admin_url}/half")
+    page.get_by_role("button", name="Roll back").click()
+    page.get_by_role("button", name="Roll it back").click()
+    page.get_by_text("Rolled back the half message").wait_for()
