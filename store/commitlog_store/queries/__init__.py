@@ -1,1 +1,1 @@
-"""What commands and pages ask of a reader: scans, one message, rates of topics, summaries of groups, plans of actions."""
+"""What commands and pages ask of a reader: scans, one message, rates, summaries of groups, plans of actions."""

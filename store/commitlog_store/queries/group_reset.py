@@ -9,6 +9,7 @@ from datetime import timezone, tzinfo
 
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from commitlog_store.queries.counted import counted
 from commitlog_store.queries.unread import Unread, unread_words
 from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.timestamps import parse_time
@@ -124,7 +125,7 @@ def move_words(moves: Sequence[Move]) -> list[str]:
         again[one.topic] += max(min(before, one.max_offset) - one.after, 0)
     words = []
     if total := again.total():
-        words.append(f"Group {moves[0].group} gets {total} messages again: {_by_topic(again)}.")
+        words.append(f"Group {moves[0].group} gets {counted(total, 'message')} again: {_by_topic(again)}.")
     unread = [Unread(moves[0].group, topic, count) for topic, count in sorted(counts.items()) if count]
     return words + unread_words(unread)
 

@@ -18,6 +18,7 @@ from commitlog_store.serve.http.actions.redrive import REDRIVE
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.admins import Admin, audit, signed_in
 from tests.store.serve.http.fronts import browsing, shown
+from tests.store.serve.servers import ServeProcess
 
 _PAGE = {"accept": "text/html"}
 
@@ -190,6 +191,24 @@ def test_the_audit_log_has_an_action_before_it_begins(
     assert _count(store, "orders") == 4
 
 
+def test_an_answered_action_and_its_lines_outlive_a_kill(store: MessageStore, tmp_path: Path) -> None:
+    """The command ``commitlog serve`` with tokens, killed as soon as it has answered."""
+    store.close()
+    token = new_token(str(tmp_path / "tokens.jsonl"), "boss", Role.ADMIN)
+    with ServeProcess(store.path, "--http", "127.0.0.1:0", "--tokens", tmp_path / "tokens.jsonl") as server:
+        place = server.first_line.rpartition("at http")[2].split()[0]
+        with httpx.Client(base_url=f"http{place}", headers=_PAGE, timeout=60, trust_env=False) as client:
+            client.post("/sign-in", data={"token": token})
+            admin = Admin(client, tmp_path / "tokens.jsonl", token)
+            admin.act("/dead-letters/billing/redrive", to="topic")
+            server.process.kill()
+            server.process.wait()
+    assert [line["event"] for line in audit(store)] == ["begins", "done"]
+    with MessageStore.open(store.path) as opened:
+        assert _count(opened, "orders") == 6
+        assert opened.redrive("billing") == 0
+
+
 def test_confirmations_end_and_are_bounded() -> None:
     late = Confirmations(good_for_s=0.0)
     assert late.take(late.add("session", "/x", {}, 1), "session", "/x", {}) is None
@@ -222,7 +241,7 @@ def test_a_group_is_moved_as_shown(admin: Admin, store: MessageStore) -> None:
     asked = html.unescape(admin.ask(path, to="latest").text)
     assert "Group audit has not read 2 messages of them: orders 2." in asked
     stale = admin.ask(path, to="earliest")
-    assert "Group audit gets 1 messages again: orders 1." in html.unescape(stale.text)
+    assert "Group audit gets 1 message again: orders 1." in html.unescape(stale.text)
     assert "has new positions in" in admin.act(path, to="latest", topic="orders", queue="0")
     with store.reader() as reader:
         assert reader.group_offsets("audit")["orders", 0] == 3

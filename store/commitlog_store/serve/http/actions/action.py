@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.call_limits import is_wanted_still
 from commitlog_store.serve.http.pages.views import Values
 from commitlog_store.store import MessageStore
 
@@ -31,7 +32,8 @@ class ActionAsked:
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self.ends
+        """Whether what has many parts is to end before the next one."""
+        return time.monotonic() >= self.ends or not is_wanted_still()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,7 @@ class Actions:
                 "`commitlog token new` makes tokens.",
             )
         if not visitor.may_act:
-            _LOG.warning("%s is refused to %r", request.url.path, visitor.name)
+            _LOG.warning("%r is refused to %r", request.scope["path"], visitor.name)
             raise HTTPException(403, "Actions need a browser that has signed in with a token of the role admin.")
         return store
 
@@ -133,7 +133,7 @@ class Actions:
 
     def _ask(self, request: Request, action: Action, fields: Mapping[str, str], plan: Plan, note: str = "") -> Response:
         session = self._access.session_of(request)
-        path = request.url.path
+        path = request.scope["path"]
         confirmation = self._shown.add(session, path, fields, plan.state) if plan.does_something else ""
         values = {"action": action, "fields": fields, "plan": plan, "note": note, "confirmation": confirmation}
         page = render("confirm.html", {**self._frame(request), **values, "names": request.path_params})
@@ -142,7 +142,7 @@ class Actions:
     async def _confirmed(
         self, request: Request, action: Action, fields: Mapping[str, str], confirmation: str
     ) -> Response:
-        state = self._shown.take(confirmation, self._access.session_of(request), request.url.path, fields)
+        state = self._shown.take(confirmation, self._access.session_of(request), request.scope["path"], fields)
         if state is None:
             raise HTTPException(409, _USED)
         if self._waiting > _MOST_WAITING:
