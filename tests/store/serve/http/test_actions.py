@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import html
+import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import httpx
@@ -19,6 +22,7 @@ from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.admins import Admin, audit, signed_in
 from tests.store.serve.http.fronts import browsing, shown
 from tests.store.serve.servers import ServeProcess
+from tests.support.waiting import WAIT_LIMIT_S
 
 _PAGE = {"accept": "text/html"}
 
@@ -209,6 +213,26 @@ def test_an_answered_action_and_its_lines_outlive_a_kill(store: MessageStore, tm
         assert opened.redrive("billing") == 0
 
 
+def test_actions_take_turns_and_few_wait(admin: Admin, store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, put_message = threading.Event(), MessageStore.put_message
+
+    def put(self: MessageStore, message: Message) -> PutMessageResult:
+        assert goes_on.wait(WAIT_LIMIT_S)
+        return put_message(self, message)
+
+    monkeypatch.setattr(MessageStore, "put_message", put)
+    path = "/topics/orders/produce"
+    asked = [admin.ask(path, body=str(number)) for number in range(10)]
+    with ThreadPoolExecutor(10) as pool:
+        answers = [pool.submit(admin.confirm, path, one) for one in asked]
+        (refused,), _ = wait(answers, timeout=WAIT_LIMIT_S, return_when=FIRST_COMPLETED)
+        goes_on.set()
+        assert (refused.result().status_code, "wait for their turn" in refused.result().text) == (503, True)
+        assert sorted(one.result().status_code for one in answers) == [200] * 9 + [503]
+    assert [line["event"] for line in audit(store)] == ["begins", "done"] * 9
+    assert _count(store, "orders") == 12
+
+
 def test_confirmations_end_and_are_bounded() -> None:
     late = Confirmations(good_for_s=0.0)
     assert late.take(late.add("session", "/x", {}, 1), "session", "/x", {}) is None
@@ -328,7 +352,9 @@ def test_delayed_messages_are_shown_by_level(store: MessageStore) -> None:
     store.dispatch()
     with browsing(owned=store, headers=_PAGE) as client:
         page = client.get("/delayed").text
-        assert '<th scope="row">18</th><td class="n">2 h</td><td class="n">1</td>' in page
+        assert '<th scope="row">18</th><td class="n">2 h</td><td class="n"><a href=' in page
+        (place,) = re.findall(r'href="(/messages.topic=SCHEDULE[^"]*)"', page)
+        assert "later" in client.get(html.unescape(place)).text
 
 
 @pytest.mark.parametrize("path", ["/dead-letters", "/delayed", "/half", "/batches"])

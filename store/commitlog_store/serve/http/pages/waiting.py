@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.format.message_rules import SCHEDULE_TOPIC
+from commitlog_store.format.timer_messages import TIMER_TOPIC
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 
@@ -14,14 +17,19 @@ def _delayed(reader: StoreReader, asked: Asked) -> Values:
     del asked
     levels = reader.delay_levels()
     now_ms = time.time_ns() // 1_000_000
-    rows = [(one, one.overdue_ms(now_ms)) for one in levels]
+    rows = [{"level": one, "late": one.overdue_ms(now_ms), **_place(one)} for one in levels]
     dues = [one.next_due for one in levels if one.next_due is not None]
     return {
         "rows": rows,
         "waiting": sum(one.waiting for one in levels),
-        "overdue": sum(late > 0 for _, late in rows),
+        "overdue": sum(row["late"] > 0 for row in rows),
         "next_due": min(dues, default=None),
     }
+
+
+def _place(one: DelayLevel) -> Values:
+    """The queue in which the messages of a level wait."""
+    return {"topic": SCHEDULE_TOPIC, "queue": one.level - 1} if one.level else {"topic": TIMER_TOPIC, "queue": 0}
 
 
 def _half(reader: StoreReader, asked: Asked) -> Values:
