@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import html
 import re
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.serve.http.actions.action import ActionAsked
 from commitlog_store.serve.http.actions.confirmations import Confirmations
 from commitlog_store.serve.http.actions.redrive import REDRIVE
+from commitlog_store.serve.http.forms import read_form
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.admins import Admin, audit, signed_in
 from tests.store.serve.http.fronts import browsing, shown
@@ -257,6 +261,18 @@ def test_a_form_is_bounded(admin: Admin) -> None:
         assert admin.client.post(path, data={"form_token": token, "body": "x" * size}).status_code == 413
     answer = admin.client.post("/batches/forget", data={str(number): "x" for number in range(30)})
     assert (answer.status_code, "fields" in answer.text) == (400, True)
+
+
+def test_a_form_is_whole_in_time() -> None:
+    async def nothing_more() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    headers = [(b"content-type", b"application/x-www-form-urlencoded")]
+    request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, nothing_more)
+    with pytest.raises(HTTPException, match="not whole within") as caught:
+        asyncio.run(read_form(request, seconds=0.01))
+    assert caught.value.status_code == 408
 
 
 def test_a_group_is_moved_as_shown(admin: Admin, store: MessageStore) -> None:

@@ -109,7 +109,7 @@ def _logged(asked: ActionAsked) -> Mapping[str, object]:
     names = ("tags", "keys", "queue", "delay")
     given: dict[str, object] = {name: asked.text(name) for name in names if asked.text(name)}
     return given | {
-        "properties": sorted(message.properties),
+        "properties": " ".join(sorted(message.properties)),
         "bodySize": len(message.body),
         "bodySha256": hashlib.sha256(message.body).hexdigest(),
     }
