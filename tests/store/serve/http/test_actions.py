@@ -279,6 +279,7 @@ def test_a_group_is_moved_as_shown(admin: Admin, store: MessageStore) -> None:
     assert "/groups/audit/reset" in admin.page("/groups/audit")
     path = "/groups/audit/reset"
     asked = html.unescape(admin.ask(path, to="latest").text)
+    assert '<a href="/groups/audit">Leave it as it is</a>' in asked
     assert "Group audit has not read 2 messages of them: orders 2." in asked
     stale = admin.ask(path, to="earliest")
     assert "Group audit gets 1 message again: orders 1." in html.unescape(stale.text)
