@@ -259,6 +259,7 @@ class StoreReader:
         storage_options: Mapping[str, str] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | None = None,
+        archive: str | None = None,
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
@@ -273,6 +274,10 @@ class StoreReader:
         ``storage_options`` has what the environment does not (``endpoint``, ``region``, ``access_key_id``, ... by
         obstore's names). Pages of the archive are kept below ``cache_dir``, at most ``cache_size`` bytes (10 GiB),
         which all processes of a host may share.
+
+        With ``archive``, such an address, a directory or served store is read together with the archive that is made
+        of it: what retention has deleted is read from there. ``ArchiveMismatch`` for an archive of another store;
+        messages that neither has are a ``HistoryGap``.
 
         ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
         ``commitlog`` in the store's directory.
@@ -298,6 +303,30 @@ class StoreReader:
                 for gap in reader.skipped:
                     print(gap)
         """
+        if archive is not None:
+            if from_log or not archive.startswith(ARCHIVE_SCHEMES) or str(path).startswith(ARCHIVE_SCHEMES):
+                raise InvalidValue(
+                    f"archive is the address of an archive, such as s3://BUCKET/PREFIX, of the store at path, which "
+                    f"is read without from_log; not {archive!r} of {os.fspath(path)!r}."
+                )
+            live = cls.open(
+                path,
+                store_path_commit_log=store_path_commit_log,
+                on_damage=on_damage,
+                token=token,
+                tls_root_certificates=tls_root_certificates,
+                rpc_timeout_s=rpc_timeout_s,
+                filter_at=filter_at,
+            )
+            with_archive: Callable[..., StoreReader] = import_module("commitlog_store.history.opening").open_history
+            return with_archive(
+                live,
+                archive,
+                on_damage=_checked(on_damage),
+                storage_options=storage_options,
+                cache_dir=cache_dir,
+                cache_size=cache_size,
+            )
         if isinstance(path, str) and path.startswith(ARCHIVE_SCHEMES):
             if from_log or store_path_commit_log is not None or filter_at != "reader":
                 raise InvalidValue("from_log, store_path_commit_log and filter_at are not for an archive.")
