@@ -441,11 +441,12 @@ class HistoryGap(FileMissing):
         )
         self.archive = archive
         self.store = store
-        self.args = (
+        text = (
             f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) are neither in the archive {archive}, which "
             f"ends before them, nor in {store}, which begins after them: its retention deleted files before they were "
-            f"archived. Read from offset {stop} on, and archive more often than retention deletes.",
+            f"archived. Read from offset {stop} on, and archive more often than retention deletes."
         )
+        self.args = (text,)
 
 
 class OffsetOutOfRange(Refused):

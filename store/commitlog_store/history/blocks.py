@@ -105,7 +105,7 @@ class HistoryBlocks:
         """What a reader has of ranges at their positions, by the index of the range."""
         keys = [(queue.topic, queue.queue_id) for queue, _, _ in ranges]
         found: dict[int, Part] = {}
-        for index, (key, sides) in enumerate(self._both.of(keys)):
+        for index, (_, sides) in enumerate(self._both.of(keys)):
             parts = self._both.parts(sides, int(positions[index]), ranges[index][2])
             if parts and parts[0].reader is reader:
                 found[index] = parts[0]

@@ -35,6 +35,7 @@ from commitlog_store.queue.get_message import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
     GetMessageResult,
+    GetMessageStatus,
     checked_count,
     checked_int,
     wait_for_match,
@@ -48,6 +49,10 @@ from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
 Boundary = Literal["lower", "upper"]
+# What a pull from the live store answers when retention has taken the message since the bounds were asked for.
+_REMOVED = frozenset(
+    {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.MESSAGE_WAS_REMOVING}
+)
 
 
 class HistoryReader(StoreReader):
@@ -166,9 +171,9 @@ class HistoryReader(StoreReader):
     def _units_of(self, ranges: list[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
         positions, bridged, first = [start for _, _, start, _ in ranges], 0, 0
         while first < len(ranges):
-            number, reader = first, None
+            number = first
             try:
-                for number, reader, units in self._units_by_side(ranges, first, positions, bridged, chunk):
+                for number, units in self._units_by_side(ranges, first, positions, bridged, chunk):
                     yield number, units
                     positions[number] += len(units)
                 return
@@ -188,15 +193,15 @@ class HistoryReader(StoreReader):
 
     def _units_by_side(
         self, ranges: list[tuple[str, int, int, int]], first: int, positions: list[int], bridged: int, chunk: int
-    ) -> Iterator[tuple[int, StoreReader, Units]]:
+    ) -> Iterator[tuple[int, Units]]:
         """The units of ranges from their positions on, those of one reader after another with one question each."""
         waiting: list[tuple[int, tuple[str, int, int, int]]] = []
         asked: StoreReader | None = None
 
-        def answered() -> Iterator[tuple[int, StoreReader, Units]]:
+        def answered() -> Iterator[tuple[int, Units]]:
             if asked is not None and waiting:
                 for index, units in asked.units_of([one for _, one in waiting], chunk=chunk):
-                    yield waiting[index][0], asked, units
+                    yield waiting[index][0], units
             waiting.clear()
 
         found = self._both.of([one[:2] for one in ranges[first:]])
@@ -392,20 +397,21 @@ class HistoryReader(StoreReader):
         tags: str | None = None,
         wait_s: float = 0.0,
     ) -> GetMessageResult:
+        def pull_from(reader: StoreReader, position: int) -> GetMessageResult:
+            return reader.get_message(
+                topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+            )
+
         def pull(position: int) -> GetMessageResult:
             try:
                 sides = self._both.of_one(topic, queue_id)
             except GONE:
-                sides = Sides(None, None)
-            start, stop = sides.archived
-            reader = self.past if position < stop else self.live
-            found = reader.get_message(
-                topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
-            )
+                return pull_from(self.live, position)  # its answer for a queue that does not exist
+            found = pull_from(self.past if position < sides.archived[1] else self.live, position)
+            if found.status in _REMOVED and self._both.archived_to((topic, queue_id), position) >= 0:
+                found = pull_from(self.past, position)
             low, high = sides.bounds
-            if sides == Sides(None, None) or start >= stop:
-                return found
-            return replace(found, min_offset=low, max_offset=max(high, found.max_offset))
+            return replace(found, min_offset=min(low, found.min_offset), max_offset=max(high, found.max_offset))
 
         return wait_for_match(
             pull,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,6 +14,8 @@ from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
 from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
+from tests.store.serve.servers import served
+from tests.support.between_calls import change_before, spread
 from tests.support.same_answers import rows_of, same_answers
 from tests.support.store_builder import StoreBuilder
 
@@ -53,6 +55,22 @@ def delete_head(store: Path, count: int) -> None:
                 file.unlink()
 
 
+def _rows(reader: StoreReader) -> list[Any]:
+    batches = reader.read("orders", 1, 0, columns=["queueOffset", "physicalOffset"], max_batch_rows=9)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+ASKS: list[Callable[[StoreReader], Any]] = [
+    _rows,
+    lambda reader: reader.queues("orders"),
+    lambda reader: b"".join(part.tobytes() for part in reader.units("orders", 0, 0, 70, chunk=9)),
+    lambda reader: [reader.offset_by_time("orders", 2, 1_700_000_000_000 + step) for step in range(0, 300, 60)],
+    lambda reader: reader.fences([("orders", 0, at) for at in range(0, 60, 6)]),
+    lambda reader: reader.scan("*", columns=["physicalOffset", "body"]).read_all(),
+    lambda reader: [one.queue_offset for one in reader.get_message("orders", 0, 5, 4).messages],
+]
+
+
 @pytest.fixture(scope="module")
 def aged(tmp_path_factory: pytest.TempPathFactory) -> Aged:
     return aged_store(tmp_path_factory.mktemp("aged"))
@@ -76,6 +94,33 @@ def test_both_together_answer_as_the_whole_store(aged: Aged, history: StoreReade
         assert together[0] == together[1]
 
 
+def test_a_served_store_and_its_archive_answer_as_the_whole_store(aged: Aged) -> None:
+    with (
+        served(aged.store) as url,
+        StoreReader.open(url, archive=aged.archive) as history,
+        StoreReader.open(aged.whole) as whole,
+    ):
+        assert same_answers(whole, history) == 265
+
+
+def test_every_answer_is_whole_while_retention_deletes_between_any_two_calls(tmp_path: Path) -> None:
+    """Files are deleted before some of the calls to the operating system that a question makes, and are archived."""
+    aged = aged_store(tmp_path, archived=220, deleted=1)
+    with StoreReader.open(aged.whole) as whole:
+        expected = [ask(whole) for ask in ASKS]
+    for number, ask in enumerate(ASKS):
+        with StoreReader.open(aged.store, archive=aged.archive) as history, change_before({}) as calls:
+            ask(history)
+        for call in spread(calls.made, 5):
+            shutil.rmtree(aged.store)
+            shutil.copytree(aged.whole, aged.store)
+            with StoreReader.open(aged.store, archive=aged.archive) as history:
+                with change_before({call: lambda: delete_head(aged.store, 8)}):
+                    found = ask(history)
+                assert found == expected[number], (number, call)
+                assert ask(history) == expected[number]
+
+
 def test_a_pickled_reader_opens_both_again(history: StoreReader) -> None:
     with pickle.loads(pickle.dumps(history)) as again:
         assert again.scan("orders").read_all().equals(history.scan("orders").read_all())
@@ -96,7 +141,7 @@ def test_a_file_that_goes_during_a_read_is_read_in_the_archive(tmp_path: Path) -
                 delete_head(aged.store, 4)
                 assert history.queue_info("orders", 1) == info
         assert found == expected
-        # As long as the reader has not looked, its mappings of deleted files are good; the units that it asks for now are not.
+        # The same between two arrays of units.
         ranges = [("orders", queue, 0, whole.queue_info("orders", queue).max_offset) for queue in range(3)]
         parts = history.units_of(ranges, chunk=3)
         units = [next(parts)[1].tobytes() for _ in range(10)]
