@@ -17,7 +17,6 @@ from commitlog_store.reader import OnDamage, StoreReader
 def open_history(
     live: StoreReader,
     archive: str,
-    *,
     on_damage: OnDamage,
     storage_options: Mapping[str, str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,

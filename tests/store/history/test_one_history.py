@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
+from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
 from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
 from tests.store.serve.servers import served
@@ -194,3 +197,20 @@ def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
         StoreReader.open(aged.store, archive="/past")
     with pytest.raises(InvalidValue, match="without from_log"):
         StoreReader.open(aged.store, archive=aged.archive, from_log=True)
+
+
+def test_commands_print_what_they_print_of_the_whole_store(aged: Aged, tmp_path: Path) -> None:
+    """``cat`` and ``offset-at`` do; ``info`` has the bounds of both, and an export all rows, also when it is resumed."""
+    for command, *rest in (["cat", "orders", "--tag", "a"], ["offset-at", "2023-11-14T22:13:20.100", "orders"]):
+        printed = [
+            CliRunner().invoke(app, [command, str(path), *rest, *more])
+            for path, more in ((aged.whole, []), (aged.store, ["--archive", aged.archive]))
+        ]
+        assert [one.exit_code for one in printed] == [0, 0]
+        assert printed[0].stdout == printed[1].stdout
+        assert printed[0].stdout
+    info = CliRunner().invoke(app, ["info", str(aged.store), "--archive", aged.archive, "--json"])
+    assert json.loads(info.stdout)["minPhysicalOffset"] == 0
+    arguments = ["export", str(aged.store), "--to", f"parquet:{tmp_path}/rows", "--archive", aged.archive]
+    exported = [CliRunner().invoke(app, [*arguments, *more, "--json"]) for more in ([], ["--resume"])]
+    assert [json.loads(one.stdout)["rows"] for one in exported] == [265, 0]
