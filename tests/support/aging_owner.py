@@ -28,7 +28,12 @@ _SETTINGS = MessageStoreConfig(
 def main(path: str, archive: str) -> None:
     """Fill, archive and delete until standard input ends."""
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
     number = 0
     with MessageStore.open(path, _SETTINGS) as store:
         while not ended.wait(_PAUSE_S if number else 0):

@@ -17,7 +17,14 @@ import pyarrow as pa
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel
-from commitlog_store.errors import CommitLogError, FileMissing, MessageNotFound, NotFoundError, UnsupportedStore
+from commitlog_store.errors import (
+    CommitLogError,
+    FileMissing,
+    MessageNotFound,
+    NotFoundError,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
@@ -118,8 +125,10 @@ class HistoryReader(StoreReader):
         for live, past in zip(self.live.queue_ids_of(topics), self.past.queue_ids_of(topics), strict=True):
             if isinstance(past, CommitLogError):
                 answers.append(live)
+            elif isinstance(live, CommitLogError):
+                answers.append(past if isinstance(live, TopicNotFound) else live)
             else:
-                answers.append(past if isinstance(live, CommitLogError) else sorted({*live, *past}))
+                answers.append(sorted({*live, *past}))
         return answers
 
     def queue_infos(
@@ -219,13 +228,11 @@ class HistoryReader(StoreReader):
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
         def look() -> list[int]:
             found = self._both.of([one[:2] for one in wanted])
-            return [
-                self._first_offset_from(key, sides, *one[2:]) for one, (key, sides) in zip(wanted, found, strict=True)
-            ]
+            return [self._first_in_parts(key, sides, *one[2:]) for one, (key, sides) in zip(wanted, found, strict=True)]
 
         return self.consistently(look, one_moment=False)
 
-    def _first_offset_from(self, key: QueueKey, sides: Sides, physical_offset: int, start: int, stop: int) -> int:
+    def _first_in_parts(self, key: QueueKey, sides: Sides, physical_offset: int, start: int, stop: int) -> int:
         for part in self._both.parts(sides, start, stop):
             if part.reader is None:
                 continue
@@ -369,11 +376,15 @@ class HistoryReader(StoreReader):
     ) -> list[MessageExt]:
         """Those of the live store if they are ``limit``; else ``UnsupportedStore`` where the archive has no index."""
         self._refuse_closed()
-        found = self.live.query(topic, key, begin=begin, end=end, limit=limit, verify_crc=verify_crc)
+
+        def ask(reader: StoreReader) -> list[MessageExt]:
+            return reader.query(topic, key, begin=begin, end=end, limit=limit, verify_crc=verify_crc)
+
+        found = ask(self.live)
         if len(found) >= limit:
             return found
-        # What the archive and the live store both have is in the archive's answer again, and may fill it.
-        older: list[MessageExt] = self.past.query(topic, key, begin=begin, end=end, limit=limit, verify_crc=verify_crc)
+        # What both have is in the archive's answer again: it has as many more as are left.
+        older = ask(self.past)
         live_from = found[0].physical_offset if found else MAX_LONG
         return [*(one for one in older if one.physical_offset < live_from), *found][-limit:]
 
@@ -407,7 +418,8 @@ class HistoryReader(StoreReader):
                 sides = self._both.of_one(topic, queue_id)
             except GONE:
                 return pull_from(self.live, position)  # its answer for a queue that does not exist
-            found = pull_from(self.past if position < sides.archived[1] else self.live, position)
+            is_past = sides.live is None or position < sides.archived[1]
+            found = pull_from(self.past if is_past else self.live, position)
             if found.status in _REMOVED and self._both.archived_to((topic, queue_id), position) >= 0:
                 found = pull_from(self.past, position)
             low, high = sides.bounds

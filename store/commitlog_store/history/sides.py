@@ -129,8 +129,9 @@ class BothSides:
 
     def archived_to(self, key: QueueKey, offset: int) -> int:
         """The end of what the archive has from an offset on, also after another look at it; -1 for nothing."""
-        for look in (lambda: None, self.past.look_again):
-            look()
+        for looks_again in (False, True):
+            if looks_again:
+                self.past.look_again()
             low, high = _bounds(self.past.queue_infos(_known(self.past, [key]))).get(key, (0, 0))
             if low <= offset < high:
                 return high
