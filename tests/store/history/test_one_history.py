@@ -17,6 +17,7 @@ from commitlog_store import MessageFilter, StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
+from commitlog_store.history.reader import HistoryReader
 from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
 from tests.store.serve.servers import served
 from tests.support.between_calls import change_before, spread
@@ -241,3 +242,24 @@ def test_a_topic_that_the_live_store_has_no_more_is_the_archives(tmp_path: Path)
         assert history.get_message("audit", 0, info.max_offset).next_begin_offset == info.max_offset
         assert history.offset_by_time("audit", 0, 0) == 0
         assert history.wait_for_any({("audit", 0): 3}, timeout_s=0)
+
+
+def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path, archived=220, deleted=1)
+    with StoreReader.open(aged.whole) as whole:
+        expected = [ask(whole) for ask in ASKS]
+    for number, ask in enumerate(ASKS):
+        shutil.rmtree(aged.store)
+        shutil.copytree(aged.whole, aged.store)
+        with served(aged.store) as url, StoreReader.open(url, archive=aged.archive) as history:
+            assert isinstance(history, HistoryReader)
+            both, looked = history._both, history._both.of
+
+            def look_and_delete(*given: Any, both: Any = both, looked: Any = looked) -> Any:
+                found = looked(*given)
+                both.of = looked
+                delete_head(aged.store, 8)
+                return found
+
+            both.of = look_and_delete  # type: ignore[method-assign]
+            assert ask(history) == expected[number], number
