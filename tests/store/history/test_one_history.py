@@ -244,7 +244,9 @@ def test_a_topic_that_the_live_store_has_no_more_is_the_archives(tmp_path: Path)
         assert history.wait_for_any({("audit", 0): 3}, timeout_s=0)
 
 
-def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(tmp_path: Path) -> None:
+def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aged = aged_store(tmp_path, archived=220, deleted=1)
     with StoreReader.open(aged.whole) as whole:
         expected = [ask(whole) for ask in ASKS]
@@ -261,5 +263,5 @@ def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_a
                 delete_head(aged.store, 8)
                 return found
 
-            both.of = look_and_delete  # type: ignore[method-assign]
+            monkeypatch.setattr(both, "of", look_and_delete)
             assert ask(history) == expected[number], number
