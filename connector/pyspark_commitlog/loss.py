@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from commitlog_store import Fence, StoreReader
-from commitlog_store.errors import CommitLogError, FileMissing, QueueNotFound, TopicNotFound
+from commitlog_store.errors import CommitLogError, FileMissing, HistoryGap, QueueNotFound, TopicNotFound
 from pyspark_commitlog.errors import ConnectorError, DataLossError, TailLostError
 from pyspark_commitlog.options.subscription import QueueKey
 
@@ -209,14 +209,17 @@ def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -
     """Report that a file is missing, so that ``wanted`` has a hole; the offset after the hole."""
     begin, stop = max(missing.start, wanted[0]), wanted[1]
     resume = min(max(missing.stop, begin + 1), stop)
+    reason, advice = f"{missing.path} is missing although {missing.why}.", "Restore the file."
+    if isinstance(missing, HistoryGap):
+        reason = f"the archive {missing.archive} ends before them and {missing.store} begins after them."
+        advice = "Retention deleted them before they were archived."
     text = (
         f"{_of_store.get()}Topic {missing.topic!r}, queue {missing.queue_id}: of the wanted offsets "
-        f"[{wanted[0]}, {stop}), [{begin}, {resume}) cannot be read, since {missing.path} is missing although "
-        f"{missing.why}."
+        f"[{wanted[0]}, {stop}), [{begin}, {resume}) cannot be read, since {reason}"
     )
     if fail:
         raise DataLossError(
-            f"{text} Restore the file. {_GO_ON} Reading then continues at offset {resume}.",
+            f"{text} {advice} {_GO_ON} Reading then continues at offset {resume}.",
             topic=missing.topic,
             queue_id=missing.queue_id,
             wanted=wanted,

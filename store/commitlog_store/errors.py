@@ -66,6 +66,7 @@
         ├── LogShort                the log ends before the place up to which it was flushed
         ├── ArchiveDamaged          an object of an archive is missing, or has other bytes than its manifest says
         ├── FileMissing             a file of the log or of a queue does not exist, although others lead to it
+        │   └── HistoryGap          an archive ends before its store begins: neither has what is between
         └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
             ├── CorruptRecord       a CommitLog record
             │   └── DamagedLog      one that prevents opening the store: cutting there would lose messages
@@ -114,6 +115,7 @@ __all__ = [
     "FilterError",
     "HalfMessageEnded",
     "HalfMessageNotFound",
+    "HistoryGap",
     "IndexIOError",
     "InvalidValue",
     "ListenFailed",
@@ -420,6 +422,31 @@ class FileMissing(Damaged):
         self.stop = stop
         self.why = why
         self.is_cut = is_cut
+
+
+class HistoryGap(FileMissing):
+    """A store that is read with its archive begins after the archive's end: neither has the messages between.
+
+    ``start``/``stop`` are the queue offsets, half-open. ``archive`` and ``store`` are the two addresses.
+    """
+
+    def __init__(self, *, topic: str, queue_id: int, start: int, stop: int, archive: str, store: str) -> None:
+        super().__init__(
+            path=f"the log between {archive} and {store}",
+            topic=topic,
+            queue_id=queue_id,
+            start=start,
+            stop=stop,
+            why="both have parts of the queue",
+        )
+        self.archive = archive
+        self.store = store
+        text = (
+            f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) are neither in the archive {archive}, which "
+            f"ends before them, nor in {store}, which begins after them: its retention deleted files before they were "
+            f"archived. Read from offset {stop} on, and archive more often than retention deletes."
+        )
+        self.args = (text,)
 
 
 class OffsetOutOfRange(Refused):

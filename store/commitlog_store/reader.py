@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -259,6 +259,7 @@ class StoreReader:
         storage_options: Mapping[str, str] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | None = None,
+        archive: str | None = None,
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
@@ -273,6 +274,10 @@ class StoreReader:
         ``storage_options`` has what the environment does not (``endpoint``, ``region``, ``access_key_id``, ... by
         obstore's names). Pages of the archive are kept below ``cache_dir``, at most ``cache_size`` bytes (10 GiB),
         which all processes of a host may share.
+
+        With ``archive``, such an address, a directory or served store is read together with the archive that is made
+        of it: what retention has deleted is read from there. ``ArchiveMismatch`` for an archive of another store;
+        messages that neither has are a ``HistoryGap``.
 
         ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
         ``commitlog`` in the store's directory.
@@ -298,27 +303,28 @@ class StoreReader:
                 for gap in reader.skipped:
                     print(gap)
         """
+        of_server: dict[str, Any] = {"token": token, "tls_root_certificates": tls_root_certificates}
+        of_server |= {"rpc_timeout_s": rpc_timeout_s, "filter_at": filter_at, "on_damage": _checked(on_damage)}
+        of_archive = storage_options, cache_dir, cache_size
+        if archive is not None:
+            _refuse_archive(os.fspath(path), archive, from_log=from_log)
+            live = cls.open(path, store_path_commit_log=store_path_commit_log, **of_server)
+            with_archive: Callable[..., StoreReader] = import_module("commitlog_store.history.opening").open_history
+            return with_archive(live, archive, on_damage, *of_archive)
         if isinstance(path, str) and path.startswith(ARCHIVE_SCHEMES):
             if from_log or store_path_commit_log is not None or filter_at != "reader":
                 raise InvalidValue("from_log, store_path_commit_log and filter_at are not for an archive.")
             open_archive: Callable[..., StoreReader] = import_module(
                 "commitlog_store.archive_reader.opening"
             ).open_archive
-            return open_archive(path, _checked(on_damage), storage_options, cache_dir, cache_size)
+            return open_archive(path, on_damage, *of_archive)
         if storage_options is not None or cache_dir is not None or cache_size is not None:
             raise InvalidValue("storage_options, cache_dir and cache_size are for an archive in object storage.")
         if isinstance(path, str) and path.startswith(REMOTE_SCHEMES):
             if from_log or store_path_commit_log is not None:
                 raise InvalidValue("from_log and store_path_commit_log are for a directory, not for a served store.")
             # By its name: it stands on this module, and Arrow Flight is what only few need.
-            remote: StoreReader = import_module("commitlog_store.remote.reader").RemoteReader.connect(
-                path,
-                token=token,
-                tls_root_certificates=tls_root_certificates,
-                rpc_timeout_s=rpc_timeout_s,
-                on_damage=_checked(on_damage),
-                filter_at=filter_at,
-            )
+            remote: StoreReader = import_module("commitlog_store.remote.reader").RemoteReader.connect(path, **of_server)
             return remote
         if checked_filter_at(filter_at) != "reader":
             raise InvalidValue(f"filter_at={filter_at!r} is for a store that commitlog serve shows, not a directory.")
@@ -1337,6 +1343,15 @@ def checked_filter_at(given: FilterAt) -> FilterAt:
     if given not in get_args(FilterAt):
         raise InvalidValue(f"filter_at is 'reader' or 'server', not {given!r}.")
     return given
+
+
+def _refuse_archive(path: str, archive: str, *, from_log: bool) -> None:
+    """``InvalidValue`` unless it can be the archive of the store at a path."""
+    if from_log or not archive.startswith(ARCHIVE_SCHEMES) or path.startswith(ARCHIVE_SCHEMES):
+        raise InvalidValue(
+            "archive is the address of an archive, such as s3://BUCKET/PREFIX, of the store at path, which is read "
+            f"without from_log; not {archive!r} of {path!r}."
+        )
 
 
 def _answer_or_error(ask: Callable[[], _T]) -> _T | CommitLogError:

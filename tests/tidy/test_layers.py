@@ -64,6 +64,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "archive": _ENGINE | {"object_storage", "owned_store"},
     "archive_reader": _PARTS
     | {"archive", "delayed", "filter", "groups", "object_storage", "reader", "threads", "verify"},
+    "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "reader", "verify"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},

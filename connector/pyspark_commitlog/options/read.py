@@ -22,6 +22,7 @@ from pyspark_commitlog.options.remote import (
     parse_remote,
 )
 from pyspark_commitlog.options.stores import (
+    parse_archives,
     parse_by_store,
     parse_commit_logs,
     parse_one_place,
@@ -183,9 +184,11 @@ _STARTING_GROUP = "startingGroup"
 # It stands alone, and so has a parser of its own.
 _METADATA = "metadata"
 _COMMIT_LOG = "storePathCommitLog"
+_ARCHIVE = "archive"
 OPTION_NAMES: tuple[str, ...] = (
     "path",
     _COMMIT_LOG,
+    _ARCHIVE,
     *REMOTE_OPTIONS,
     *_PLAIN,
     *_STRATEGIES,
@@ -215,6 +218,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     stores = parse_stores("path", given["path"])
     logs = parse_commit_logs(_COMMIT_LOG, given[_COMMIT_LOG], stores) if _COMMIT_LOG in given else {}
     path = given["path"] if stores else parse_store("path", given["path"])
+    archives = parse_archives(_ARCHIVE, given[_ARCHIVE], path, stores) if _ARCHIVE in given else {}
     # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
     # skipped by oversight. Queues that appear later are treated the same.
     starting = _position(given, "starting", EARLIEST, stores)
@@ -223,7 +227,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         path=path,
         stores=stores,
         commit_logs=logs,
-        remote=parse_remote(given, {None: path} | dict(stores)),
+        remote=parse_remote(given, {None: path} | dict(stores), archives),
         subscription=_strategy(given),
         starting=starting,
         ending=ending,
@@ -416,6 +420,13 @@ def _check_stores(parsed: SourceOptions, given: Mapping[str, str]) -> None:
 
 def _check_served(parsed: SourceOptions, given: Mapping[str, str]) -> None:
     """What needs the files of a store is not for one at an address, and an archive has no consumer groups."""
+    if parsed.from_log and parsed.remote.archives:
+        raise OptionError(
+            "Option fromLog shows the log of a store alone, and archive adds what its retention has deleted: give one "
+            "of them.",
+            option="fromLog",
+            value=given["fromLog"],
+        )
     paths = [path for path in (parsed.path, *parsed.stores.values()) if is_address(path)]
     if not paths:
         return

@@ -39,7 +39,8 @@ def is_address(path: str) -> bool:
 class RemoteOptions:
     """What a client takes beside an address, and ``filter_at`` of a reader. The token is never shown.
 
-    The last four are of archives: None where the environment or a default decides.
+    The last five are of archives: None where the environment or a default decides. ``archives`` has the archive of
+    each store that is read together with one, by the store's path.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -50,6 +51,7 @@ class RemoteOptions:
     region: str | None = None
     cache_dir: str | None = None
     cache_size: int | None = None
+    archives: Mapping[str, str] = field(default_factory=dict)
 
     def of_client(self) -> dict[str, Any]:
         """The arguments of any client for an address."""
@@ -60,25 +62,30 @@ class RemoteOptions:
         }
 
     def of(self, path: str) -> dict[str, Any]:
-        """The arguments of ``StoreReader.open`` for a store; none for a directory."""
-        if is_archive(path):
+        """The arguments of ``StoreReader.open`` for a store; none for a directory without an archive."""
+        found = {**self.of_client(), "filter_at": self.filter_at} if is_remote(path) else {}
+        if path in self.archives:
+            found["archive"] = self.archives[path]
+        if is_archive(path) or path in self.archives:
             given = {"endpoint": self.endpoint, "region": self.region}
             storage = {name: value for name, value in given.items() if value is not None}
-            return {"storage_options": storage, "cache_dir": self.cache_dir, "cache_size": self.cache_size}
-        return {**self.of_client(), "filter_at": self.filter_at} if is_remote(path) else {}
+            found |= {"storage_options": storage, "cache_dir": self.cache_dir, "cache_size": self.cache_size}
+        return found
 
 
-def parse_remote(given: Mapping[str, str], paths: Mapping[str | None, str]) -> RemoteOptions:
-    """The options, of stores at these paths. ``OptionError`` without an address among them."""
-    found: dict[str, Any] = {}
+def parse_remote(
+    given: Mapping[str, str], paths: Mapping[str | None, str], archives: Mapping[str, str] | None = None
+) -> RemoteOptions:
+    """The options, of stores at these paths, with their archives. ``OptionError`` without an address among them."""
+    found: dict[str, Any] = {"archives": dict(archives or {})}
     for name, (key, parse) in (_PARSERS | _OF_ARCHIVES).items():
         if name not in given:
             continue
         if name in _OF_ARCHIVES:
-            if not any(map(is_archive, paths.values())):
+            if not archives and not any(map(is_archive, paths.values())):
                 raise OptionError(
-                    f"Option {name} is for an archive: path is s3://BUCKET/PREFIX or another address of object storage "
-                    "then. Leave the option out.",
+                    f"Option {name} is for an archive: path, or the option archive, is s3://BUCKET/PREFIX or another "
+                    "address of object storage then. Leave the option out.",
                     option=name,
                 )
         elif not any(map(is_remote, paths.values())):

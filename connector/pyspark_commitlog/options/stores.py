@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import checked_commit_log
 from pyspark_commitlog.options import values
-from pyspark_commitlog.options.remote import is_address, is_remote
+from pyspark_commitlog.options.remote import is_address, is_archive, is_remote
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 
 _LOOKS_NAMED = re.compile(r"[^/:=]*=")
@@ -99,13 +99,29 @@ def parse_commit_log(option: str, value: str) -> str:
 
 def parse_commit_logs(option: str, value: str, stores: Mapping[str, str]) -> dict[str | None, str]:
     """The directories of logs that are not in their stores, by the store's name; a store without a name has None."""
-    if not stores:
-        return {None: parse_commit_log(option, value)}
+    return _by_name(option, value, stores, "directories") if stores else {None: parse_commit_log(option, value)}
+
+
+def parse_archives(option: str, value: str, path: str, stores: Mapping[str, str]) -> dict[str, str]:
+    """The archives of stores, by the stores' paths. ``OptionError``, also for a store that is an archive itself."""
+    found = (
+        {stores[name or ""]: url for name, url in _by_name(option, value, stores, "archives").items()}
+        if stores
+        else {path: value.strip()}
+    )
+    for store, url in found.items():
+        if not is_archive(url):
+            values.refuse(option, value, f"the address of an archive, such as s3://BUCKET/PREFIX, not {url!r}")
+        if is_archive(store):
+            values.refuse(option, value, f"no archive for {store}, which is one: path has the store that it is made of")
+    return found
+
+
+def _by_name(option: str, value: str, stores: Mapping[str, str], what: str) -> dict[str | None, str]:
+    """Places by the names of stores in path. ``OptionError``."""
     found = parse_stores(option, value)
     if not found:
-        values.refuse(
-            option, value, "directories by the names of the stores in path: name=directory, with commas between"
-        )
+        values.refuse(option, value, f"{what} by the names of the stores in path: name=..., with commas between")
     for name in found:
         if name not in stores:
             hint = did_you_mean(name, {known.lower(): known for known in stores})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from commitlog_store import StoreReader
 from commitlog_store.errors import (
@@ -15,7 +16,7 @@ from commitlog_store.errors import (
     UnsupportedStore,
 )
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import is_address
+from pyspark_commitlog.options.remote import RemoteOptions, is_address
 from pyspark_commitlog.source.units_of_ranges import QueueRange
 
 _logger = logging.getLogger(__name__)
@@ -98,6 +99,10 @@ class OpenStores:
         try:
             if known is not None and is_address(options.path):
                 known.log_start()
+                return known
+            if known is not None and options.remote.archives:
+                # The archive stays open: only the directory may be gone.
+                replace(options, remote=RemoteOptions()).open_store().close()
                 return known
             fresh = options.open_store()
         except (StoreOpenError, RemoteFailed, ArchiveFailed):

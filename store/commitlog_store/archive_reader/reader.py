@@ -153,6 +153,11 @@ class ArchiveReader(StoreReader):
         self._commit_log.close()
         self._pages.close()
 
+    def look_again(self) -> None:
+        """Look for a newer generation now, however short ago that was done."""
+        self._refuse_closed()
+        self._look(False)
+
     def _look(self, is_late: bool) -> None:
         """Use the newest generation from now on."""
         generation = self._archive.manifest.generation
@@ -197,6 +202,11 @@ class ArchiveReader(StoreReader):
         """First archived byte of the log, and the end of what is archived."""
         self._refuse_closed()
         return self._archive.manifest.start, self._archive.manifest.stop
+
+    def segment_starts(self) -> list[int]:
+        """The first bytes of the archived log files, ascending."""
+        self._refuse_closed()
+        return list(self._archive.bases)
 
     @property
     def aborted(self) -> bool:

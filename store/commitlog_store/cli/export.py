@@ -10,6 +10,7 @@ from commitlog_store.cli.completion import complete_columns, complete_topic, one
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, say_lost_ends
 from commitlog_store.cli.options import (
     LOOK,
+    ArchiveOption,
     AsJson,
     CommitLogDir,
     FilterOption,
@@ -75,6 +76,7 @@ def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
     commit_log: CommitLogDir = None,
+    archive: ArchiveOption = None,
     topic: _Topics = None,
     since: Since = None,
     until: Until = None,
@@ -127,6 +129,7 @@ def export(
                 on_damage=on_damage.value,
                 verify_crc=not no_verify_crc,
                 store_path_commit_log=commit_log,
+                archive=archive,
                 compression=compression,
                 progress=progress,
             )

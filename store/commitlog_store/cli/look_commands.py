@@ -13,6 +13,7 @@ from commitlog_store.cli.open_reader import FromLogOption, OnDamage, OnDamageOpt
 from commitlog_store.cli.options import (
     LOOK,
     AllOption,
+    ArchiveOption,
     AsJson,
     CommitLogDir,
     FullOption,
@@ -73,6 +74,7 @@ def register(app: typer.Typer) -> None:
 def info(
     path: StorePath,
     commit_log: CommitLogDir = None,
+    archive: ArchiveOption = None,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
     show_all: AllOption = False,
     sizes: Annotated[
@@ -114,7 +116,7 @@ def info(
         return is_wrong
 
     try:
-        with open_reader(path, from_log, on_damage, commit_log) as reader:
+        with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
             is_wrong = show(summary.summarize(reader, with_sizes=sizes, assessed=not from_log))
     except LogNotFound as error:
         is_wrong = show(summary.summarize_lost_log(path, commit_log, error))
@@ -126,6 +128,7 @@ def offset_at(
     path: StorePath,
     when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
     commit_log: CommitLogDir = None,
+    archive: ArchiveOption = None,
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
@@ -139,7 +142,7 @@ def offset_at(
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     timestamp = parse_time(when, clock.zone)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
         names, unreadable = _readable_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
         for problem in unreadable:

@@ -22,6 +22,7 @@ from commitlog_store.cli.open_reader import (
 )
 from commitlog_store.cli.options import (
     LOOK,
+    ArchiveOption,
     AsJson,
     ColumnsOption,
     CommitLogDir,
@@ -107,6 +108,7 @@ def cat(
     path: StorePath,
     topics: Topics,
     commit_log: CommitLogDir = None,
+    archive: ArchiveOption = None,
     queue: QueueOption = None,
     offset: Annotated[
         int | None, typer.Option(min=0, metavar="OFFSET", help="Begin at this queue offset (with --queue).")
@@ -142,7 +144,7 @@ def cat(
     )
     chosen = parse_filter(tag=tag, key=key, where=where)
     pattern = _body_pattern(grep)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
         lost = is_whole and say_lost_ends(reader.lost_ends(), reader.for_shell)

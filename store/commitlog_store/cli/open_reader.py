@@ -39,10 +39,15 @@ NoVerifyCrcOption = Annotated[
 
 
 @contextmanager
-def open_reader(path: str, from_log: bool, on_damage: OnDamage, commit_log: str | None) -> Iterator[StoreReader]:
-    """A reader of the store. What it cannot read is logged as it is met; at the end it is counted: exit code 1."""
+def open_reader(
+    path: str, from_log: bool, on_damage: OnDamage, commit_log: str | None, archive: str | None = None
+) -> Iterator[StoreReader]:
+    """A reader of the store, with its archive if that is given.
+
+    What it cannot read is logged as it is met; at the end it is counted: exit code 1.
+    """
     with StoreReader.open(
-        path, store_path_commit_log=commit_log, from_log=from_log, on_damage=on_damage.value
+        path, store_path_commit_log=commit_log, from_log=from_log, on_damage=on_damage.value, archive=archive
     ) as reader:
         yield reader
         gaps, strays, skipped = reader.log_gaps, reader.strays, reader.skipped

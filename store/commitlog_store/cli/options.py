@@ -71,6 +71,15 @@ CommitLogDir = Annotated[
         show_default=False,
     ),
 ]
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="URL",
+        help="The archive of the store, such as s3://BUCKET/PREFIX: what retention has deleted is read from there.",
+        show_default=False,
+    ),
+]
 Topics = Annotated[
     list[str],
     typer.Argument(metavar="TOPIC", help="Topics, or shell patterns such as 'order*'.", autocompletion=complete_topic),

@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -107,6 +108,7 @@ def export_store(
     on_damage: Literal["raise", "skip"] = "raise",
     verify_crc: bool = True,
     store_path_commit_log: str | os.PathLike[str] | None = None,
+    archive: str | None = None,
     compression: str = "snappy",
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Progress | None = None,
@@ -120,7 +122,7 @@ def export_store(
     those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of
     messages, as Arrow has them in memory; the directory stands for the column ``topic``.
 
-    ``store_path_commit_log`` and ``from_log`` are those of ``StoreReader.open``.
+    ``store_path_commit_log``, ``archive`` and ``from_log`` are those of ``StoreReader.open``.
 
     Bodies are compared with their CRC, unless ``verify_crc`` is false. Damage ends the export with an error; with
     ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted. Both options may change later.
@@ -144,9 +146,8 @@ def export_store(
     source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
-    with StoreReader.open(
-        source, store_path_commit_log=store_path_commit_log, from_log=from_log, on_damage=on_damage
-    ) as reader:
+    opened = partial(StoreReader.open, source, store_path_commit_log=store_path_commit_log, archive=archive)
+    with opened(from_log=from_log, on_damage=on_damage) as reader:
         for inside in () if served else (source, reader.paths.commit_log):
             check_outside(target.path, inside)
         names = _wanted(reader, topics)

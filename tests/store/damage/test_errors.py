@@ -41,6 +41,8 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind("What happened", path="/p"))
         elif kind is errors.FileMissing:
             made.append(kind(path="/p", topic="t", queue_id=1, start=2, stop=3))
+        elif kind is errors.HistoryGap:
+            made.append(kind(topic="t", queue_id=1, start=2, stop=3, archive="s3://past", store="/p"))
         elif kind is errors.OffsetOutOfRange:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
         elif issubclass(kind, SYSTEM_FAILURES):

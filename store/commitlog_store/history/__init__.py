@@ -1,0 +1,1 @@
+"""A store whose head is in an archive: both read as one."""

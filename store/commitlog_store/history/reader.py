@@ -1,0 +1,556 @@
+"""HistoryReader: ``StoreReader`` of a store whose head is in an archive.
+
+Two readers behind one: that of the directory (or of a server of it), and that of the archive. Questions about queues
+and messages are asked of the one that has them, and everything else is the live store's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal, NoReturn, TypeVar
+
+import pyarrow as pa
+
+from commitlog_store.archive_reader.reader import ArchiveReader
+from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.errors import (
+    CommitLogError,
+    FileMissing,
+    MessageNotFound,
+    NotFoundError,
+    TopicNotFound,
+    UnsupportedStore,
+)
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
+from commitlog_store.groups.positions import DeadLetters, GroupPosition
+from commitlog_store.half_message import PendingHalfMessage
+from commitlog_store.history.blocks import HistoryBlocks
+from commitlog_store.history.sides import GONE, BothSides, QueueKey, Sides
+from commitlog_store.index.service import IndexFileInfo
+from commitlog_store.java_numbers import MAX_LONG
+from commitlog_store.message import MessageExt
+from commitlog_store.queue.fence import Fence
+from commitlog_store.queue.get_message import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    GetMessageResult,
+    GetMessageStatus,
+    checked_count,
+    checked_int,
+    wait_for_match,
+)
+from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.queue.topic_config import TopicSettings
+from commitlog_store.queue.views import Units
+from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.verify.store_facts import StoreFacts
+
+_Found = TypeVar("_Found")
+Boundary = Literal["lower", "upper"]
+# What a pull from the live store answers when retention has taken the message since the bounds were asked for.
+_REMOVED = frozenset(
+    {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.MESSAGE_WAS_REMOVING}
+)
+
+
+class HistoryReader(StoreReader):
+    """Made by ``StoreReader.open("/data/store", archive="s3://bucket/prefix")``."""
+
+    def __init__(self, live: StoreReader, past: ArchiveReader, *, on_damage: OnDamage = "raise") -> None:
+        self.live = live
+        self.past = past
+        self.path = live.path
+        self._both = BothSides(past, live)
+        self._on_damage = on_damage
+        self._counts = None
+        self._skipped: list[SkippedRange] = []
+        self._snapshot = None
+        self._closed = False
+        self._blocks = HistoryBlocks(self._both)
+        self._catalog = _Catalog(self)
+
+    @property
+    def paths(self) -> StorePaths:  # type: ignore[override]
+        """Those of the live store."""
+        return self.live.paths
+
+    def __repr__(self) -> str:
+        return f"<StoreReader of {self.path!r} and {self.past.path!r}, {'closed' if self._closed else 'open'}>"
+
+    def __enter__(self) -> HistoryReader:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (partial(HistoryReader, on_damage=self._on_damage), (self.live, self.past))
+
+    def close(self) -> None:
+        self._closed = True
+        try:
+            self.live.close()
+        finally:
+            self.past.close()
+
+    @property
+    def for_shell(self) -> str:
+        return self.live.for_shell
+
+    @property
+    def skipped(self) -> list[SkippedRange]:
+        return [*self._skipped, *self.past.skipped, *self.live.skipped]
+
+    # Topics, queues and bounds.
+
+    def topics(self) -> list[str]:
+        self._refuse_closed()
+        return sorted({*self.past.topics(), *self.live.topics()})
+
+    def queue_ids(self, topic: str) -> list[int]:
+        found = self.queue_ids_of([topic])[0]
+        if isinstance(found, CommitLogError):
+            raise found
+        return found
+
+    def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
+        self._refuse_closed()
+        answers: list[list[int] | CommitLogError] = []
+        for live, past in zip(self.live.queue_ids_of(topics), self.past.queue_ids_of(topics), strict=True):
+            if isinstance(past, CommitLogError):
+                answers.append(live)
+            elif isinstance(live, CommitLogError):
+                answers.append(past if isinstance(live, TopicNotFound) else live)
+            else:
+                answers.append(sorted({*live, *past}))
+        return answers
+
+    def queue_infos(
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
+    ) -> list[QueueInfo]:
+        self._refuse_closed()
+        return [QueueInfo(*key, *sides.bounds) for key, sides in self._both.of(queues)]
+
+    def consistently(self, ask: Callable[[], _Found], *, one_moment: bool = True) -> _Found:
+        self._refuse_closed()
+        said = ""
+        while True:
+            try:
+                return self.live.consistently(ask, one_moment=one_moment)
+            except GONE as error:  # retention moved the border; the same error twice in a row is how both are
+                if str(error) == said:
+                    raise
+                said = str(error)
+
+    def settled_state(self) -> object | None:
+        self._refuse_closed()
+        live = self.live.settled_state()
+        return None if live is None else (live, self.past.settled_state())
+
+    def log_start(self) -> int:
+        self._refuse_closed()
+        live = self.live.log_start()
+        start = self.past.physical_bounds()[0]
+        return start if live < 0 else min(start, live)
+
+    def physical_bounds(self) -> tuple[int, int]:
+        self._refuse_closed()
+        start, stop = self.live.physical_bounds()
+        return min(start, self.past.physical_bounds()[0]), stop
+
+    # Messages of queues. Blocks are read by ``HistoryBlocks``.
+
+    def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
+        return (units for _, units in self.units_of([(topic, queue_id, start, stop)], chunk=chunk))
+
+    def units_of(
+        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
+    ) -> Iterator[tuple[int, Units]]:
+        self._refuse_closed()
+        checked_count("chunk", chunk)
+        self._checked_ranges(ranges)
+        return self._while_open(self._units_of(list(ranges), chunk))
+
+    def _units_of(self, ranges: list[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
+        positions, bridged, first = [start for _, _, start, _ in ranges], 0, 0
+        while first < len(ranges):
+            number = first
+            try:
+                for number, units in self._units_by_side(ranges, first, positions, bridged, chunk):
+                    yield number, units
+                    positions[number] += len(units)
+                return
+            except GONE as gone:
+                # Before the first units of a range, the error alone says which one it is.
+                if not isinstance(gone, NotFoundError):
+                    keys = [one[:2] for one in ranges]
+                    number = keys.index((gone.topic, gone.queue_id), number)
+                while number < len(ranges) - 1 and positions[number] == ranges[number][3]:
+                    number += 1
+                at = positions[number]
+                archived_to = self._both.archived_to(ranges[number][:2], at)
+                if archived_to < 0 or (number == first and at < bridged):
+                    raise
+                stop = gone.stop if isinstance(gone, FileMissing) else 0
+                first, bridged = number, min(max(stop, at + 1), archived_to)
+
+    def _units_by_side(
+        self, ranges: list[tuple[str, int, int, int]], first: int, positions: list[int], bridged: int, chunk: int
+    ) -> Iterator[tuple[int, Units]]:
+        """The units of ranges from their positions on, those of one reader after another with one question each."""
+        waiting: list[tuple[int, tuple[str, int, int, int]]] = []
+        asked: StoreReader | None = None
+
+        def answered() -> Iterator[tuple[int, Units]]:
+            if asked is not None and waiting:
+                for index, units in asked.units_of([one for _, one in waiting], chunk=chunk):
+                    yield waiting[index][0], units
+            waiting.clear()
+
+        found = self._both.of([one[:2] for one in ranges[first:]])
+        for number, (key, sides) in enumerate(found, first):
+            at, stop = positions[number], ranges[number][3]
+            for part in self._both.parts(sides, at, stop, bridged=bridged if number == first else 0):
+                if part.reader is not asked:
+                    yield from answered()
+                    asked = part.reader
+                if part.reader is None:
+                    raise self._both.gap(key, sides, part)
+                waiting.append((number, (*key, part.start, part.stop)))
+        yield from answered()
+
+    def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        def look() -> list[int]:
+            found = self._both.of([one[:2] for one in wanted])
+            return [self._first_in_parts(key, sides, *one[2:]) for one, (key, sides) in zip(wanted, found, strict=True)]
+
+        return self.consistently(look, one_moment=False)
+
+    def _first_in_parts(self, key: QueueKey, sides: Sides, physical_offset: int, start: int, stop: int) -> int:
+        for part in self._both.parts(sides, start, stop):
+            if part.reader is None:
+                continue
+            found = part.reader.first_offset_from(*key, physical_offset, part.start, part.stop)
+            if found < part.stop:
+                return found
+        return stop
+
+    def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        self._refuse_closed()
+        return self._by_place(positions, lambda reader, some: reader.fences(some), lambda found: found is None)
+
+    def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
+        self._refuse_closed()
+        return self._by_place(
+            positions, lambda reader, some: reader.store_timestamps(some), lambda found: isinstance(found, GONE)
+        )
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        found = self.store_timestamps([(topic, queue_id, offset)])[0]
+        if isinstance(found, CommitLogError):
+            raise found
+        return found
+
+    def _by_place(
+        self,
+        positions: Sequence[tuple[str, int, int]],
+        ask: Callable[[StoreReader, Sequence[tuple[str, int, int]]], list[_Found]],
+        is_gone: Callable[[_Found], bool],
+    ) -> list[_Found]:
+        """The answers about messages, of the reader that has each; the archive's where the live store's is gone."""
+        found = self.consistently(lambda: self._both.of([one[:2] for one in positions]), one_moment=False)
+        archived = [
+            sides.archived[0] <= at < sides.archived[1] or sides.live is None
+            for (_, sides), (*_, at) in zip(found, positions, strict=True)
+        ]
+        live = iter(ask(self.live, [one for one, old in zip(positions, archived, strict=True) if not old]))
+        past = iter(ask(self.past, [one for one, old in zip(positions, archived, strict=True) if old]))
+        answers: list[_Found] = [next(past if old else live) for old in archived]
+        for number, (answer, old) in enumerate(zip(answers, archived, strict=True)):
+            topic, queue_id, at = positions[number]
+            if not old and is_gone(answer) and self._both.archived_to((topic, queue_id), at) >= 0:
+                answers[number] = ask(self.past, [positions[number]])[0]
+        return answers
+
+    # Times.
+
+    def offset_by_time(
+        self,
+        topic: str,
+        queue_id: int,
+        timestamp_ms: GivenTime,
+        *,
+        boundary: Boundary = "lower",
+        bounds: QueueInfo | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> int:
+        wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
+
+        def find() -> int:
+            sides = self._both.of_one(topic, queue_id)
+            if bounds is not None:
+                sides = _within(sides, bounds)
+            return self._by_time((topic, queue_id), sides, wanted_ms, boundary, on_damage)
+
+        return self.consistently(find, one_moment=False)
+
+    def _by_time(
+        self, key: QueueKey, sides: Sides, wanted_ms: int, boundary: Boundary, on_damage: OnDamage | None
+    ) -> int:
+        start, stop = sides.archived
+        live, live_is_empty = sides.live or (stop, stop), sides.live is None or sides.live[0] == sides.live[1]
+        past_is_empty = start >= stop
+        if past_is_empty or (not live_is_empty and self._begins_before(key, live[0], wanted_ms, boundary)):
+            return self.live.offset_by_time(
+                *key, wanted_ms, boundary=boundary, bounds=QueueInfo(*key, *live), on_damage=on_damage
+            )
+        found = self.past.offset_by_time(
+            *key, wanted_ms, boundary=boundary, bounds=QueueInfo(*key, start, stop), on_damage=on_damage
+        )
+        if not sides.has_gap or (found < stop and (boundary == "lower" or found < stop - 1)):
+            return found
+        # Between the archive's last message and the live store's first one, the wanted one may have been.
+        if (on_damage or self._on_damage) == "skip":
+            return live[0] if boundary == "lower" else found
+        part = next(one for one in self._both.parts(sides, stop, live[0]) if one.reader is None)
+        raise self._both.gap(key, sides, part)
+
+    def _begins_before(self, key: QueueKey, offset: int, wanted_ms: int, boundary: Boundary) -> bool:
+        """Whether the live part begins so early that it has the message of a time: what is archived is older."""
+        stored = self.live.store_timestamp(*key, offset)
+        return stored < wanted_ms or (boundary == "upper" and stored == wanted_ms)
+
+    def offsets_by_time(
+        self,
+        wanted: Sequence[tuple[QueueInfo, GivenTime]],
+        *,
+        boundary: Boundary = "lower",
+        on_damage: OnDamage | None = None,
+    ) -> list[int | CommitLogError]:
+        self._refuse_closed()
+        answers: list[int | CommitLogError] = []
+        for bounds, when in wanted:
+            key = bounds.topic, bounds.queue_id
+            try:
+                answers.append(self.offset_by_time(*key, when, boundary=boundary, bounds=bounds, on_damage=on_damage))
+            except CommitLogError as error:
+                answers.append(error)
+        return answers
+
+    # Single messages.
+
+    def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
+        return self._of_either(lambda reader: reader.message_at(physical_offset, verify_crc=verify_crc))
+
+    def message_by_id(self, message_id_text: str, *, verify_crc: bool = True) -> MessageExt:
+        return self._of_either(lambda reader: reader.message_by_id(message_id_text, verify_crc=verify_crc))
+
+    def _of_either(self, ask: Callable[[StoreReader], _Found]) -> _Found:
+        self._refuse_closed()
+        try:
+            return ask(self.live)
+        except (MessageNotFound, FileMissing) as gone:
+            for look in (self.past.settled_state, self.past.look_again):
+                look()
+                try:
+                    return ask(self.past)
+                except MessageNotFound:
+                    continue
+            raise gone
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: GivenTime = 0,
+        end: GivenTime = MAX_LONG,
+        limit: int = 64,
+        verify_crc: bool = True,
+    ) -> list[MessageExt]:
+        """Those of the live store if they are ``limit``; else ``UnsupportedStore`` where the archive has no index."""
+        self._refuse_closed()
+
+        def ask(reader: StoreReader) -> list[MessageExt]:
+            return reader.query(topic, key, begin=begin, end=end, limit=limit, verify_crc=verify_crc)
+
+        found = ask(self.live)
+        if len(found) >= limit:
+            return found
+        # What both have is in the archive's answer again: it has as many more as are left.
+        older = ask(self.past)
+        live_from = found[0].physical_offset if found else MAX_LONG
+        return [*(one for one in older if one.physical_offset < live_from), *found][-limit:]
+
+    def query_keys(self, *_: object, **__: object) -> NoReturn:
+        """``UnsupportedStore``: the newest message of a key may be in either."""
+        self._refuse_closed()
+        raise UnsupportedStore(
+            f"{self.path} is read with its archive, and keys are looked up in a store alone: open it without archive.",
+            path=self.path,
+        )
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002
+        tags: str | None = None,
+        wait_s: float = 0.0,
+    ) -> GetMessageResult:
+        def pull_from(reader: StoreReader, position: int) -> GetMessageResult:
+            return reader.get_message(
+                topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+            )
+
+        def pull(position: int) -> GetMessageResult:
+            try:
+                sides = self._both.of_one(topic, queue_id)
+            except GONE:
+                return pull_from(self.live, position)  # its answer for a queue that does not exist
+            is_past = sides.live is None or position < sides.archived[1]
+            found = pull_from(self.past if is_past else self.live, position)
+            if found.status in _REMOVED and self._both.archived_to((topic, queue_id), position) >= 0:
+                found = pull_from(self.past, position)
+            low, high = sides.bounds
+            return replace(found, min_offset=min(low, found.min_offset), max_offset=max(high, found.max_offset))
+
+        return wait_for_match(
+            pull,
+            lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
+            checked_int("offset", offset),
+            checked_seconds("wait_s", wait_s),
+        )
+
+    def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
+        self._refuse_closed()
+        started = time.monotonic()
+        if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
+            return True
+        left = None
+        if timeout_s is not None:
+            left = max(checked_seconds("timeout_s", timeout_s) - (time.monotonic() - started), 0.0)
+        return self.live.wait_for_any(positions, left)
+
+    # What is the live store's.
+
+    def lost_ends(self) -> list[str]:
+        return self.live.lost_ends()
+
+    def facts(self, *, assessed: bool = True) -> StoreFacts:
+        return self.live.facts(assessed=assessed)
+
+    @property
+    def aborted(self) -> bool:
+        return self.live.aborted
+
+    def checkpoint(self) -> Checkpoint | None:
+        return self.live.checkpoint()
+
+    def index_files(self) -> list[IndexFileInfo]:
+        return self.live.index_files()
+
+    def topic_settings(self) -> dict[str, TopicSettings]:
+        return self.live.topic_settings()
+
+    def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
+        return self.live.groups(group, now_ms=now_ms)
+
+    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        return self.live.group_offsets(group)
+
+    def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
+        return self.live.dead_letters(group)
+
+    def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
+        return self.live.group_settings(group)
+
+    def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
+        return self.live.group_filters(group)
+
+    def batches(self) -> list[CommittedBatch]:
+        return self.live.batches()
+
+    def delay_levels(self) -> list[DelayLevel]:
+        return self.live.delay_levels()
+
+    def waiting_timers(self) -> pa.Table:
+        return self.live.waiting_timers()
+
+    def pending_half_messages(self) -> list[PendingHalfMessage]:
+        return self.live.pending_half_messages()
+
+
+class _Queue:
+    """A queue of both: see ``QueueView``."""
+
+    fillers_are_lost = False
+
+    def __init__(self, reader: HistoryReader, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self._reader = reader
+
+    def bounds(self) -> tuple[int, int]:
+        info = self._reader.queue_info(self.topic, self.queue_id)
+        return info.min_offset, info.max_offset
+
+    def last_unit(self) -> tuple[int, int]:
+        low, high = self.bounds()
+        unit = self.unit(high - 1) if low < high else None
+        return (-1, 0) if unit is None else (high - 1, unit[0])
+
+    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
+        return self._reader.first_offset_from(self.topic, self.queue_id, physical_offset, start, stop)
+
+    def place_of(self, offset: int) -> tuple[str, int]:
+        return self._reader.path, offset
+
+    def unit(self, offset: int) -> tuple[int, int] | None:
+        found = next(self.units(offset, offset + 1))[0]
+        return None if found["size"] == FILLER_SIZE else (int(found["physical_offset"]), int(found["size"]))
+
+    def units(self, start: int, stop: int, *, chunk: int = 1_000_000, check: bool = True) -> Iterator[Units]:
+        del check  # both readers were opened with the way to treat damage
+        return self._reader.units(self.topic, self.queue_id, start, stop, chunk=chunk)
+
+
+class _Catalog:
+    """The queues of both: see ``CatalogView``."""
+
+    def __init__(self, reader: HistoryReader) -> None:
+        self._reader = reader
+
+    def topics(self) -> list[str]:
+        return self._reader.topics()
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return self._reader.queue_ids(topic)
+
+    def queue(self, topic: str, queue_id: int) -> _Queue:
+        return _Queue(self._reader, topic, checked_int("queue_id", queue_id))
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.queue(topic, queue_id).bounds()
+
+
+def _within(sides: Sides, bounds: QueueInfo) -> Sides:
+    """The sides as far as they are within bounds that were asked for before."""
+
+    def clipped(side: tuple[int, int] | None) -> tuple[int, int] | None:
+        if side is None:
+            return None
+        low, high = (min(max(one, bounds.min_offset), bounds.max_offset) for one in side)
+        return low, high
+
+    return Sides(clipped(sides.past), clipped(sides.live))

@@ -1,0 +1,267 @@
+"""A store that is read with its archive answers as the store did before retention deleted its head."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from commitlog_store import MessageFilter, StoreReader
+from commitlog_store.archive.archiver import archive_store
+from commitlog_store.cli.app import app
+from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
+from commitlog_store.history.reader import HistoryReader
+from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
+from tests.store.serve.servers import served
+from tests.support.between_calls import change_before, spread
+from tests.support.same_answers import rows_of, same_answers
+from tests.support.store_builder import StoreBuilder
+
+
+class Aged(NamedTuple):
+    """A store whole, the same one after retention, and its archive."""
+
+    whole: Path
+    store: Path
+    archive: str
+    builder: StoreBuilder
+
+
+def aged_store(root: Path, *, archived: int = 160, deleted: int = 5) -> Aged:
+    """A store of small files with two topics, whose oldest log files, and the queue files before them, are deleted."""
+    builder = filled_store(root / "store", [("orders", 3, archived, 400), ("audit", 1, 20, 100)])
+    archive_store(root / "store", f"file://{root}/past", with_last=True)
+    add(builder, "orders", 3, 60, 400)
+    add(builder, "audit", 1, 20, 100)
+    add(builder, "new", 1, 5, 100)
+    shutil.copytree(root / "store", root / "whole")
+    delete_head(root / "store", deleted)
+    return Aged(root / "whole", root / "store", f"archive+file://{root}/past", builder)
+
+
+def delete_head(store: Path, count: int) -> None:
+    """Delete the oldest log files, as retention does: queue files that lead only to them go after these."""
+    for file in sorted((store / "commitlog").iterdir())[:count]:
+        file.unlink()
+    with StoreReader.open(store) as reader:
+        lows = {
+            (info.topic, info.queue_id): info.min_offset for topic in reader.topics() for info in reader.queues(topic)
+        }
+    for (topic, queue_id), low in lows.items():
+        for file in sorted((store / "consumequeue" / topic / str(queue_id)).iterdir())[:-1]:
+            if int(file.name) + file.stat().st_size <= low * 20:
+                file.unlink()
+
+
+def _rows(reader: StoreReader) -> list[Any]:
+    batches = reader.read("orders", 1, 0, columns=["queueOffset", "physicalOffset"], max_batch_rows=9)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+ASKS: list[Callable[[StoreReader], Any]] = [
+    _rows,
+    lambda reader: reader.queues("orders"),
+    lambda reader: b"".join(part.tobytes() for part in reader.units("orders", 0, 0, 70, chunk=9)),
+    lambda reader: [reader.offset_by_time("orders", 2, 1_700_000_000_000 + step) for step in range(0, 300, 60)],
+    lambda reader: reader.fences([("orders", 0, at) for at in range(0, 60, 6)]),
+    lambda reader: reader.scan("*", columns=["physicalOffset", "body"]).read_all(),
+    lambda reader: [one.queue_offset for one in reader.get_message("orders", 0, 5, 4).messages],
+]
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> Aged:
+    return aged_store(tmp_path_factory.mktemp("aged"))
+
+
+@pytest.fixture(scope="module")
+def history(aged: Aged) -> Iterator[StoreReader]:
+    with StoreReader.open(aged.store, archive=aged.archive) as reader:
+        yield reader
+
+
+def test_both_together_answer_as_the_whole_store(aged: Aged, history: StoreReader) -> None:
+    with StoreReader.open(aged.store) as live:
+        assert live.queue_info("orders", 0).min_offset > 0
+    with StoreReader.open(aged.whole) as whole:
+        assert same_answers(whole, history) == 265
+        assert history.physical_bounds() == whole.physical_bounds()
+        assert history.log_start() == 0
+        ranges = [("orders", queue, 2, 60) for queue in range(3)]
+        together = [reader.read_together(ranges, columns=["queueId", "queueOffset"]) for reader in (whole, history)]
+        assert together[0] == together[1]
+
+
+def test_a_served_store_and_its_archive_answer_as_the_whole_store(aged: Aged) -> None:
+    with (
+        served(aged.store) as url,
+        StoreReader.open(url, archive=aged.archive) as history,
+        StoreReader.open(aged.whole) as whole,
+    ):
+        assert history.topics() == whole.topics()
+        for ask in ASKS:
+            assert ask(history) == ask(whole)
+        message = whole.get_message("orders", 1, 0, 1).messages[0]
+        assert history.message_at(message.physical_offset) == message
+        ranges = [("orders", queue, 0, 70) for queue in range(3)]
+        positions = []
+        for reader in (whole, history):
+            batches = reader.read_side_by_side(
+                ranges, columns=["queueId", "body"], filter=MessageFilter.parse(tags="b")
+            )
+            positions.append((pa.Table.from_batches(list(batches)), batches.positions))
+        assert positions[0] == positions[1]
+
+
+def test_every_answer_is_whole_while_retention_deletes_between_any_two_calls(tmp_path: Path) -> None:
+    """Files are deleted before some of the calls to the operating system that a question makes, and are archived."""
+    aged = aged_store(tmp_path, archived=220, deleted=1)
+    with StoreReader.open(aged.whole) as whole:
+        expected = [ask(whole) for ask in ASKS]
+    for number, ask in enumerate(ASKS):
+        with StoreReader.open(aged.store, archive=aged.archive) as history, change_before({}) as calls:
+            ask(history)
+        for call in spread(calls.made, 4):
+            shutil.rmtree(aged.store)
+            shutil.copytree(aged.whole, aged.store)
+            with StoreReader.open(aged.store, archive=aged.archive) as history:
+                with change_before({call: lambda: delete_head(aged.store, 8)}):
+                    found = ask(history)
+                assert found == expected[number], (number, call)
+                assert ask(history) == expected[number]
+
+
+def test_a_pickled_reader_opens_both_again(history: StoreReader) -> None:
+    with pickle.loads(pickle.dumps(history)) as again:
+        assert again.scan("orders").read_all().equals(history.scan("orders").read_all())
+
+
+def test_a_file_that_goes_during_a_read_is_read_in_the_archive(tmp_path: Path) -> None:
+    """Between two batches of a read, retention deletes the files that come next; they were archived just before."""
+    aged = aged_store(tmp_path)
+    columns = ["queueOffset", "physicalOffset"]
+    with StoreReader.open(aged.whole) as whole, StoreReader.open(aged.store, archive=aged.archive) as history:
+        info = whole.queue_info("orders", 1)
+        expected = rows_of(whole, info, {}, columns).to_pylist()
+        batches = history.read("orders", 1, 0, columns=columns, max_batch_rows=4)
+        found = []
+        for number, batch in enumerate(batches):
+            found += batch.to_pylist()
+            if number == 2:
+                delete_head(aged.store, 4)
+                assert history.queue_info("orders", 1) == info
+        assert found == expected
+        # The same between two arrays of units.
+        ranges = [("orders", queue, 0, whole.queue_info("orders", queue).max_offset) for queue in range(3)]
+        parts = history.units_of(ranges, chunk=3)
+        units = [next(parts)[1].tobytes() for _ in range(10)]
+        delete_head(aged.store, 2)
+        archive_store(aged.whole, aged.archive.removeprefix("archive+"), with_last=True)
+        units += [part.tobytes() for _, part in parts]
+        assert b"".join(units) == b"".join(part.tobytes() for _, part in whole.units_of(ranges))
+
+
+def test_a_lost_file_of_the_live_store_is_bridged_by_the_archive(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path, deleted=2)
+    sorted((aged.store / "commitlog").iterdir())[2].unlink()
+    with StoreReader.open(aged.whole) as whole, StoreReader.open(aged.store, archive=aged.archive) as history:
+        info = whole.queue_info("orders", 2)
+        assert rows_of(history, info, {}).equals(rows_of(whole, info, {}))
+        assert history.scan("orders").read_all().num_rows == 220
+
+
+def test_a_gap_is_reported_with_its_bounds(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path, archived=40, deleted=9)
+    with StoreReader.open(aged.archive) as archive, StoreReader.open(aged.store) as live:
+        gap = archive.queue_info("orders", 0).max_offset, live.queue_info("orders", 0).min_offset
+        end = live.queue_info("orders", 0).max_offset
+    assert gap[0] < gap[1]
+    with StoreReader.open(aged.store, archive=aged.archive) as history:
+        with pytest.raises(HistoryGap, match="which ends before them") as raised:
+            list(history.read("orders", 0, 0))
+        assert (raised.value.start, raised.value.stop) == gap
+        with pytest.raises(HistoryGap):
+            list(history.units("orders", 0, 0, end))
+        rows = [
+            row["queueOffset"] for batch in history.read("orders", 0, 0, on_damage="skip") for row in batch.to_pylist()
+        ]
+        assert rows == [*range(gap[0]), *range(gap[1], end)]
+        assert [(one.start, one.stop) for one in history.skipped] == [gap]
+
+
+def test_an_archive_of_another_store_is_refused(aged: Aged, tmp_path: Path) -> None:
+    other = filled_store(tmp_path / "other", [("pay", 2, 150, 400)])
+    with pytest.raises(ArchiveMismatch) as refused:
+        StoreReader.open(other.path, archive=aged.archive)
+    assert str(other.path) in str(refused.value)
+    assert aged.archive in str(refused.value)
+
+
+def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
+    with pytest.raises(UnsupportedStore, match="open it without archive"):
+        history.query_keys("orders", ["k1"])
+    with pytest.raises(InvalidValue, match="archive is the address of an archive"):
+        StoreReader.open(aged.store, archive="/past")
+    with pytest.raises(InvalidValue, match="without from_log"):
+        StoreReader.open(aged.store, archive=aged.archive, from_log=True)
+
+
+def test_commands_print_what_they_print_of_the_whole_store(aged: Aged, tmp_path: Path) -> None:
+    """``cat`` and ``offset-at`` do. ``info`` has the bounds of both, and an export, also a resumed one, all rows."""
+    for command, *rest in (["cat", "orders", "--tag", "a"], ["offset-at", "2023-11-14T22:13:20.100", "orders"]):
+        printed = [
+            CliRunner().invoke(app, [command, str(path), *rest, *more])
+            for path, more in ((aged.whole, []), (aged.store, ["--archive", aged.archive]))
+        ]
+        assert [one.exit_code for one in printed] == [0, 0]
+        assert printed[0].stdout == printed[1].stdout
+        assert printed[0].stdout
+    info = CliRunner().invoke(app, ["info", str(aged.store), "--archive", aged.archive, "--json"])
+    assert json.loads(info.stdout)["minPhysicalOffset"] == 0
+    arguments = ["export", str(aged.store), "--to", f"parquet:{tmp_path}/rows", "--archive", aged.archive]
+    exported = [CliRunner().invoke(app, [*arguments, *more, "--json"]) for more in ([], ["--resume"])]
+    assert [json.loads(one.stdout)["rows"] for one in exported] == [265, 0]
+
+
+def test_a_topic_that_the_live_store_has_no_more_is_the_archives(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path)
+    shutil.rmtree(aged.store / "consumequeue" / "audit")
+    with StoreReader.open(aged.store, archive=aged.archive) as history, StoreReader.open(aged.archive) as archive:
+        assert history.topics() == ["audit", "new", "orders"]
+        info = history.queue_info("audit", 0)
+        assert info == archive.queue_info("audit", 0)
+        assert rows_of(history, info, {}).equals(rows_of(archive, info, {}))
+        assert [one.queue_offset for one in history.get_message("audit", 0, 5, 2).messages] == [5, 6]
+        assert history.get_message("audit", 0, info.max_offset).next_begin_offset == info.max_offset
+        assert history.offset_by_time("audit", 0, 0) == 0
+        assert history.wait_for_any({("audit", 0): 3}, timeout_s=0)
+
+
+def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged = aged_store(tmp_path, archived=220, deleted=1)
+    with StoreReader.open(aged.whole) as whole:
+        expected = [ask(whole) for ask in ASKS]
+    for number, ask in enumerate(ASKS):
+        shutil.rmtree(aged.store)
+        shutil.copytree(aged.whole, aged.store)
+        with served(aged.store) as url, StoreReader.open(url, archive=aged.archive) as history:
+            assert isinstance(history, HistoryReader)
+            both, looked = history._both, history._both.of
+
+            def look_and_delete(*given: Any, both: Any = both, looked: Any = looked) -> Any:
+                found = looked(*given)
+                both.of = looked
+                delete_head(aged.store, 8)
+                return found
+
+            monkeypatch.setattr(both, "of", look_and_delete)
+            assert ask(history) == expected[number], number
