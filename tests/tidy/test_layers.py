@@ -44,7 +44,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "half": _ENGINE | {"groups"},
     "retention": _ENGINE | {"delayed", "groups"},
     "owned_store": _ENGINE | _SUBJECTS,
-    "verify": _PARTS | {"recovery", "delayed", "groups"},
+    "verify": _PARTS | {"recovery", "delayed", "groups", "retention"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup", "verify"},
     "producing": _ENGINE,
@@ -61,7 +61,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
     "object_storage": _BYTES | {"files"},
-    "archive": _ENGINE | {"object_storage", "owned_store"},
+    "archive": _ENGINE | {"object_storage", "owned_store", "retention"},
     "archive_reader": _PARTS
     | {"archive", "delayed", "filter", "groups", "object_storage", "reader", "threads", "verify"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
@@ -85,6 +85,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
 LATE_IMPORTS = {
     ("commitlog_store.config", "commitlog_store.files.disk"),
     ("commitlog_store.config", "commitlog_store.files.local_address"),
+    ("commitlog_store.owned_store.opening", "commitlog_store.archive.holding.ArchiveHolder"),
+    ("commitlog_store.retention.survey", "commitlog_store.archive.holding.archive_hold"),
 }
 
 # The modules of commitlog_store that the connector may import from.

@@ -64,6 +64,7 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
         )
     _print_delayed(console, found)
+    _print_archive_hold(console, found, clock)
     groups = [
         (topic, group)
         for topic, queues in found.by_topic().items()
@@ -86,6 +87,20 @@ def _print_delayed(console: Console, found: StoreSummary) -> None:
         console.print(Text(text, style="yellow" if late else ""))
     if found.timer_wheel:
         console.print(Text("timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker"))
+
+
+def _print_archive_hold(console: Console, found: StoreSummary, clock: Clock) -> None:
+    """A line about the archive that retention waits for."""
+    hold = found.archive_hold
+    if hold is None:
+        return
+    behind = max(found.max_physical_offset - hold.archived, 0)
+    limit = "" if hold.at_most_ms is None else f", for {duration_text(hold.at_most_ms)} at most"
+    text = f"retention waits for the archive {hold.url}, which lacks {decimal(behind)} from {hold.archived} on{limit}"
+    if hold.failure:
+        since = f"since {clock.short(hold.asked_ms)} {clock.name}" if hold.asked_ms else "yet"
+        text += f"; it has not answered {since}: {hold.failure}"
+    console.print(Text(printable_text(text), style="yellow" if hold.failure else ""))
 
 
 def _table(

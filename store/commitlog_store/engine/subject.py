@@ -13,11 +13,13 @@ class Hold:
     """Everything from a physical offset on is still needed by ``holder``.
 
     ``at_most_ms``: it holds no file that is older than that; None holds for as long as it is needed.
+    ``yields_to_disk``: it holds nothing while the disk is so full that files go whatever their age.
     """
 
     from_offset: int
     holder: str
     at_most_ms: int | None = None
+    yields_to_disk: bool = False
 
 
 class Subject:
