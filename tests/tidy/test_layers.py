@@ -52,7 +52,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
-    | {"transaction", "verify", "export"},
+    | {"transaction", "verify", "export", "archive"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},

@@ -166,6 +166,14 @@ class Archiver:
             strays=self._strays,
         )
 
+    def waiting_bytes(self) -> int:
+        """Bytes of closed log files that the archive did not have when it was asked last."""
+        manifest, bases = self._newest, self._source.bases()
+        if not bases:
+            return 0
+        start = bases[0] if manifest is None else manifest.stop
+        return max(self._source.last_written(bases) - start, 0)
+
     def close(self) -> None:
         """Close the store's files."""
         self._source.close()

@@ -21,6 +21,7 @@ from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, write_status
+from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import ServiceThread, Worker
 
 __all__ = ["ArchiveHolder", "archive_hold", "archived_until"]
@@ -94,7 +95,8 @@ class ArchiveHolder(Subject):
             url=config.retention_archive, at_most_ms=hours * _HOUR_MS if hours else None, failure="not asked yet"
         )
         self._asking = threading.Lock()
-        self._worker = Worker("ArchiveHolder", self, self._end, patience_s=_PATIENCE_S)
+        self._wakeup = Wakeup()
+        self._worker = Worker("ArchiveHolder", self, self._end, self._wakeup, patience_s=_PATIENCE_S)
 
     @classmethod
     def open(cls, paths: StorePaths, config: MessageStoreConfig) -> ArchiveHolder:
@@ -108,6 +110,9 @@ class ArchiveHolder(Subject):
 
     def workers(self) -> Sequence[ServiceThread]:
         return (self._worker,)
+
+    def look_again(self) -> None:
+        self._wakeup.set()
 
     def holds(self) -> Sequence[Hold]:
         status = self._status

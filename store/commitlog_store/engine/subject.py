@@ -38,6 +38,9 @@ class Subject:
     def close(self) -> None:
         """Close what is open for reading or listening, when the threads have ended. It may be called again."""
 
+    def look_again(self) -> None:
+        """Something outside of the store that the subject asks for has changed."""
+
     def holds(self) -> Sequence[Hold]:
         """What the subject still needs of the log, so that retention keeps it. On the job thread."""
         return ()

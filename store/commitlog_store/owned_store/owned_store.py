@@ -61,6 +61,7 @@ class OwnedStore:
         # Threads start and stop, and files are saved, in this order. Half messages before groups, which write their
         # positions.
         self._subjects: tuple[Subject, ...] = (engine, half_messages, delayed, timer, groups, retention, replication)
+        self.archive_hold = archive_hold
         if archive_hold is not None:
             self._subjects += (archive_hold,)
         self._directory = directory

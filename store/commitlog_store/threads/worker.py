@@ -69,10 +69,15 @@ class Worker:
 
         A service that may be left in its step is waited for no longer than ``patience_s``.
         """
+        self.end_within(self._patience_s)
+
+    def end_within(self, seconds: float | None) -> bool:
+        """As ``stop``; whether the thread has ended within that time, or with None whenever it does."""
         self._stopping = True
         self._wakeup.set()
         if self._thread.ident not in (None, threading.get_ident()):
-            self._thread.join(self._patience_s)
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         waits = False
