@@ -143,15 +143,14 @@ def serve(
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     if rocketmq is None and (advertise or namesrv or acl):
-        hint = "--advertise, --namesrv, --acl"
-        raise typer.BadParameter("They need --rocketmq.", param_hint=hint)
+        raise typer.BadParameter("They need --rocketmq.", param_hint="--advertise, --namesrv, --acl")
     if http is None and no_download:
         raise typer.BadParameter("It needs --http.", param_hint="--no-download")
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
-    if access_log:
-        _log_calls()
     used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
     file = None if read_only else broker_settings(config_file, commit_log, used=used)
+    if access_log:
+        _log_calls()
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
