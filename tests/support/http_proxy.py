@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade"}
@@ -108,7 +109,7 @@ class HttpProxy:
         request.end_headers()
         request.wfile.write(data)
 
-    def __enter__(self) -> HttpProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -54,7 +54,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
     | {"transaction", "verify", "export", "archive"},
     "stager": _PARTS,
-    "export": _PARTS | {"filter", "reader"},
+    "export": _PARTS | {"archive", "filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "queries": _LOG | {"queue", "filter", "groups", "reader"},
     "salvage": _PARTS | {"recovery", "export", "groups", "verify"},

@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     path: StorePath,
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE; or each with s3://…, gs://…")],
     commit_log: CommitLogDir = None,
     topic: _Topics = None,
     since: Since = None,
@@ -95,7 +95,7 @@ def export(
     Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
     'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
 
-    DIR/_export.json or FILE.export.json records how far an export has come. After an interruption, or when the store
+    DIR/_export.json, FILE.export.json, or _export/ in object storage records how far an export has come. After an interruption, or when the store
     has grown, --resume continues there with the same options: each row is in the target exactly once. It is refused
     when the store has lost messages that were exported.
 
@@ -115,7 +115,7 @@ def export(
         with progress_bar("exporting", counts="messages") as progress:
             report = export_store(
                 path,
-                parse_target(to),
+                parse_target(to, objects=True),
                 topics=topic or (),
                 since=None if since is None else parse_time(since),
                 until=None if until is None else parse_time(until),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,52 +16,13 @@ from commitlog_store.archive.generations import newest, newest_or_none
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.restore import restore_store
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, small_store
-from tests.support.http_proxy import HttpProxy
+from tests.support.killing_proxy import KillingProxy
 from tests.support.long_runs import Progress
-from tests.support.programs import child_environment
-from tests.support.s3_server import BUCKET, KEYS, options_for, s3_server
+from tests.support.s3_server import BUCKET, options_for, s3_server
 
 # A segment takes about fourteen requests: these kills come at each of them, and in the next segment.
 _REQUESTS = 25
 KILLS, STRESS_KILLS = 5, 200
-
-
-class _Killer(HttpProxy):
-    """A proxy that kills the archiver at its n-th request."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
-        self._counting = threading.Lock()
-        self._victim: subprocess.Popen[bytes] | None = None
-        self._left, self._is_after = 0, False
-
-    def run(self, command: list[str], at: int, *, is_after: bool) -> int:
-        """The exit code of a command that is killed at its request ``at``, after the server has done what it asks."""
-        with self._counting:
-            self._left, self._is_after = at, is_after
-            environment = child_environment() | {f"AWS_{name.upper()}": given for name, given in KEYS.items()}
-            self._victim = subprocess.Popen(
-                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-        try:
-            return self._victim.wait(120)
-        finally:
-            self._victim.kill()
-            self._victim.wait()
-            self._victim = None
-
-    def before_passing(self) -> None:
-        with self._counting:
-            self._left -= 1
-            self._kill_if(not self._is_after)
-
-    def after_passing(self) -> None:
-        with self._counting:
-            self._kill_if(self._is_after)
-
-    def _kill_if(self, is_now: bool) -> None:
-        if is_now and self._left == 0 and self._victim is not None:
-            self._victim.kill()
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +36,12 @@ def _check_kills(endpoint: str, tmp_path: Path, name: str, kills: int, progress:
     small_store(store, 400 if kills < STRESS_KILLS else 12_000)
     objects = ObjectStore.open(url, options=options_for(endpoint))
     committed = 0
-    with _Killer(endpoint) as proxy:
+    with KillingProxy(endpoint) as proxy:
         command = [sys.executable, "-m", "commitlog_store", "archive", str(store), url, "--endpoint", proxy.url]
         for number in range(kills):
             at = 1 + (number * _REQUESTS // kills if kills < _REQUESTS else number % _REQUESTS)
-            assert proxy.run(command, at, is_after=bool(number // _REQUESTS % 2 if kills > _REQUESTS else number % 2))
+            is_after = bool(number // _REQUESTS % 2 if kills > _REQUESTS else number % 2)
+            assert proxy.run(command, at, is_after=is_after) == -signal.SIGKILL
             if progress is not None:
                 progress.count("archivers killed beside S3", number + 1)
             manifest = newest_or_none(objects)
