@@ -9,8 +9,9 @@ from tests.interop.agreement import agree_on_closed
 from tests.interop.operations import Operations
 from tests.interop.rocketmq import RocketMq
 
-SMALL: dict[str, object] = {
-    "mapped_file_size_commit_log": 128 << 10,
+# Restored queues have the size that brokers have by default.
+RESTORED: dict[str, object] = {"mapped_file_size_commit_log": 128 << 10}
+SMALL = RESTORED | {
     "mapped_file_size_consume_queue": 37 * 20,
     "max_hash_slot_num": 100,
     "max_index_num": 400,
@@ -27,5 +28,5 @@ def test_rocketmq_reads_what_was_restored(rocketmq: RocketMq, tmp_path: Path) ->
     url = f"file://{tmp_path / 'archive'}"
     assert archive_store(tmp_path / "store", url, with_last=True).segments > 1
     restore_store(url, tmp_path / "restored")
-    answers = agree_on_closed(tmp_path / "restored", rocketmq, SMALL)
+    answers = agree_on_closed(tmp_path / "restored", rocketmq, RESTORED)
     assert answers.messages == stored

@@ -52,9 +52,9 @@ def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, qu
             except OSError:
                 continue
             return hashlib.blake2b(plan, digest_size=_DIGEST_SIZE).hexdigest()
-    plan, reason = _object_plan(location, query_id, batch_id)
-    if plan is not None:
-        return hashlib.blake2b(plan, digest_size=_DIGEST_SIZE).hexdigest()
+    found, reason = _object_plan(location, query_id, batch_id)
+    if found is not None:
+        return hashlib.blake2b(found, digest_size=_DIGEST_SIZE).hexdigest()
     if query_id not in _warned:
         _warned.add(query_id)
         _logger.warning(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from commitlog_store import StoreReader, export_store
+from commitlog_store import ExportReport, StoreReader, export_store
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import InvalidValue, TailLost, TargetFailed
 from commitlog_store.export.object_target import ObjectPlace
@@ -109,7 +109,7 @@ export_store({str(built.path)!r}, "parquet:{url}", file_size=4_000, resume=True)
 def test_an_export_that_another_call_has_continued_cannot_commit(endpoint: str, tmp_path: Path) -> None:
     built, url = _store(tmp_path / "store", 300), f"s3://{BUCKET}/two"
     target = f"parquet:{url}"
-    raced = []
+    raced: list[ExportReport] = []
 
     def race(done: int, _total: int) -> None:
         if done and not raced:
