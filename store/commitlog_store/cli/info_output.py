@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog_store.cli.console import print_table, uncut_console
-from commitlog_store.cli.doctor import known_loss
+from commitlog_store.cli.doctor import archive_hold_text, known_loss
 from commitlog_store.cli.fitted_table import shortened
 from commitlog_store.cli.render import counted, printable_text, terminal_width
 from commitlog_store.cli.summary import QueueSummary, StoreSummary
@@ -94,12 +94,7 @@ def _print_archive_hold(console: Console, found: StoreSummary, clock: Clock) -> 
     hold = found.archive_hold
     if hold is None:
         return
-    behind = max(found.max_physical_offset - hold.archived, 0)
-    limit = "" if hold.at_most_ms is None else f", for {duration_text(hold.at_most_ms)} at most"
-    text = f"retention waits for the archive {hold.url}, which lacks {decimal(behind)} from {hold.archived} on{limit}"
-    if hold.failure:
-        since = f"since {clock.short(hold.asked_ms)} {clock.name}" if hold.asked_ms else "yet"
-        text += f"; it has not answered {since}: {hold.failure}"
+    text = archive_hold_text(hold, found.max_physical_offset, clock)
     console.print(Text(printable_text(text), style="yellow" if hold.failure else ""))
 
 
