@@ -192,6 +192,12 @@ class MessageStoreConfig:
     """Delete CommitLog files by age and by how full the disk is. Without it, nothing is deleted for these reasons."""
     retention_bytes: Annotated[Size, Meta(ge=0, le=MAX_LONG)] = 0
     """The most bytes that the CommitLog keeps, whatever their age; 0 for no such limit. (This package's own.)"""
+    retention_archive: str = ""
+    """The URL of an archive (``s3://bucket/prefix``): files stay until its manifest has them. Empty: nothing waits.
+
+    (This package's own, as is the next one: docs/retention.md.)"""
+    retention_archive_hours: NotNegative = 168
+    """Files that are older go though the archive does not have them; 0: never, by age."""
     file_reserved_time: NotNegative = 72
     """With retention_enable: hours after which a file goes, counted from its newest message."""
     delete_when: str = "04"

@@ -27,6 +27,8 @@ from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 
 __all__ = [
     "ABORT",
+    "ARCHIVE_HOLD",
+    "ARCHIVE_HOLDER",
     "ARCHIVE_SCHEMES",
     "AUDIT_LOG",
     "BACKUP_SUFFIX",
@@ -90,6 +92,8 @@ COMMIT_LOG = "commitlog"
 # How the address of a served store begins.
 REMOTE_SCHEMES = ("grpc://", "grpc+tls://")
 # How the address of an archive in object storage begins, and of one in a directory.
+# Before the URL of an archive among the readers that retention waits for.
+ARCHIVE_HOLDER = "archive:"
 ARCHIVE_SCHEMES = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "archive+file://")
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
@@ -127,6 +131,7 @@ CONSUMER_FILTER_CONFIG = "consumerFilter.json"
 BATCH_LEDGER = "batchLedger.json"
 CREATED_BY = "createdBy.json"
 DELETED_TOPICS = "deletedTopics.json"
+ARCHIVE_HOLD = "archiveHold.json"
 REPLICA_MARK = "replica.json"
 BACKUP_SUFFIX = ".bak"
 

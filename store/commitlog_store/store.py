@@ -539,12 +539,13 @@ class MessageStore(Producing):
         and of how full the disk is. ``clock="mtime"`` takes a file's age from its last change, as RocketMQ does.
         ``dry_run`` only reports, and leaves the disk out.
 
-        ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, until they are
-        older than ``keep_at_most_hours``. The last file stays, and what is not dispatched yet, and delayed messages
+        ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, and archives
+        (``archive:s3://bucket/prefix``) for whose manifest files wait, until they are older than
+        ``keep_at_most_hours``. The last file stays, and what is not dispatched yet, and delayed messages
         before their delivery. docs/retention.md has all of it.
 
-        ``InvalidValue``; ``CorruptConfig``, ``ReadFailed`` if what holds files cannot be read: nothing was deleted.
-        ``StoreIOError``: files before it are deleted.
+        ``InvalidValue``; ``CorruptConfig``, ``ReadFailed``, ``ArchiveFailed``, ``ArchiveMismatch``, ``ArchiveDamaged``
+        if what holds files cannot be read: nothing was deleted. ``StoreIOError``: files before it are deleted.
         """
         return self._owned.retention.clean(
             dry_run=dry_run,

@@ -14,6 +14,7 @@ from tests.support.spark_programs import SparkPrograms
 
 # What a program must have said, beside exiting with 0. A new example gets a line here.
 SAYS = {
+    "archive_to_delta.py": ["Run 1: 278 rows added. Run 2: 0 rows added.", "278 rows at 278 different positions"],
     "aggregate_with_watermark.py": ["9 minutes are final, 1 still open", "the same as counted by hand."],
     "consume_beside_an_owner.py": ["Killed a consumer after", "All 300 orders were consumed"],
     "demo.py": ["Stopped midway.", "Reached the end of the store.", "none twice.", "same"],
@@ -32,7 +33,7 @@ SAYS = {
 }
 # What an example is given here to be done sooner.
 ARGUMENTS = {"exactly_once.py": ["--kills", "1", "--rows", "4000"]}
-WITHOUT_SPARK = {"consume_beside_an_owner.py", "producer_consumer.py"}
+WITHOUT_SPARK = {"archive_to_delta.py", "consume_beside_an_owner.py", "producer_consumer.py"}
 # One starts its Sparks in processes of its own; of the others, one shows that a process of its own is enough.
 OWN_PROCESS = {"demo.py", "exactly_once.py"} | WITHOUT_SPARK
 SHARED_PROCESS = SAYS.keys() - OWN_PROCESS

@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade"}
@@ -55,6 +56,12 @@ class HttpProxy:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="HttpProxy")
 
+    def before_passing(self) -> None:
+        """Called for each request before the store gets it."""
+
+    def after_passing(self) -> None:
+        """Called for each request when the store has answered it, and the client has nothing of that yet."""
+
     def _fault(self, method: str) -> str:
         with self._lock:
             self.passed[method] += 1
@@ -73,12 +80,14 @@ class HttpProxy:
             return
         if fault == "slow":
             time.sleep(slow_s)
+        self.before_passing()
         onward = http.client.HTTPConnection(host, timeout=60)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
         onward.request(request.command, request.path, body or None, headers)
         answer = onward.getresponse()
         data = answer.read()
         onward.close()
+        self.after_passing()
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in {*_HOP_BY_HOP, "content-length", "date", "server"}:
@@ -100,7 +109,7 @@ class HttpProxy:
         request.end_headers()
         request.wfile.write(data)
 
-    def __enter__(self) -> HttpProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -44,7 +44,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "half": _ENGINE | {"groups"},
     "retention": _ENGINE | {"delayed", "groups"},
     "owned_store": _ENGINE | _SUBJECTS,
-    "verify": _PARTS | {"recovery", "delayed", "groups"},
+    "verify": _PARTS | {"recovery", "delayed", "groups", "retention"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup", "verify"},
     "producing": _ENGINE,
@@ -52,16 +52,16 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
-    | {"transaction", "verify", "export"},
+    | {"transaction", "verify", "export", "archive"},
     "stager": _PARTS,
-    "export": _PARTS | {"filter", "reader"},
+    "export": _PARTS | {"archive", "filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "queries": _LOG | {"queue", "filter", "groups", "reader"},
     "salvage": _PARTS | {"recovery", "export", "groups", "verify"},
     "transaction": _PARTS | {"owned_store"},
     "follower": _ENGINE | {"delayed", "groups", "replication", "owned_store"},
     "object_storage": _BYTES | {"files"},
-    "archive": _ENGINE | {"object_storage", "owned_store"},
+    "archive": _ENGINE | {"object_storage", "owned_store", "retention"},
     "archive_reader": _PARTS
     | {"archive", "delayed", "filter", "groups", "object_storage", "reader", "threads", "verify"},
     "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "reader", "verify"},
@@ -86,11 +86,14 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
 LATE_IMPORTS = {
     ("commitlog_store.config", "commitlog_store.files.disk"),
     ("commitlog_store.config", "commitlog_store.files.local_address"),
+    ("commitlog_store.owned_store.opening", "commitlog_store.archive.holding.ArchiveHolder"),
+    ("commitlog_store.retention.survey", "commitlog_store.archive.holding.archive_hold"),
 }
 
 # The modules of commitlog_store that the connector may import from.
 PUBLIC_MODULES = (
     "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.sizes",
+    "commitlog_store.object_storage.reading",
     "commitlog_store.stager", "commitlog_store.timestamps", "commitlog_store.columnar.columns",
 )  # fmt: skip
 

@@ -15,13 +15,21 @@ import logging
 import os
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+from commitlog_store.errors import CommitLogError
 from pyspark_commitlog.options.write import SinkOptions
 
 _logger = logging.getLogger(__name__)
 
 _DIGEST_SIZE = 16
+# By scheme: how the names begin of the variables that credentials and regions of that cloud have.
+_VARIABLES = {
+    **dict.fromkeys(("s3", "s3a"), "AWS_"),
+    "gs": "GOOGLE_",
+    **dict.fromkeys(("az", "azure", "abfs", "abfss"), "AZURE_"),
+}
 # Queries for which the warning about an unreadable checkpoint was logged.
 _warned: set[str] = set()
 
@@ -44,16 +52,43 @@ def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, qu
             except OSError:
                 continue
             return hashlib.blake2b(plan, digest_size=_DIGEST_SIZE).hexdigest()
+    found, reason = _object_plan(location, query_id, batch_id)
+    if found is not None:
+        return hashlib.blake2b(found, digest_size=_DIGEST_SIZE).hexdigest()
     if query_id not in _warned:
         _warned.add(query_id)
         _logger.warning(
-            "The checkpoint of query %s, %s, cannot be read as files of this machine. Its batches are still written "
+            "The checkpoint of query %s, %s, cannot be read as files of this machine%s. Its batches are still written "
             "once each; but if the checkpoint is ever replaced by an older copy of itself, batches that hold other "
             "rows than before cannot be distinguished from repeated ones, and are skipped.",
             query_id,
             location,
+            reason,
         )
     return ""
+
+
+def _object_plan(location: str | None, query_id: str, batch_id: int) -> tuple[bytes | None, str]:
+    """The plan in a checkpoint in object storage; None with the reason, if there is one to name.
+
+    Nothing is asked unless the environment says something about that cloud: without keys, each batch would wait for a
+    machine's role that does not exist.
+    """
+    scheme = (location or "").partition("://")[0].lower()
+    variables = _VARIABLES.get(scheme)
+    if location is None or variables is None:
+        return None, ""
+    if not any(name.startswith(variables) for name in os.environ):
+        return None, f", nor as objects: the driver's environment has no {variables}* variable with keys or a region"
+    from commitlog_store.object_storage.reading import read_object  # a checkpoint on a disk does not import it
+
+    try:
+        metadata = _json_of(read_object(location, "metadata"))
+        if metadata is None or metadata.get("id") != query_id:
+            return None, ", nor as objects: it is not there, or of another query"
+        return read_object(location, f"offsets/{batch_id}"), ""
+    except CommitLogError as error:
+        return None, f", nor as objects: {error}"
 
 
 def _local_paths(location: str | None) -> list[Path]:
@@ -79,7 +114,16 @@ def _normalized(*paths: str) -> list[Path]:
 def _query_of(checkpoint: Path) -> str | None:
     """The id of the query that a checkpoint belongs to; None if the directory is not a checkpoint."""
     try:
-        metadata = json.loads((checkpoint / "metadata").read_bytes())
-    except (OSError, ValueError):
+        metadata = _json_of((checkpoint / "metadata").read_bytes())
+    except OSError:
         return None
-    return metadata.get("id") if isinstance(metadata, dict) else None
+    return None if metadata is None else metadata.get("id")
+
+
+def _json_of(data: bytes | None) -> dict[str, Any] | None:
+    """An object of JSON; None for anything else."""
+    try:
+        found = json.loads(data or b"")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

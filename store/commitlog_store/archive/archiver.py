@@ -23,7 +23,8 @@ from commitlog_store.archive.generations import commit, create_identity, newest_
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
 from commitlog_store.archive.object_store import ObjectStore
-from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of, tail_crc32
+from commitlog_store.archive.same_log import mismatch, refuse_other_log
+from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
@@ -142,7 +143,7 @@ class Archiver:
         if base is None:
             found = self._first(file_size)
         else:
-            self._refuse_other_log(base)
+            refuse_other_log(self._objects, self._source, base)
             found = self._next(base)
         if found is None:
             return self._idle_s
@@ -164,6 +165,14 @@ class Archiver:
             uploaded=self._uploads.uploaded,
             strays=self._strays,
         )
+
+    def waiting_bytes(self) -> int:
+        """Bytes of closed log files that the archive did not have when it was asked last."""
+        manifest, bases = self._newest, self._source.bases()
+        if not bases:
+            return 0
+        start = bases[0] if manifest is None else manifest.stop
+        return max(self._source.last_written(bases) - start, 0)
 
     def close(self) -> None:
         """Close the store's files."""
@@ -227,39 +236,6 @@ class Archiver:
             return None  # nothing has come since
         return found
 
-    def _refuse_other_log(self, base: Manifest) -> None:
-        """``ArchiveMismatch`` when the last file that store and archive both have is another one."""
-        here = set(self._source.bases())
-        for segment in reversed(base.segments):
-            if segment.start not in here:
-                continue
-            file = self._source.open(segment.start)
-            if file is None:
-                continue
-            try:
-                head, tail = crc32(file.read(0, min(HEAD_SIZE, segment.log.size))), tail_crc32(file, segment.tail_stop)
-            finally:
-                file.close()
-            if (head, tail) != (segment.head_crc32, segment.tail_crc32):
-                raise self._mismatch(segment.start)
-            return
-        if here and max(here) < base.stop:
-            # No file tells whether it is that log, and none would be archived until it has grown to there.
-            raise ArchiveMismatch(
-                f"The archive {self._objects} ends at physical offset {base.stop}, and has no file of "
-                f"{self._paths.commit_log}, whose last one begins before that, at {max(here)}: it is of another store. "
-                "Nothing was changed. Archive this store under another prefix.",
-                offset=max(here),
-            )
-
-    def _mismatch(self, offset: int) -> ArchiveMismatch:
-        return ArchiveMismatch(
-            f"The archive {self._objects} has another log than {self._paths.commit_log}: their files at physical "
-            f"offset {offset} differ. It is of another store, or this one lost its end and grew again since. Nothing "
-            "was changed. Archive this store under another prefix.",
-            offset=offset,
-        )
-
     def _add(self, base: Manifest | None, found: Ready, file_size: int) -> bool:
         """Upload a file and commit a generation with it; False when that file is to be archived later."""
         began = time.monotonic()
@@ -267,7 +243,7 @@ class Archiver:
         replaced = last if last is not None and last.start == found.file.base else None
         sums = sums_of(found.file, found.size, prefix=0 if replaced is None else replaced.log.size)
         if replaced is not None and sums.prefix_crc32 != replaced.log.crc32:
-            raise self._mismatch(found.file.base)
+            raise mismatch(self._objects, self._source, found.file.base)
         records = read_records(found.file, found.size, self._delay_levels_ms)
         if not self._is_wanted(records, found):
             return False

@@ -54,6 +54,10 @@ class LogSource:
         self._log.refresh()
         return list(self._log.bases)
 
+    def last_written(self, bases: list[int]) -> int:
+        """Where the file begins that is being written: the last one with a record."""
+        return next((base for base in reversed(bases) if self._has_record(base)), bases[0])
+
     @property
     def file_size(self) -> int:
         """The size of the log's files, which is that of the first one; 0 without files."""

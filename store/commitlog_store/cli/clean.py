@@ -59,7 +59,7 @@ _KeepFor = Annotated[
     list[str] | None,
     typer.Option(
         metavar="READER",
-        help="Keep what a Spark checkpoint or a consumer group has not read.",
+        help="Keep what a Spark checkpoint or a group has not read, or an archive has not: archive:URL.",
         show_default=False,
         autocompletion=complete_group,
     ),

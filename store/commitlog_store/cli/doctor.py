@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, cast
 
 import typer
+from rich.filesize import decimal
 from rich.text import Text
 from typer.core import TyperCommand
 
@@ -29,9 +30,12 @@ from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.progress import progress_bar
 from commitlog_store.cli.render import camel_members, counted, ends_wrong, json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.topic_table import offset_range
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.queries.durations import duration_text
+from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.findings import Finding
 
@@ -303,8 +307,30 @@ def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
     yield "queues", f"{counted(found.queues, 'queue')}, {counted(found.index_files, 'index file')}"
     if found.opening.kind != "keptPiece":
         yield "mark", _mark_text(found)
+    if not found.path.startswith(REMOTE_SCHEMES) and (hold := _archive_hold(found)):
+        yield "archive", hold
     yield "opening", opening_text(found)
     yield "messages", known_loss(found)
+
+
+def _archive_hold(found: Assessment) -> str:
+    """What retention waits for; empty without an archive."""
+    try:
+        hold = read_status(found.path)
+    except CommitLogError as error:
+        return str(error)
+    return "" if hold is None else archive_hold_text(hold, found.log_end, Clock(parse_zone("UTC")))
+
+
+def archive_hold_text(hold: ArchiveHoldStatus, log_end: int, clock: Clock) -> str:
+    """The archive that retention waits for, what it lacks of a log that ends there, and whether it answers."""
+    limit = "" if hold.at_most_ms is None else f", for {duration_text(hold.at_most_ms)} at most"
+    behind = decimal(max(log_end - hold.archived, 0))
+    text = f"retention waits for the archive {hold.url}, which lacks {behind} from {hold.archived} on{limit}"
+    if not hold.failure:
+        return text
+    since = f"since {clock.short(hold.asked_ms)} {clock.name}" if hold.asked_ms else "yet"
+    return f"{text}; it has not answered {since}: {hold.failure}"
 
 
 def _mark_text(found: Assessment) -> str:

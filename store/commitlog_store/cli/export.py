@@ -74,7 +74,10 @@ def register(app: typer.Typer) -> None:
 
 def export(
     path: StorePath,
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE, csv:FILE; s3:// too."),
+    ],
     commit_log: CommitLogDir = None,
     archive: ArchiveOption = None,
     topic: _Topics = None,
@@ -97,9 +100,9 @@ def export(
     Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
     'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
 
-    DIR/_export.json or FILE.export.json records how far an export has come. After an interruption, or when the store
-    has grown, --resume continues there with the same options: each row is in the target exactly once. It is refused
-    when the store has lost messages that were exported.
+    DIR/_export.json or FILE.export.json records how far an export has come, in object storage _export/. After an
+    interruption, or when the store has grown, --resume continues there with the same options: each row is in the
+    target exactly once. It is refused when the store has lost messages that were exported.
 
     Damage ends the export: resume it with --on-damage skip to leave out what cannot be read. The report and the state
     count it by topic, and the exit code is 1.
@@ -117,7 +120,7 @@ def export(
         with progress_bar("exporting", counts="messages") as progress:
             report = export_store(
                 path,
-                parse_target(to),
+                parse_target(to, objects=True),
                 topics=topic or (),
                 since=None if since is None else parse_time(since),
                 until=None if until is None else parse_time(until),

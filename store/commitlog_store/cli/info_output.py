@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog_store.cli.console import print_table, uncut_console
-from commitlog_store.cli.doctor import known_loss
+from commitlog_store.cli.doctor import archive_hold_text, known_loss
 from commitlog_store.cli.fitted_table import shortened
 from commitlog_store.cli.render import counted, printable_text, terminal_width
 from commitlog_store.cli.summary import QueueSummary, StoreSummary
@@ -64,6 +64,7 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
         )
     _print_delayed(console, found)
+    _print_archive_hold(console, found, clock)
     groups = [
         (topic, group)
         for topic, queues in found.by_topic().items()
@@ -86,6 +87,15 @@ def _print_delayed(console: Console, found: StoreSummary) -> None:
         console.print(Text(text, style="yellow" if late else ""))
     if found.timer_wheel:
         console.print(Text("timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker"))
+
+
+def _print_archive_hold(console: Console, found: StoreSummary, clock: Clock) -> None:
+    """A line about the archive that retention waits for."""
+    hold = found.archive_hold
+    if hold is None:
+        return
+    text = archive_hold_text(hold, found.max_physical_offset, clock)
+    console.print(Text(printable_text(text), style="yellow" if hold.failure else ""))
 
 
 def _table(

@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
             "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
+            "commitlog serve /data/store --archive s3://bucket/orders",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
     )(serve)
@@ -92,6 +93,10 @@ _MaxStaged = Annotated[
         show_default="a quarter of the disk",
     ),
 ]
+_Archive = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Archive closed log files there; retention waits.", show_default=False),
+]
 _Acl = Annotated[
     str | None,
     typer.Option(
@@ -118,6 +123,7 @@ def serve(
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
     acl: _Acl = None,
+    archive: _Archive = None,
     drain_timeout: _DrainTimeout = 10.0,
     max_calls: _MaxCalls = 256,
     call_timeout: _CallTimeout = 300.0,
@@ -137,15 +143,14 @@ def serve(
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     if rocketmq is None and (advertise or namesrv or acl):
-        hint = "--advertise, --namesrv, --acl"
-        raise typer.BadParameter("They need --rocketmq.", param_hint=hint)
+        raise typer.BadParameter("They need --rocketmq.", param_hint="--advertise, --namesrv, --acl")
     if http is None and no_download:
         raise typer.BadParameter("It needs --http.", param_hint="--no-download")
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
-    if access_log:
-        _log_calls()
     used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
     file = None if read_only else broker_settings(config_file, commit_log, used=used)
+    if access_log:
+        _log_calls()
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
@@ -164,6 +169,7 @@ def serve(
         acl=acl,
         http=http,
         http_downloads=not no_download,
+        archive=archive,
     )
     serve_until_stopped(request, say)
 

@@ -19,6 +19,7 @@ from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.chosen_topics import READ_THE_LOG
 from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
+from commitlog_store.retention.archive_status import ArchiveHoldStatus
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.store_facts import disk_use
 
@@ -70,6 +71,7 @@ class StoreSummary:
     kept: list[KeptPiece]
     problems: list[str]
     assessment: Assessment | None
+    archive_hold: ArchiveHoldStatus | None = None
 
     @property
     def all_problems(self) -> list[str]:
@@ -101,6 +103,7 @@ class StoreSummary:
         plain["verdict"] = None if self.verdict is None else self.verdict.value
         plain["lost"] = None if found is None else found.lost
         plain["unreadable"] = None if found is None else found.unreadable
+        plain["archiveHold"] = None if self.archive_hold is None else camel_members(self.archive_hold)
         plain["kept"] = [kept_to_json(piece) for piece in self.kept]
         plain["topics"] = [
             {
@@ -136,6 +139,7 @@ def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) 
         kept=facts.kept,
         problems=summary.problems + ([facts.kept_problem] if facts.kept_problem else []),
         assessment=facts.assessment,
+        archive_hold=facts.archive_hold,
     )
 
 

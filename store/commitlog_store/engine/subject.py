@@ -13,11 +13,13 @@ class Hold:
     """Everything from a physical offset on is still needed by ``holder``.
 
     ``at_most_ms``: it holds no file that is older than that; None holds for as long as it is needed.
+    ``yields_to_disk``: it holds nothing while the disk is so full that files go whatever their age.
     """
 
     from_offset: int
     holder: str
     at_most_ms: int | None = None
+    yields_to_disk: bool = False
 
 
 class Subject:
@@ -35,6 +37,9 @@ class Subject:
 
     def close(self) -> None:
         """Close what is open for reading or listening, when the threads have ended. It may be called again."""
+
+    def look_again(self) -> None:
+        """Something outside of the store that the subject asks for has changed."""
 
     def holds(self) -> Sequence[Hold]:
         """What the subject still needs of the log, so that retention keeps it. On the job thread."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -130,9 +130,13 @@ def export_store(
     With ``resume``, an export that ended early, or at the store's end of that time, continues: the target has each row
     exactly once. Queues that are new are exported from ``since`` on. Else the target must be empty or missing.
 
+    ``target`` may be a prefix of object storage, ``"parquet:s3://bucket/orders"``, with the extra ``archive``: lines
+    then go into objects of bounded size (``export/object_target.py``). Keys come from the environment.
+
     ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
     be resumed; ``TailLost`` when the store has lost messages that the target has; ``TopicNotFound``, the errors of
-    ``StoreReader.open`` and ``StoreReader.read``; ``TargetFailed`` when the target cannot be written.
+    ``StoreReader.open`` and ``StoreReader.read``; ``TargetFailed`` when the target cannot be written, or another export
+    writes there; ``ArchiveFailed`` when object storage refuses.
 
     ::
 
@@ -141,20 +145,21 @@ def export_store(
         report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
         print(report.rows, "new rows")
     """
-    target = parse_target(target) if isinstance(target, str) else target
+    target = parse_target(target, objects=True) if isinstance(target, str) else target
     served = str(path).startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES))
     source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
     opened = partial(StoreReader.open, source, store_path_commit_log=store_path_commit_log, archive=archive)
     with opened(from_log=from_log, on_damage=on_damage) as reader:
-        for inside in () if served else (source, reader.paths.commit_log):
+        for inside in () if served or target.in_objects else (source, reader.paths.commit_log):
             check_outside(target.path, inside)
         names = _wanted(reader, topics)
         kept = None if tags is None else sorted(set(tags))
         asked = ExportState(store=source, format=target.format.value, columns=list(columns), tags=kept, filter=filter)
-        with _locked(target, resume=resume):
-            state = _begun(target, asked, resume=resume)
+        place = _place(target)
+        with place.locked(resume=resume):
+            state = _begun(place, target, asked, resume=resume)
             # What a call skipped that did not come to its end, no report has said.
             reported = Counter(state.skipped if state.finished else {})
             positions = ExportPositions(reader, state)
@@ -162,9 +167,9 @@ def export_store(
             for one in ranges:  # a relative time means another offset when the export is resumed
                 positions.begin(one.topic, one.queue_id, one.start)
             state = replace(positions.noted_in(state), finished=False)
-            save_state(target, state)
-            writer = new_writer(target, columns, state.committed, file_size=file_size, compression=compression)
-            export = _Export(reader, target, writer, state, positions, chosen, progress, verify_crc=verify_crc)
+            place.save(state)
+            writer = place.writer(columns, state.committed, file_size=file_size, compression=compression)
+            export = _Export(reader, place, writer, state, positions, chosen, progress, verify_crc=verify_crc)
             try:
                 state = export.run(ranges)
             finally:
@@ -198,19 +203,56 @@ def _time(name: str, given: GivenTime | None) -> int | None:
     return None if given is None else milliseconds_of(given, name)
 
 
-@contextlib.contextmanager
-def _locked(target: ExportTarget, *, resume: bool) -> Iterator[None]:
-    """Hold the lock of a target that can be used. ``InvalidValue``; ``TargetFailed`` for any failure to write it."""
-    try:
-        _check_unused(target, resume=resume)
-        make_directory_of(target)
-        lock = lock_target(target)
+class _Place(Protocol):
+    """Where an export is written, and how far it has come there."""
+
+    def locked(self, *, resume: bool) -> contextlib.AbstractContextManager[None]: ...
+    def load(self, *, resume: bool) -> ExportState | None: ...
+    def save(self, state: ExportState) -> None: ...
+    def writer(self, columns: Sequence[str], committed: int, *, file_size: int, compression: str) -> RowWriter: ...
+
+
+def _place(target: ExportTarget) -> _Place:
+    if not target.in_objects:
+        return _LocalPlace(target)
+    from commitlog_store.export.object_target import ObjectPlace  # exports into files do not import it
+
+    return ObjectPlace(target)
+
+
+class _LocalPlace:
+    """A directory, or a file."""
+
+    def __init__(self, target: ExportTarget) -> None:
+        self._target = target
+
+    @contextlib.contextmanager
+    def locked(self, *, resume: bool) -> Iterator[None]:
+        """Hold the lock of a target that can be used. ``InvalidValue``; ``TargetFailed`` if it cannot be written."""
+        target = self._target
         try:
-            yield
-        finally:
-            lock.release()
-    except OSError as error:
-        raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+            self.load(resume=resume)
+            make_directory_of(target)
+            lock = lock_target(target)
+            try:
+                yield
+            finally:
+                lock.release()
+        except OSError as error:
+            raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+
+    def load(self, *, resume: bool) -> ExportState | None:
+        """The state to continue from; None for a target in which nothing is. ``InvalidValue`` for any other."""
+        began = load_state(self._target) if resume else None
+        if began is None:
+            refuse_used_target(self._target)
+        return began
+
+    def save(self, state: ExportState) -> None:
+        save_state(self._target, state)
+
+    def writer(self, columns: Sequence[str], committed: int, *, file_size: int, compression: str) -> RowWriter:
+        return new_writer(self._target, columns, committed, file_size=file_size, compression=compression)
 
 
 def _wanted(reader: StoreReader, topics: Sequence[str]) -> list[str]:
@@ -253,17 +295,9 @@ def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter
     return replace(MessageFilter.parse(filter=expression), tags=subscription)
 
 
-def _check_unused(target: ExportTarget, *, resume: bool) -> ExportState | None:
-    """The state to continue from; None for a target in which nothing is. ``InvalidValue`` for any other."""
-    began = load_state(target) if resume else None
-    if began is None:
-        refuse_used_target(target)
-    return began
-
-
-def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
+def _begun(place: _Place, target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
     """The state to continue from, of a target that is locked."""
-    began = _check_unused(target, resume=resume)
+    began = place.load(resume=resume)
     if began is None:
         return asked
     began.check_same(asked, target)
@@ -319,7 +353,7 @@ class _Export:
     def __init__(
         self,
         reader: StoreReader,
-        target: ExportTarget,
+        place: _Place,
         writer: RowWriter,
         state: ExportState,
         positions: ExportPositions,
@@ -330,7 +364,7 @@ class _Export:
     ) -> None:
         self.new_rows = 0
         self._reader = reader
-        self._target = target
+        self._place = place
         self._writer = writer
         self._state = state
         self._progress = progress
@@ -339,7 +373,7 @@ class _Export:
         self._chosen = chosen
         self._verify_crc = verify_crc
         self._skipped_before = Counter(state.skipped)
-        self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
+        self._batch_rows = DEFAULT_ROWS if state.format == ExportFormat.PARQUET.value else _TEXT_ROWS
 
     def run(self, ranges: list[_Range]) -> ExportState:
         """Export all ranges. Returns the last state. Damage is raised with what to do about it."""
@@ -395,4 +429,4 @@ class _Export:
         for one in self._reader.skipped:
             skipped[one.topic] += one.messages
         self._state = replace(noted, committed=committed, rows=self._rows, skipped=dict(skipped), finished=finished)
-        save_state(self._target, self._state)
+        self._place.save(self._state)

@@ -59,6 +59,8 @@ class ExportState:
     filter: str | None = None
     fences: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    # In object storage (``object_target.py``): each attempt, and the number of its first object.
+    parts: list[tuple[str, int]] = field(default_factory=list)
 
     def check_same(self, other: ExportState, target: ExportTarget) -> None:
         """``InvalidValue`` when ``other``, the options of this call, would make other rows."""
@@ -96,6 +98,11 @@ def load_state(target: ExportTarget) -> ExportState | None:
         data = disk.read_file(path, _LARGEST)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return decode_state(data, path)
+
+
+def decode_state(data: bytes, path: str) -> ExportState:
+    """The state in a file or object. ``CorruptConfig``."""
     try:
         state = msgspec.json.decode(data, type=ExportState)
         if state.version != _FORMAT:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
-from commitlog_store.paths import COMMIT_LOG
+from commitlog_store.paths import ARCHIVE_SCHEMES, COMMIT_LOG
 
 
 class ExportFormat(str, enum.Enum):
@@ -22,22 +22,35 @@ class ExportFormat(str, enum.Enum):
 
 
 class ExportTarget(NamedTuple):
-    """Where an export goes: for Parquet a directory, for the others a file. The path is absolute."""
+    """Where an export goes: for Parquet a directory, for the others a file; or for all a prefix of object storage.
+
+    The path is absolute, or a URL.
+    """
 
     format: ExportFormat
     path: str
+
+    @property
+    def in_objects(self) -> bool:
+        """Whether it is in object storage."""
+        return "://" in self.path
 
     def __str__(self) -> str:
         return f"{self.format.value}:{self.path}"
 
 
-def parse_target(text: str) -> ExportTarget:
-    """The target that a text such as ``parquet:/data/orders`` names. ``InvalidValue``."""
+def parse_target(text: str, *, objects: bool = False) -> ExportTarget:
+    """The target that a text such as ``parquet:/data/orders`` names, with ``objects`` also ``parquet:s3://bucket/x``.
+
+    ``InvalidValue``.
+    """
     kind, colon, path = text.partition(":")
     if not colon or kind not in [one.value for one in ExportFormat] or not path:
         raise InvalidValue(f"An export goes to parquet:DIR, ndjson:FILE or csv:FILE, not to {text!r}.")
     if path == "-":
         raise InvalidValue(f"{kind}: takes a path, since an export can be resumed; 'commitlog cat' prints to stdout.")
+    if objects and path.startswith(ARCHIVE_SCHEMES):
+        return ExportTarget(ExportFormat(kind), path.rstrip("/"))
     if "://" in path:
         raise InvalidValue(f"An export writes local files, not {path!r}: give a path, and copy the files from there.")
     return ExportTarget(ExportFormat(kind), os.path.abspath(disk.with_home(path)))

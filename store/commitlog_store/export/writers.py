@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -54,6 +55,17 @@ def part_number(name: str) -> int | None:
     return int(digits) if is_part else None
 
 
+def parquet_writer(file: Any, schema: pa.Schema, compression: str) -> pa_parquet.ParquetWriter:
+    """The writer of a Parquet file with an export's settings."""
+    return pa_parquet.ParquetWriter(
+        file,
+        schema,
+        compression=compression,
+        use_dictionary=[name for name in schema.names if name in _REPEATING],
+        write_statistics=[name for name in schema.names if name in _WITH_STATISTICS],
+    )
+
+
 class _ParquetFile:
     """One Parquet file that is being written, under a name that readers ignore."""
 
@@ -61,13 +73,7 @@ class _ParquetFile:
         self.directory = directory
         self.name = name
         self._file = OutputFile.create(os.path.join(directory, _UNFINISHED_PREFIX + name))
-        self._parquet = pa_parquet.ParquetWriter(
-            pa.PythonFile(self._file, "w"),
-            schema,
-            compression=compression,
-            use_dictionary=[name for name in schema.names if name in _REPEATING],
-            write_statistics=[name for name in schema.names if name in _WITH_STATISTICS],
-        )
+        self._parquet = parquet_writer(pa.PythonFile(self._file, "w"), schema, compression)
         self._batches: list[pa.RecordBatch] = []
         self.waiting = 0
 

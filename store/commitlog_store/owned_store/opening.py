@@ -27,6 +27,7 @@ from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog_store.replication.replica_mark import refuse_replica
 from commitlog_store.replication.service import HAService
+from commitlog_store.retention.archive_status import forget_status
 from commitlog_store.retention.clean import Retention
 from commitlog_store.threads.wakeup import Wakeup
 
@@ -117,6 +118,8 @@ class StoreOpening:
             if not log.files.max_wrote:
                 note_creation(directory.path)
             _list_old_topics(directory.path, log)
+        if not self._config.retention_archive:
+            forget_status(directory.path)
         remove_leftovers(directory.path, now=time.time())
 
     def _connect(self, directory: OwnerDirectory, log: OpenedLog, replication: HAService) -> OwnedStore:
@@ -130,13 +133,17 @@ class StoreOpening:
         half_messages = TransactionalMessageService(engine, groups)
         delayed = ScheduleMessageService(engine, delayed_came)
         timer = TimerMessageService(engine, timer_came)
+        archive_hold = None
+        if config.retention_archive:
+            from commitlog_store.archive.holding import ArchiveHolder  # a store without archives does not import it
+
+            archive_hold = ArchiveHolder.open(directory.paths, config)
         retention = Retention(
-            *(engine, groups, (delayed, timer, half_messages, groups)),
+            *(engine, groups, (delayed, timer, half_messages, groups, *filter(None, [archive_hold]))),
             lambda: delayed.waiting_topics() + timer.waiting_topics(),
         )
-        return OwnedStore(
-            directory, threads.jobs, engine, half_messages, delayed, timer, groups, retention, replication
-        )
+        parts = directory, threads.jobs, engine, half_messages, delayed, timer, groups, retention, replication
+        return OwnedStore(*parts, archive_hold)
 
     def _leave(self) -> None:
         if self._opened is not None:

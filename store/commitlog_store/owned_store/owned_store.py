@@ -44,8 +44,12 @@ class OwnedStore:
         groups: GroupPositions,
         retention: Retention,
         replication: HAService,
+        archive_hold: Subject | None = None,
     ) -> None:
-        """``jobs`` is the running job thread, whose last job waits for the calls under way."""
+        """``jobs`` is the running job thread, whose last job waits for the calls under way.
+
+        ``archive_hold`` is that of the archive which retention waits for.
+        """
         self.path = directory.path
         self.engine = engine
         self.half_messages = half_messages
@@ -57,6 +61,9 @@ class OwnedStore:
         # Threads start and stop, and files are saved, in this order. Half messages before groups, which write their
         # positions.
         self._subjects: tuple[Subject, ...] = (engine, half_messages, delayed, timer, groups, retention, replication)
+        self.archive_hold = archive_hold
+        if archive_hold is not None:
+            self._subjects += (archive_hold,)
         self._directory = directory
         self._jobs = jobs
         self._close_failure: BaseException | None = None

@@ -24,7 +24,7 @@ from commitlog_store.files.mapped_file_writer import passes
 from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.retention.decision import CleanReport, Decision, DoomedFile, RetentionLimits
 from commitlog_store.retention.delete_topic import TopicDeletion
-from commitlog_store.retention.survey import CleanRequest, Survey, clean_request, survey
+from commitlog_store.retention.survey import CleanRequest, Survey, clean_request, survey, with_archives
 from commitlog_store.threads.worker import Worker
 
 _LOG = logging.getLogger(__name__)
@@ -93,11 +93,13 @@ class Retention(Subject):
         )
         if not by_settings or dry_run:
             return self.clean_as(request, dry_run=dry_run)
+        request = with_archives(request, self._engine.paths)
         now_ms = time.time_ns() // 1_000_000
         return self._engine.run(lambda: self.cleaner.clean_by_settings(self._settings, request, now_ms))
 
     def clean_as(self, request: CleanRequest, *, dry_run: bool) -> CleanReport:
-        """``MessageStore.clean_as``."""
+        """``MessageStore.clean_as``. Archives are asked here, so that the job thread waits for no network."""
+        request = with_archives(request, self._engine.paths)
         now_ms = time.time_ns() // 1_000_000
         return self._engine.run(lambda: self.cleaner.clean(request, now_ms, dry_run=dry_run))
 

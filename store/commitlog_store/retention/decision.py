@@ -119,7 +119,7 @@ def decide(
         if reason is None:
             break
         needing = [hold for hold in holds if hold.from_offset < file.end]
-        holders = tuple(hold.holder for hold in needing if not _has_held_enough(hold, file, now_ms))
+        holders = tuple(hold.holder for hold in needing if not _has_held_enough(hold, file, limits, now_ms))
         if holders:
             return Decision(doomed=doomed, held=file, holders=holders)
         doomed.append(DoomedFile(file=file, reason=reason, overruled=tuple(hold.holder for hold in needing)))
@@ -134,8 +134,8 @@ def _reason(file: LogFile, log_end: int, limits: RetentionLimits, now_ms: int) -
     return Reason.DISK if limits.at_once else None
 
 
-def _has_held_enough(hold: Hold, file: LogFile, now_ms: int) -> bool:
-    return _is_older(file, hold.at_most_ms, now_ms)
+def _has_held_enough(hold: Hold, file: LogFile, limits: RetentionLimits, now_ms: int) -> bool:
+    return (hold.yields_to_disk and limits.at_once) or _is_older(file, hold.at_most_ms, now_ms)
 
 
 def _is_older(file: LogFile, age_ms: int | None, now_ms: int) -> bool:

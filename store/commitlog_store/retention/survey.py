@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import UnionType
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.paths import CHECKPOINT, file_name_for_offset
+from commitlog_store.paths import ARCHIVE_HOLDER, CHECKPOINT, file_name_for_offset
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.retention.decision import CleanReport, Decision, LogFile, RetentionLimits, decide
@@ -41,12 +41,14 @@ AgeClock = Literal["store", "mtime"]
 class CleanRequest:
     """What a cleaning is to delete: the limits, how age is measured, and the readers that hold files, for how long.
 
-    ``most``: at most so many files, the oldest. ``first``: none, unless the log begins at this physical offset.
+    ``holds`` are those of the archives that ``with_archives`` has asked. ``most``: at most so many files, the oldest.
+    ``first``: none, unless the log begins at this physical offset.
     """
 
     limits: RetentionLimits
     clock: AgeClock = "store"
     keep_for: Sequence[str] = field(default=())
+    holds: Sequence[Hold] = field(default=())
     keep_at_most_ms: int | None = None
     most: int | None = None
     first: int | None = None
@@ -116,6 +118,23 @@ def clean_request(
     )
 
 
+def with_archives(request: CleanRequest, paths: StorePaths) -> CleanRequest:
+    """The request with the holds of the archives that ``keep_for`` names: they are asked now, before any file is.
+
+    ``InvalidValue``, ``ArchiveMismatch``, ``ArchiveFailed``, ``ArchiveDamaged``, ``UnsupportedArchive``.
+    """
+    urls = [one.removeprefix(ARCHIVE_HOLDER) for one in request.keep_for if one.startswith(ARCHIVE_HOLDER)]
+    if not urls:
+        return request
+    from commitlog_store.archive.holding import archive_hold  # a store without archives does not import it
+
+    return replace(
+        request,
+        keep_for=tuple(one for one in request.keep_for if not one.startswith(ARCHIVE_HOLDER)),
+        holds=tuple(archive_hold(paths, url, at_most_ms=request.keep_at_most_ms) for url in urls),
+    )
+
+
 def _check_number(name: str, value: Any, unit: str, kind: type | UnionType) -> None:
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if value is not None and not (is_number and 0 <= float(value) < _TOO_MANY):
@@ -148,6 +167,7 @@ def survey(
                 hold_of(positions_of(store_path, one), catalog, log, at_most_ms=request.keep_at_most_ms)
                 for one in request.keep_for
             ]
+            named += request.holds
             named.append(unapplied_positions(store_path, catalog))
             unfinished = delayed_messages(store_path, catalog, log) if holds is None else holds
             needed = [*unfinished, *(one for one in named if one is not None)]
@@ -209,4 +229,4 @@ def forecast_clean(
     paths = StorePaths.of(directory, store_path_commit_log)
     with contextlib.closing(CommitLog(paths.commit_log)) as log:
         refuse_lost_log(directory, log)
-    return survey(paths, request, int(clock() * 1000)).report(directory, dry_run=True)
+    return survey(paths, with_archives(request, paths), int(clock() * 1000)).report(directory, dry_run=True)

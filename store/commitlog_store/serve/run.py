@@ -24,9 +24,10 @@ from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
-from commitlog_store.store import MessageStore
+from commitlog_store.store import MessageStore, owned_by
 
 if TYPE_CHECKING:
+    from commitlog_store.serve.archive_service import ArchiveService
     from commitlog_store.serve.http.front import HttpFront
     from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 
@@ -42,7 +43,7 @@ class ServeRequest:
 
     ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
-    broker's file, as far as it has them.
+    broker's file, as far as it has them. ``archive`` is the URL at which the store is archived.
     """
 
     stores: Sequence[str]
@@ -62,6 +63,7 @@ class ServeRequest:
     acl: str | None = None
     http: str | None = None
     http_downloads: bool = True
+    archive: str | None = None
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
@@ -78,19 +80,23 @@ class ServeRequest:
             found[name] = path
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")
+        if len(found) > 1 and self.archive is not None:
+            raise InvalidValue("--archive goes with one store; run 'commitlog archive' for each of several.")
         if self.read_only and self.rocketmq is not None:
             raise InvalidValue("Clients of RocketMQ put into the store: --rocketmq and --read-only exclude each other.")
         return found
 
-    def store_config(self, bound: tuple[str, int] | None = None) -> MessageStoreConfig | None:
+    def store_config(self, bound: tuple[str, int] | None = None) -> MessageStoreConfig:
         """That of the store. Message ids name the broker's address, where clients ask for messages by them.
 
         ``bound`` has the ip and port that the broker listens on. This process is the broker then: it delivers delayed
-        messages, also in a store that RocketMQ's broker had.
+        messages, also in a store that RocketMQ's broker had. Retention waits for the archive, unless for another one.
         """
-        if self.rocketmq is None:
-            return self.config
         config = self.config or MessageStoreConfig()
+        if self.archive is not None and not config.retention_archive:
+            config = replace(config, retention_archive=self.archive)
+        if self.rocketmq is None:
+            return config
         if config.schedule_enable is None:
             config = replace(config, schedule_enable=True)
         host, port = bound or ("", 0)
@@ -135,7 +141,10 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         if owned is not None and settings is not None:
             broker = _broker(owned, settings, bound)
             stack.callback(broker.stop, 0.0)
-        http = None if request.http is None else _http(request, openers, owned)
+        archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
+        if archive is not None:
+            stack.callback(archive.stop, 0.0)
+        http = None if request.http is None else _http(request, openers, owned, archive)
         if http is not None:
             stack.callback(http.stop, 0.0)
         server = StoreServer(
@@ -147,17 +156,24 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             most_staged=request.max_staged,
         )
         say(_begun(request, paths, server.port, broker, http))
+        if archive is not None:
+            archive.start()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         deadline = time.monotonic() + request.drain_timeout_s
         server.end_waits()
+        if archive is not None:
+            archive.begin_stop()
         if broker is not None:
             broker.stop(request.drain_timeout_s)
         if http is not None:
             http.stop(max(deadline - time.monotonic(), 0.0))
         drained = _drain(server, max(deadline - time.monotonic(), 0.0))
+        if archive is not None:
+            drained &= archive.stop(max(deadline - time.monotonic(), 0.0))
     if not drained:
-        # Arrow Flight waits for its calls at exit, too. The store is closed, and nothing else is left to do.
+        # Arrow Flight waits for its calls at exit, and a request to object storage may still be under way. The store is
+        # closed, and nothing else is left to do.
         logging.shutdown()
         sys.stderr.flush()
         os._exit(0)
@@ -195,8 +211,24 @@ def _broker(owned: MessageStore, settings: RocketMQSettings, bound: socket.socke
     return broker
 
 
+def _archive(request: ServeRequest, path: str, owned: MessageStore | None) -> ArchiveService:
+    """The service that archives the store. ``InvalidValue``, ``StoreOpenError``."""
+    from commitlog_store.serve.archive_service import ArchiveService  # servers without it are lighter
+
+    assert request.archive is not None
+    hold = None if owned is None else owned_by(owned).archive_hold
+    # An owner's log may be elsewhere by its settings.
+    commit_log = request.commit_log if owned is None else owned.config.store_path_commit_log
+    return ArchiveService.open(
+        *(path, request.archive), commit_log=commit_log, on_archived=None if hold is None else hold.look_again
+    )
+
+
 def _http(
-    request: ServeRequest, openers: Mapping[str, Callable[[OnDamage], StoreReader]], owned: MessageStore | None
+    request: ServeRequest,
+    openers: Mapping[str, Callable[[OnDamage], StoreReader]],
+    owned: MessageStore | None,
+    archive: ArchiveService | None,
 ) -> HttpFront:
     """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
     try:
@@ -217,6 +249,7 @@ def _http(
         node=given.get("brokerName", ""),
         cluster=given.get("brokerClusterName", ""),
         downloads=request.http_downloads,
+        archive=None if archive is None else lambda: archive.state,
     )
     front.start()
     return front
@@ -289,4 +322,5 @@ def _begun(
     whose = "of this host" if request.acl is None else "with an account"
     rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients {whose}"
     pages = "" if http is None else f", and at {http.url} to browsers"
-    return f"serving {stores} ({how}) at {place} to {who}{rocketmq}{pages}"
+    archive = "" if request.archive is None else f", and archives it at {request.archive}"
+    return f"serving {stores} ({how}) at {place} to {who}{rocketmq}{pages}{archive}"

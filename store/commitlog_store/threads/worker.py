@@ -40,8 +40,16 @@ class Worker:
     """
 
     def __init__(
-        self, name: str, service: Service, on_error: Callable[[BaseException], None], wakeup: Wakeup | None = None
+        self,
+        name: str,
+        service: Service,
+        on_error: Callable[[BaseException], None],
+        wakeup: Wakeup | None = None,
+        *,
+        patience_s: float | None = None,
     ) -> None:
+        """``patience_s``: how long ``stop`` waits at most, for a service that may be left in the middle of a step."""
+        self._patience_s = patience_s
         self._service = service
         self._on_error = on_error
         self._wakeup = wakeup or Wakeup()
@@ -57,11 +65,19 @@ class Worker:
         return self._thread.ident == threading.get_ident()
 
     def stop(self) -> None:
-        """End the thread after its current step, and return when it has ended. It may be called again."""
+        """End the thread after its current step, and return when it has ended. It may be called again.
+
+        A service that may be left in its step is waited for no longer than ``patience_s``.
+        """
+        self.end_within(self._patience_s)
+
+    def end_within(self, seconds: float | None) -> bool:
+        """As ``stop``; whether the thread has ended within that time, or with None whenever it does."""
         self._stopping = True
         self._wakeup.set()
         if self._thread.ident not in (None, threading.get_ident()):
-            self._thread.join()
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         waits = False

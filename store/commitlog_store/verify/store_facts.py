@@ -12,6 +12,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.recovery.indexed import was_indexed
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
+from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
 from commitlog_store.verify.assessment import Assessment, assess_store
 
 
@@ -20,7 +21,8 @@ class StoreFacts:
     """``disk_size`` is the bytes that all files take, holes not counted.
 
     ``delayed_left_to`` is what shows that a broker delivers delayed messages; None where ``MessageStore`` does.
-    ``timer_wheel``: a broker keeps messages of its timer there. ``kept_problem`` is why ``kept`` cannot be read.
+    ``timer_wheel``: a broker keeps messages of its timer there. ``kept_problem`` is why ``kept`` or ``archive_hold``,
+    the archive that retention waits for, cannot be read.
     """
 
     log_files: int
@@ -30,6 +32,7 @@ class StoreFacts:
     kept: list[KeptPiece]
     kept_problem: str
     assessment: Assessment | None
+    archive_hold: ArchiveHoldStatus | None = None
 
 
 def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
@@ -39,6 +42,11 @@ def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
         kept = kept_pieces(paths.root)
     except CommitLogError as error:
         problem = str(error)
+    archive_hold = None
+    try:
+        archive_hold = read_status(paths.root)
+    except CommitLogError as error:
+        problem = problem or str(error)
     files, size = disk_use(paths)
     config = MessageStoreConfig(
         store_path_commit_log=paths.elsewhere, schedule_enable=False, message_index_enable=was_indexed(paths.root)
@@ -51,6 +59,7 @@ def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
         kept=kept,
         kept_problem=problem,
         assessment=assess_store(paths.root, config=config) if assessed else None,
+        archive_hold=archive_hold,
     )
 
 

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
 
+from commitlog_store.archive.object_store import ObjectStore
 from pyspark_commitlog.options.write import SinkOptions, parse_stream_write_options
+from pyspark_commitlog.sink import fingerprint
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
+from tests.support.s3_server import BUCKET, KEYS, SECRET, options_for, s3_server
 
 QUERY = "0f3a"
+
+
+@pytest.fixture(autouse=True)
+def no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that says nothing about a cloud."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(fingerprint, "_warned", set())
 
 
 def options(**sparks: str) -> SinkOptions:
@@ -79,3 +91,29 @@ def test_a_checkpoint_of_another_query_is_not_taken(tmp_path: Path) -> None:
     """A local directory may have the path that the checkpoint has on another file system."""
     path = checkpoint(tmp_path / "c", query_id="another")
     assert checkpoint_fingerprint(options(checkpointlocation=str(path)), None, QUERY, 4) == ""
+
+
+def test_a_checkpoint_in_object_storage_has_the_fingerprint_that_it_has_on_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = checkpoint(tmp_path / "c")
+    location = f"s3a://{BUCKET}/checkpoints/c"
+    asked = options(checkpointlocation=location)
+    assert checkpoint_fingerprint(asked, None, QUERY, 4) == ""
+    assert "no AWS_* variable" in caplog.text
+    for name, given in KEYS.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", given)
+    with s3_server() as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        objects = ObjectStore.open(location, options=options_for(endpoint))
+        for name in ("metadata", "offsets/4"):
+            objects.put(name, [(path / name).read_bytes()], (path / name).stat().st_size)
+        found = checkpoint_fingerprint(asked, None, QUERY, 4)
+        assert found == checkpoint_fingerprint(options(checkpointlocation=str(path)), None, QUERY, 4) != ""
+        assert checkpoint_fingerprint(options(queryname="c"), f"s3a://{BUCKET}/checkpoints", QUERY, 4) == found
+        assert checkpoint_fingerprint(asked, None, QUERY, 5) == ""
+        assert checkpoint_fingerprint(asked, None, "another", 4) == ""
+        assert "of another query" in caplog.text
+    assert checkpoint_fingerprint(asked, None, "after the server", 4) == ""
+    assert "Failed to read" in caplog.text
+    assert SECRET not in caplog.text

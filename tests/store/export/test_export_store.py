@@ -413,7 +413,7 @@ def test_targets_that_are_no_local_files_are_refused(store: Path, tmp_path: Path
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for target, reason in (
         ("ndjson:-", "'commitlog cat' prints to stdout"),
-        ("parquet:s3://bucket/orders", "local files"),
+        ("parquet:http://host/orders", "local files"),
         ("csv:/dev/null", "a link, a pipe or a device"),
         (f"ndjson:{tmp_path / 'link'}", "a link, a pipe or a device"),
     ):

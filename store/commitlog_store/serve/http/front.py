@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
@@ -15,6 +16,9 @@ from commitlog_store.serve.http.pages.pages import Pages
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.serve.listen import DEFAULT_HTTP, ListenSettings, tls_context
 from commitlog_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.archive_service import ArchiveState
 
 
 class HttpFront:
@@ -30,16 +34,17 @@ class HttpFront:
         cluster: str = "",
         limits: HttpLimits | None = None,
         downloads: bool = True,
+        archive: Callable[[], ArchiveState] | None = None,
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
         ``openers`` are those of ``ServedStores``, ``node`` and ``cluster``, too. ``downloads``: found messages may be
-        downloaded from the pages.
+        downloaded from the pages. ``archive`` returns the state of the service that archives the store.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
         access = HttpAccess(listen)
         tls = None if listen.tls is None else tls_context(listen.tls)
-        self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster)
+        self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
         pages = Pages(self.stores, access, downloads=downloads)
         self._streams = pages.streams
         actions = Actions(self.stores, access, pages.frame, ACTIONS)

@@ -37,7 +37,8 @@ class StoreCollector:
     def __init__(self, stores: ServedStores, *, most_topics: int = MOST_TOPICS, most_lags: int = MOST_LAGS) -> None:
         self._stores = stores
         self._samples = {
-            name: StoreSamples(stores.owned, most_topics=most_topics, most_lags=most_lags) for name in stores.names
+            name: StoreSamples(stores.owned, archive=stores.archive, most_topics=most_topics, most_lags=most_lags)
+            for name in stores.names
         }
         # Stores that could not be asked, each logged once.
         self._down: set[str] = set()

@@ -6,13 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from commitlog_store.errors import NotServed, ServerBusy
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import answering
 from commitlog_store.serve.reader_pool import ReaderPool
 from commitlog_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.archive_service import ArchiveState
 
 _T = TypeVar("_T")
 # Reading is mostly Python: more threads would only take turns.
@@ -37,9 +40,11 @@ class ServedStores:
         node: str = "",
         cluster: str = "",
         question_s: float = _QUESTION_S,
+        archive: Callable[[], ArchiveState] | None = None,
     ) -> None:
         """``openers`` has a function for each store's name that opens a reader; the name of a single one is empty."""
         self.owned = owned
+        self.archive = archive
         self.node, self.cluster = node, cluster
         self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
         self._question_s = question_s

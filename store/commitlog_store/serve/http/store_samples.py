@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.engine.running_state import RunningFlags
@@ -33,6 +33,9 @@ from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
 from commitlog_store.store import MessageStore, owned_by
+
+if TYPE_CHECKING:
+    from commitlog_store.serve.archive_service import ArchiveState
 
 MOST_TOPICS = 500
 # Of a group in a topic. The time of the oldest message is read for each queue of these.
@@ -66,13 +69,15 @@ class StoreSamples:
         self,
         owned: MessageStore | None,
         *,
+        archive: Callable[[], ArchiveState] | None = None,
         most_topics: int = MOST_TOPICS,
         most_lags: int = MOST_LAGS,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``owned`` is the store if this process owns it."""
+        """``owned`` is the store if this process owns it, ``archive`` the state of the service that archives it."""
         self._owned = owned
+        self._archive = archive
         self._clock = clock
         self._monotonic = monotonic
         self._in: BoundedNames[str] = BoundedNames(most_topics)
@@ -86,6 +91,8 @@ class StoreSamples:
 
     def read_owned(self, samples: Samples) -> None:
         """What the owner has in memory. ``StoreClosed``."""
+        if self._archive is not None:
+            _of_archive(samples, self._archive())
         if self._owned is None:
             samples.values.append(("commitlog_owned", (), 0))
         else:
@@ -251,6 +258,15 @@ class StoreSamples:
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _of_archive(samples: Samples, state: ArchiveState) -> None:
+    add = samples.values.append
+    add(("commitlog_archive_stop_offset_bytes", (), state.archived))
+    add(("commitlog_archive_waiting_bytes", (), state.waiting))
+    add(("commitlog_archive_uploaded_bytes_total", (), state.uploaded))
+    add(("commitlog_archive_failed_total", (), state.failures))
+    add(("commitlog_archive_failing", (), bool(state.failure)))
 
 
 def _of_topics(values: Mapping[str, int]) -> dict[str, int]:

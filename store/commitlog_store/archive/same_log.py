@@ -1,0 +1,48 @@
+"""Whether an archive is of a store's log: by the last file that both of them have."""
+
+from __future__ import annotations
+
+from commitlog_store.archive.log_files import LogSource
+from commitlog_store.archive.manifest import HEAD_SIZE, Manifest
+from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.archive.segments import tail_crc32
+from commitlog_store.errors import ArchiveMismatch
+from commitlog_store.format.checksum import crc32
+
+__all__ = ["mismatch", "refuse_other_log"]
+
+
+def refuse_other_log(objects: ObjectStore, source: LogSource, newest: Manifest) -> None:
+    """``ArchiveMismatch`` when the last file that store and archive both have is another one."""
+    here = set(source.bases())
+    for segment in reversed(newest.segments):
+        if segment.start not in here:
+            continue
+        file = source.open(segment.start)
+        if file is None:
+            continue
+        try:
+            head, tail = crc32(file.read(0, min(HEAD_SIZE, segment.log.size))), tail_crc32(file, segment.tail_stop)
+        finally:
+            file.close()
+        if (head, tail) != (segment.head_crc32, segment.tail_crc32):
+            raise mismatch(objects, source, segment.start)
+        return
+    if here and max(here) < newest.stop:
+        # No file tells whether it is that log, and none would be archived until it has grown to there.
+        raise ArchiveMismatch(
+            f"The archive {objects} ends at physical offset {newest.stop}, and has no file of "
+            f"{source.paths.commit_log}, whose last one begins before that, at {max(here)}: it is of another store. "
+            "Nothing was changed. Archive this store under another prefix.",
+            offset=max(here),
+        )
+
+
+def mismatch(objects: ObjectStore, source: LogSource, offset: int) -> ArchiveMismatch:
+    """The error for another log in the archive."""
+    return ArchiveMismatch(
+        f"The archive {objects} has another log than {source.paths.commit_log}: their files at physical "
+        f"offset {offset} differ. It is of another store, or this one lost its end and grew again since. Nothing "
+        "was changed. Archive this store under another prefix.",
+        offset=offset,
+    )

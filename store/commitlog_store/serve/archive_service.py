@@ -1,0 +1,158 @@
+"""ArchiveService: archives the closed log files of a served store, as they close, in a thread of its own.
+
+An object store that does not answer is asked again with back-off, for as long as the server runs; the store is served
+all the while. docs/decisions/0049-archives-kept-up.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from commitlog_store.archive.archiver import Archiver, ArchiveSettings, open_archiver
+from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.errors import CommitLogError
+from commitlog_store.threads.wakeup import Wakeup
+from commitlog_store.threads.worker import Worker
+
+__all__ = ["ArchiveService", "ArchiveState"]
+
+_LOG = logging.getLogger(__name__)
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+# How often to look for closed files, which asks nobody; and to ask the archive all the same.
+_LOOK_S = 1.0
+_ASK_S = 60.0
+# The pause after files were found that are not complete yet.
+_IDLE_S = 10.0
+# A request without an answer is given up sooner than by a command: the service repeats it, and a server stops in time.
+_RETRY_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveState:
+    """``archived`` is the physical offset up to which the newest manifest has the log.
+
+    ``waiting`` counts the bytes of closed files after it; ``uploaded`` the bytes since the start, and ``failures`` the
+    steps that failed. ``failure`` is why the last one did, empty if it did not.
+    """
+
+    url: str
+    archived: int = 0
+    waiting: int = 0
+    uploaded: int = 0
+    failures: int = 0
+    failure: str = ""
+
+
+class ArchiveService:
+    """From ``start`` to ``stop``. One use. ``state`` may be read by any thread."""
+
+    def __init__(
+        self,
+        path: str,
+        url: str,
+        make_archiver: Callable[[Callable[[int, int], None]], Archiver],
+        on_archived: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``make_archiver`` makes the archiver of the store at ``path``, which calls its argument during an upload.
+
+        ``on_archived`` is called after each generation.
+        """
+        self.state = ArchiveState(url=url)
+        self._path = path
+        self._archiver = make_archiver(self._refuse_stopped)
+        self._on_archived = on_archived
+        self._clock = clock
+        # When the archive is asked though no file has closed: another archiver may have added to it.
+        self._ask_at = clock()
+        self._pause_s = _FIRST_PAUSE_S
+        self._stopping = False
+        self._wakeup = Wakeup()
+        self._worker = Worker("ArchiveService", self, self._end, self._wakeup)
+
+    @classmethod
+    def open(
+        cls, path: str, url: str, *, commit_log: str | None = None, on_archived: Callable[[], None] | None = None
+    ) -> ArchiveService:
+        """The service for the store at ``path``. ``InvalidValue``, ``StoreOpenError``."""
+        objects = ObjectStore.open(url, writes=True, retry_timeout_s=_RETRY_S)
+
+        def make(progress: Callable[[int, int], None]) -> Archiver:
+            return open_archiver(
+                *(path, objects, ArchiveSettings()), store_path_commit_log=commit_log, progress=progress, idle_s=_IDLE_S
+            )
+
+        return cls(path, url, make, on_archived or (lambda: None))
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def begin_stop(self) -> None:
+        """An upload ends at its next part. It may be called again."""
+        self._stopping = True
+        self._wakeup.set()
+
+    def stop(self, seconds: float) -> bool:
+        """Whether it has ended within that time. A step that was left changes nothing but unnamed objects."""
+        self.begin_stop()
+        ended = self._worker.end_within(seconds)
+        if ended:
+            self._archiver.close()
+        else:
+            _LOG.warning("%s: the archive %s does not answer: its upload is given up.", self._path, self.state.url)
+        return ended
+
+    def run_once(self) -> float:
+        """Archive a file, if one is closed; the seconds until the next step."""
+        try:
+            if self._clock() < self._ask_at and not self._archiver.waiting_bytes():
+                return _LOOK_S
+            pause = self._archiver.run_once()
+            self._look()
+        except _Stopped:
+            return 0.0
+        except (CommitLogError, OSError) as error:
+            return self._failed(str(error))
+        if self.state.failure:
+            _LOG.warning("%s: archiving to %s continues.", self._path, self.state.url)
+        self.state = replace(self.state, failure="")
+        self._pause_s = _FIRST_PAUSE_S
+        if not pause:
+            self._on_archived()
+            return pause
+        self._ask_at = self._clock() + _ASK_S
+        # Files wait that may not be archived yet: a batch reaches into the one that is being written.
+        return pause if self.state.waiting else _LOOK_S
+
+    def _look(self) -> None:
+        report = self._archiver.report()
+        self.state = replace(
+            self.state, archived=report.stop, waiting=self._archiver.waiting_bytes(), uploaded=report.uploaded
+        )
+
+    def _failed(self, failure: str) -> float:
+        """Log a failure once, and count it."""
+        if failure != self.state.failure:
+            _LOG.warning("%s: archiving to %s waits: %s", self._path, self.state.url, failure)
+        self.state = replace(self.state, failure=failure, failures=self.state.failures + 1)
+        self._ask_at = self._clock()
+        pause, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        return pause
+
+    def _refuse_stopped(self, _done: int, _size: int) -> None:
+        if self._stopping:
+            raise _Stopped
+
+    def _end(self, error: BaseException) -> None:
+        """A failure without a name ends the service; the worker has logged it."""
+        failure = f"stopped by {type(error).__name__}: {error}"
+        self.state = replace(self.state, failure=failure, failures=self.state.failures + 1)
+
+
+class _Stopped(Exception):
+    """The server stops."""
