@@ -15,7 +15,9 @@ class ReplicaLog:
     """The log of an open store in the role SLAVE. One thread appends.
 
     A batch becomes a part of the log when all of it has come (invariant 11): until then its bytes lie after the end,
-    as those of a commit do. So do those of a blank filler, which may be as long as a file.
+    as those of a commit do. So do those of a blank filler, which may be as long as a file. The first bytes of either
+    are written last, so that what a killed process leaves is neither a frame nor a filler, and is received again:
+    which of its bytes are missing follows no rule.
     """
 
     def __init__(self, log: OpenedLog, store_flush: StoreFlush, on_appended: Callable[[], None]) -> None:
@@ -28,8 +30,8 @@ class ReplicaLog:
         self.frame_end = 0
         # The physical offset of the end of the filler that is being received, in a batch or not; 0 between fillers.
         self.filler_end = 0
-        # The header of a filler outside of a batch, until its rest is written.
-        self._filler_head = b""
+        # The first bytes of that batch or filler, until the rest is written.
+        self._head = b""
 
     @property
     def file_size(self) -> int:
@@ -79,36 +81,38 @@ class ReplicaLog:
         With ``frame_end`` they are the frame record of a batch that ends there. What follows belongs to the batch up to
         that place, at which an append has to end.
         """
-        writer = self._log.writer
         if frame_end:
-            self._space, self.frame_end = writer.begin_replica_frame(), frame_end
+            data = self._begin(data, frame_end)
         if self._space is None:
-            writer.append_replica(data, last_record=last_record, last_store_timestamp=last_store_timestamp)
+            self._log.writer.append_replica(data, last_record=last_record, last_store_timestamp=last_store_timestamp)
             self._on_appended()
         else:
             self._write(self._space, data)
             if self._space.position >= self.frame_end:
-                self._publish(last_record, last_store_timestamp)
+                self._publish(self._space, last_record, last_store_timestamp)
 
     def append_filler(self, data: bytes, end: int) -> None:
         """Append the next bytes of a blank filler that ends a file at ``end``; the first ones have its header.
         ``DiskFull``, ``StoreIOError``.
-
-        Outside of a batch, the header is written last. So the rest that a killed process leaves is not taken for the
-        whole filler, and is received again: no rule says that it is zero.
         """
         if self._space is None:
-            self._space, self.frame_end = self._log.writer.begin_replica_frame(), end
-            self._filler_head, data = data[:FILLER_SIZE], data[FILLER_SIZE:]
-            self._space.skip(FILLER_SIZE)
+            data = self._begin(data, end)
+        space = self._space
+        assert space is not None
         self.filler_end = end
-        self._write(self._space, data)
-        if self._space.position < end:
+        self._write(space, data)
+        if space.position < end:
             return
         self.filler_end = 0
-        if self._filler_head:
-            self._space.write_at_start(self._filler_head)
-            self._publish(-1, 0)
+        if space.position >= self.frame_end:
+            self._publish(space, -1, 0)
+
+    def _begin(self, data: bytes, end: int) -> bytes:
+        """Begin a batch or filler that ends at ``end``; returns what of ``data`` is to be written now."""
+        self._space, self.frame_end = self._log.writer.begin_replica_frame(), end
+        self._space.skip(FILLER_SIZE)
+        self._head = data[:FILLER_SIZE]
+        return data[FILLER_SIZE:]
 
     def _write(self, space: FrameSpace, data: bytes) -> None:
         if not data:
@@ -117,10 +121,10 @@ class ReplicaLog:
             space.next_file()
         space.write(data)
 
-    def _publish(self, last_record: int, last_store_timestamp: int) -> None:
-        """All of a batch or filler has come: it is a part of the log."""
-        space = self._forget_space()
-        assert space is not None
+    def _publish(self, space: FrameSpace, last_record: int, last_store_timestamp: int) -> None:
+        """All of a batch or filler has come: it is a part of the log. ``StoreIOError``."""
+        space.write_at_start(self._head)
+        self._forget_space()
         self._log.writer.end_replica_frame(space, last_record=last_record, last_store_timestamp=last_store_timestamp)
         self._on_appended()
 
@@ -133,7 +137,7 @@ class ReplicaLog:
     def _forget_space(self) -> FrameSpace | None:
         space, self._space = self._space, None
         self.frame_end = self.filler_end = 0
-        self._filler_head = b""
+        self._head = b""
         return space
 
     def flush(self) -> None:
