@@ -82,6 +82,32 @@ def _named_at_last(path: str, prepare: Callable[[int], None], *, synced: bool) -
         raise
 
 
+def make_file_once(path: str, data: bytes) -> bool | None:
+    """Make a file of these bytes, whole and on the device before it has its name; False if there is one of that name.
+
+    None where the file system has no unnamed files: nothing is made. The directories above it are made, too, and the
+    name is on the device once the caller has synced them. ``OSError``.
+    """
+    with errors_name(path):
+        _make_directory_of(path)
+        try:
+            descriptor = _named_at_last(path, lambda descriptor: disk.write_at(descriptor, data, 0), synced=True)
+        except FileExistsError:
+            return False
+    if descriptor is None:
+        return False if disk.exists(path) else None
+    disk.close(descriptor)
+    return True
+
+
+def _make_directory_of(path: str) -> None:
+    directory = os.path.dirname(path)
+    if not disk.is_directory(directory):
+        _make_directory_of(directory)
+        with contextlib.suppress(FileExistsError):
+            disk.make_directory(directory)
+
+
 def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: bool = False) -> None:
     """Replace the file by a new, synced one of these bytes. ``OSError``; then the name has the old file.
 

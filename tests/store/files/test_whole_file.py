@@ -146,3 +146,20 @@ def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None
     replace_file(str(tmp_path / "file"), b"new")
     assert outside.read_bytes() == b"not ours"
     assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_file_that_is_made_once_is_whole_and_the_first_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new" / "deep" / "file"
+    synced: list[bytes] = []
+    real_sync = disk.sync
+
+    def sync(descriptor: int) -> None:
+        assert not path.exists(), "a name before its bytes are on the device may be empty after a power cut"
+        synced.append(os.pread(descriptor, 10, 0))
+        real_sync(descriptor)
+
+    monkeypatch.setattr(disk, "sync", sync)
+    assert make_file_once(str(path), b"first") is True
+    monkeypatch.undo()
+    assert make_file_once(str(path), b"second") is False
+    assert (path.read_bytes(), synced, os.listdir(path.parent)) == (b"first", [b"first"], ["file"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -83,3 +84,35 @@ def test_a_forked_child_that_closes_the_follower_leaves_the_parents_batch_alone(
         has_forked.set()
         assert follower.wait_for(end, timeout_s=WAIT_LIMIT_S)
     assert log_bytes(mirror, 0, end) == log
+
+
+def test_a_batch_whose_last_record_a_kill_has_torn_is_received_again(tmp_path: Path) -> None:
+    """A killed process leaves parts of records, also within a sector: only a crash of the machine loses whole ones."""
+    with open_store(tmp_path / "origin") as store:
+        put_ok(store)
+        with store.transaction("app", version=1) as batch:
+            batch.put_messages(pa.table({"body": [b"y" * 300] * 5}), topic="batch")
+        end = store.physical_bounds()[1]
+    log = log_bytes(tmp_path / "origin", 0, end)
+    mirror, killed = tmp_path / "mirror", tmp_path / "killed"
+    copied = threading.Event()
+
+    def serve(slave: Slave) -> None:
+        slave.send_log(log, slave.says(), end - 10)
+        copied.wait(WAIT_LIMIT_S)
+        slave.reset()
+
+    with ScriptedMaster(serve) as master, follow(master.address, mirror):
+        wait_for(lambda: any(log_bytes(mirror, end - 500, end)))
+        shutil.copytree(mirror, killed, ignore=shutil.ignore_patterns("lock"))
+        copied.set()
+    with (killed / "commitlog" / file_name_for_offset(0)).open("r+b") as file:
+        file.seek(end - 300)
+        file.write(log[end - 300 : end - 5])
+    with (
+        ScriptedMaster(lambda slave: slave.send_log(log, slave.says())) as master,
+        follow(master.address, killed) as follower,
+    ):
+        assert follower.wait_for(end, timeout_s=WAIT_LIMIT_S)
+    assert log_bytes(killed, 0, end) == log
+    assert not list(verify_store(killed))
