@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commitlog_store.files import disk
-from commitlog_store.files.whole_file import new_file, replace_file
+from commitlog_store.files.whole_file import make_file_once, new_file, replace_file
 
 CALLS = ["create_file", "write_at", "sync", "rename", "sync_directory"]
 CALLS_WITHOUT_A_NAME = ["create_unnamed_file", "write_at", "sync", "give_name", "sync_directory"]
