@@ -193,6 +193,20 @@ def _end_of(store_path: str, files: Sequence[LogFile]) -> int:
     return begin if mark is None else max(begin, mark.flushed_offset, mark.end_offset)
 
 
+def log_files(paths: StorePaths) -> tuple[list[LogFile], int]:
+    """The log's files that messages were written to, oldest first, and its end as far as it shows from outside.
+
+    Takes no lock, also beside a live owner. ``ReadFailed``.
+    """
+    with contextlib.closing(CommitLog(paths.commit_log)) as log:
+        try:
+            log.refresh()
+            files = _log_files(log, "store")
+            return files, _end_of(paths.root, files)
+        except OSError as error:
+            raise ReadFailed("look at", path=str(error.filename or paths.root), cause=error) from error
+
+
 def forecast_clean(
     path: str | os.PathLike[str],
     request: CleanRequest,

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from commitlog_store.errors import InvalidValue, RemoteAccessRefused
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.access import HttpAccess
-from commitlog_store.serve.http.pages import groups, messages, overview, topics
+from commitlog_store.serve.http.pages import disk_use, groups, messages, overview, replication, settings, topics
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
 from commitlog_store.serve.http.pages.templates import render
@@ -22,7 +22,10 @@ from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values,
 from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 
-VIEWS = (overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE)
+VIEWS = (
+    *(overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE),
+    *(disk_use.VIEW, replication.VIEW, settings.VIEW),
+)
 _LARGEST_FORM = 4096
 
 
