@@ -9,10 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store import LogFollower, MessageStore, MessageStoreConfig
 from commitlog_store.retention.decision import LogFile
 from commitlog_store.serve.http.pages.disk_use import bytes_a_second, full_at
 from tests.store.serve.http.fronts import browsing
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 _PAGE = {"accept": "text/html"}
 _FILE = 64 << 10
@@ -64,6 +65,22 @@ def test_the_replication_page_names_the_address_for_slaves(store: MessageStore, 
     assert store.ha_address in page
     assert "ASYNC_MASTER" in page
     assert "No slave is connected." in page
+
+
+def test_the_replication_page_shows_a_slave_that_has_everything(
+    store: MessageStore, owner: httpx.Client, tmp_path: Path
+) -> None:
+    assert store.ha_address is not None
+    config = MessageStoreConfig(mapped_file_size_commit_log=_FILE)
+    with LogFollower(store.ha_address, tmp_path / "mirror", config=config) as slave:
+        end = store.physical_bounds()[1]
+        slave.wait_for(end, timeout_s=WAIT_LIMIT_S)
+        wait_for(lambda: [one.behind for one in store.slaves()] == [0])
+        page = _text(owner, "/replication")
+        assert store.slaves()[0].address in page
+        assert page.count(f'<td class="n">{end:,}</td>') == 2  # sent and acknowledged
+    wait_for(lambda: not store.slaves())
+    assert "No slave is connected." in _text(owner, "/replication")
 
 
 def test_the_settings_page_tells_those_that_were_set_from_defaults(owner: httpx.Client) -> None:
