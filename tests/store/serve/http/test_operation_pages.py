@@ -102,8 +102,9 @@ def test_growth_is_that_since_the_newest_file_that_is_an_hour_old() -> None:
     now = time.time_ns() // 1_000_000
     times = [now - 5 * _HOUR_MS, now - 2 * _HOUR_MS, now - 60_000, None]
     files = [LogFile(base=n * 100, end=n * 100 + 100, path=str(n), newest_ms=at) for n, at in enumerate(times)]
-    assert bytes_a_second(files, 7_400, now) == (1.0, now - 2 * _HOUR_MS)
-    assert bytes_a_second(files[2:], 360, now) == (1.0, now - 60_000)
-    assert bytes_a_second(files[3:], 360, now) is None
+    assert bytes_a_second(files, now - 9 * _HOUR_MS, 7_400, now) == (1.0, now - 2 * _HOUR_MS)
+    assert bytes_a_second(files[2:], None, 360, now) == (1.0, now - 60_000)
+    assert bytes_a_second(files[3:], now - 60_000, 360, now) == (1.0, now - 60_000)
+    assert bytes_a_second(files[3:], None, 360, now) is None
     assert full_at(3_600, 1.0, now) == now + _HOUR_MS
     assert full_at(3_600, 0.0, now) is None

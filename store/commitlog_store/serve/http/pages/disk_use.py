@@ -18,13 +18,18 @@ _ROWS = 50
 _HOUR_MS = 3_600_000
 
 
-def bytes_a_second(files: Sequence[LogFile], log_end: int, now_ms: int) -> tuple[float, int] | None:
-    """The log's growth, and the time (ms) since which it was measured; None for a log without two times.
+def bytes_a_second(
+    files: Sequence[LogFile], first_ms: int | None, log_end: int, now_ms: int
+) -> tuple[float, int] | None:
+    """The log's growth, and the time (ms) since which it was measured; None for a log without a message.
 
-    It is measured from the begin of the newest file that is an hour old, or of the oldest file whose begin has a time.
+    It is measured from the begin of the newest file that is an hour old, or of the oldest file. ``first_ms`` is the
+    time of the log's first message.
     """
     # A file's newest_ms is the time of the first message of the next one.
     begins = [(file.end, file.newest_ms) for file in files if file.newest_ms is not None]
+    if first_ms is not None:
+        begins.insert(0, (files[0].base, first_ms))
     past = [one for one in begins if now_ms - one[1] >= _HOUR_MS][-1:] or begins[:1]
     if not past or now_ms <= past[0][1]:
         return None
@@ -39,12 +44,12 @@ def full_at(free: int, rate: float, now_ms: int) -> int | None:
 
 def _look(reader: StoreReader, asked: Asked) -> Values:
     now_ms = time.time_ns() // 1_000_000
-    files, end = log_files(reader.paths)
-    if asked.owned is not None:
-        end = asked.owned.physical_bounds()[1]
+    found = log_files(reader.paths)
+    files = found.files
+    end = found.end if asked.owned is None else asked.owned.physical_bounds()[1]
     log = reader.paths.commit_log
     free = free_bytes(log)
-    rate = bytes_a_second(files, end, now_ms)
+    rate = bytes_a_second(files, found.first_ms, end, now_ms)
     paging = Paging.of(asked, len(files), _ROWS)
     config = None if asked.owned is None else asked.owned.config
     report, problem = _forecast(asked.owned)
