@@ -213,6 +213,30 @@ def _end_of(store_path: str, files: Sequence[LogFile]) -> int:
     return begin if mark is None else max(begin, mark.flushed_offset, mark.end_offset)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogFiles:
+    """The log's files that messages were written to, oldest first, and its end as far as it shows from outside.
+
+    ``first_ms`` is the store time of the log's first message, None without one.
+    """
+
+    files: list[LogFile]
+    first_ms: int | None
+    end: int
+
+
+def log_files(paths: StorePaths) -> LogFiles:
+    """The files of a store's log. Takes no lock, also beside a live owner. ``ReadFailed``."""
+    with contextlib.closing(CommitLog(paths.commit_log)) as log:
+        try:
+            log.refresh()
+            files = _log_files(log, "store")
+            first_ms = _first_time(log, files[0].base) if files else None
+            return LogFiles(files=files, first_ms=first_ms, end=_end_of(paths.root, files))
+        except OSError as error:
+            raise ReadFailed("look at", path=str(error.filename or paths.root), cause=error) from error
+
+
 def forecast_clean(
     path: str | os.PathLike[str],
     request: CleanRequest,

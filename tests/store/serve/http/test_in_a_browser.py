@@ -144,8 +144,9 @@ def test_a_script_in_a_body_does_not_run(page: Page, url: str) -> None:
 
 def test_pages_fit_a_narrow_screen(page: Page, url: str) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
-    paths = ("/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
-    for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups", *paths):
+    waiting = ("/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
+    operation = ("/disk", "/replication", "/settings")
+    for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups", *waiting, *operation):
         page.goto(url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
     page.set_viewport_size({"width": 1280, "height": 800})

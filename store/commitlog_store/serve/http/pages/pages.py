@@ -14,7 +14,17 @@ from commitlog_store.errors import InvalidValue, RemoteAccessRefused
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.forms import read_form
-from commitlog_store.serve.http.pages import dead_letters, groups, messages, overview, topics, waiting
+from commitlog_store.serve.http.pages import (
+    dead_letters,
+    disk_use,
+    groups,
+    messages,
+    overview,
+    replication,
+    settings,
+    topics,
+    waiting,
+)
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
 from commitlog_store.serve.http.pages.templates import render
@@ -23,9 +33,10 @@ from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
 
 VIEWS = (
-    overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE,
-    dead_letters.LIST, dead_letters.ONE, waiting.DELAYED, waiting.HALF, waiting.BATCHES,
-)  # fmt: skip
+    *(overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE),
+    *(dead_letters.LIST, dead_letters.ONE, waiting.DELAYED, waiting.HALF, waiting.BATCHES),
+    *(disk_use.VIEW, replication.VIEW, settings.VIEW),
+)
 
 
 class Pages:
