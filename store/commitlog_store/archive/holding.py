@@ -1,7 +1,7 @@
 """ArchiveHolder: keeps retention from deleting log files that an archive's newest manifest does not have.
 
 What was uploaded does not count, only what a manifest names: nothing else can be restored. Each look compares the last
-file that store and archive share, so that another store's archive holds everything. See decision 0049.
+file that store and archive share, so that another store's archive holds everything. See decision 0045.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ArchiveService: archives the closed log files of a served store, as they close, in a thread of its own.
 
 An object store that does not answer is asked again with back-off, for as long as the server runs; the store is served
-all the while. docs/decisions/0049-archives-kept-up.md.
+all the while. docs/decisions/0045-archives-kept-up.md.
 """
 
 from __future__ import annotations
