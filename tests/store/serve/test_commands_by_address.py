@@ -132,9 +132,11 @@ def outcome(command: list[str], place: Served, where: str, target: Path) -> tupl
     texts = []
     for text in (done.stdout, plain(done.stderr)):
         shown = text.replace(place.url, "PATH").replace(place.path, "PATH").replace(str(target), "FILE")
-        texts.append(
-            re.sub(r"in [0-9.]+ s|[0-9.]+ s\b|[0-9]+ (ms|seconds?)|\d+m? ?\d*s\b|\d\d:\d\d:\d\d(\.\d+)?", "", shown)
+        timeless = re.sub(
+            r"in [0-9.]+ s|(< )?[0-9.]+ s\b|[0-9]+ (ms|seconds?)|\d+m? ?\d*s\b|\d\d:\d\d:\d\d(\.\d+)?", "", shown
         )
+        # A column is as wide as its longest time.
+        texts.append(re.sub(" +", " ", timeless))
     return done.returncode, *texts  # type: ignore[return-value]
 
 
