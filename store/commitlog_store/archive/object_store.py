@@ -46,8 +46,7 @@ class ObjectStore:
         # Of an archive on a local disk.
         self.directory = directory
         self._store = store
-        # A local directory is listed in any order, the others by name.
-        self.lists_in_order = not directory
+        self.lists_in_order = not directory and StorageAddress.parse(url).lists_in_order
 
     @classmethod
     def open(

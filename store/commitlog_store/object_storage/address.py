@@ -32,6 +32,8 @@ _SECRETS_ELSEWHERE = (
     "The address of an archive has no password, no '?' and no '#', since it is shown: credentials are given by the "
     "environment, or as options."
 )
+# How names of S3's directory buckets end.
+_DIRECTORY_BUCKET = "--x-s3"
 _OWN_KEYS = ("access_key_id", "aws_access_key_id")
 # Where keys of AWS come from without a profile; obstore looks at these by itself.
 _OTHER_KEYS = (
@@ -89,6 +91,11 @@ class StorageAddress:
         """The directory that it is; empty for object storage."""
         parts = urlsplit(self.url)
         return unquote(parts.path) if parts.scheme in _LOCAL_SCHEMES else ""
+
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether a listing begins with the first names. Directories do not, nor do directory buckets of S3 Express."""
+        return not self.is_local and not urlsplit(self.url).netloc.endswith(_DIRECTORY_BUCKET)
 
     def connect(self, *, makes_directory: bool = False) -> ObjectStore:
         """A client of it. ``InvalidValue`` for settings that it does not know, and without obstore; ``StoreForked``."""

@@ -78,12 +78,12 @@ class Objects:
     def first_names(self, prefix: str) -> list[str]:
         """Names of objects that begin with a prefix and a slash: the first ones, in any order.
 
-        Object stores list in the order of names, so one request shows these; a directory's names are all given.
+        Most object stores list in the order of names, so one request shows these; others show all.
         """
 
         def ask() -> list[str]:
             pages = self._obstore.list(self._store, prefix, chunk_size=_LISTED_AT_ONCE)
-            if self.address.is_local:
+            if not self.address.lists_in_order:
                 return [str(one["path"]) for page in pages for one in page]
             return next(([str(one["path"]) for one in page] for page in pages if page), [])
 

@@ -171,3 +171,11 @@ def test_an_answer_of_s3_is_shown_without_the_token_that_it_repeats() -> None:
     )
     for text in (answer, answer.partition("</Token-0>")[0]):
         assert said(OSError(text)) == "Generic S3 error: 400 Bad Request: InvalidToken: The token is malformed"
+
+
+@pytest.mark.parametrize(
+    ("url", "in_order"),
+    [("s3://bucket/a", True), ("s3://bucket--usw2-az1--x-s3/a", False), ("gs://b/a", True), ("file:///d", False)],
+)
+def test_where_listings_begin_with_the_first_names(url: str, in_order: bool) -> None:
+    assert StorageAddress.parse(url).lists_in_order == in_order
