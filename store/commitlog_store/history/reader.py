@@ -28,7 +28,6 @@ from commitlog_store.errors import (
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half_message import PendingHalfMessage
@@ -47,6 +46,7 @@ from commitlog_store.queue.get_message import (
     checked_int,
     wait_for_match,
 )
+from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
@@ -76,7 +76,7 @@ class HistoryReader(StoreReader):
         self._snapshot = None
         self._closed = False
         self._blocks = HistoryBlocks(self._both)
-        self._catalog = _Catalog(self)
+        self._catalog = ReaderCatalog(self)
 
     @property
     def paths(self) -> StorePaths:  # type: ignore[override]
@@ -489,59 +489,6 @@ class HistoryReader(StoreReader):
 
     def pending_half_messages(self) -> list[PendingHalfMessage]:
         return self.live.pending_half_messages()
-
-
-class _Queue:
-    """A queue of both: see ``QueueView``."""
-
-    fillers_are_lost = False
-
-    def __init__(self, reader: HistoryReader, topic: str, queue_id: int) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self._reader = reader
-
-    def bounds(self) -> tuple[int, int]:
-        info = self._reader.queue_info(self.topic, self.queue_id)
-        return info.min_offset, info.max_offset
-
-    def last_unit(self) -> tuple[int, int]:
-        low, high = self.bounds()
-        unit = self.unit(high - 1) if low < high else None
-        return (-1, 0) if unit is None else (high - 1, unit[0])
-
-    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
-        return self._reader.first_offset_from(self.topic, self.queue_id, physical_offset, start, stop)
-
-    def place_of(self, offset: int) -> tuple[str, int]:
-        return self._reader.path, offset
-
-    def unit(self, offset: int) -> tuple[int, int] | None:
-        found = next(self.units(offset, offset + 1))[0]
-        return None if found["size"] == FILLER_SIZE else (int(found["physical_offset"]), int(found["size"]))
-
-    def units(self, start: int, stop: int, *, chunk: int = 1_000_000, check: bool = True) -> Iterator[Units]:
-        del check  # both readers were opened with the way to treat damage
-        return self._reader.units(self.topic, self.queue_id, start, stop, chunk=chunk)
-
-
-class _Catalog:
-    """The queues of both: see ``CatalogView``."""
-
-    def __init__(self, reader: HistoryReader) -> None:
-        self._reader = reader
-
-    def topics(self) -> list[str]:
-        return self._reader.topics()
-
-    def queue_ids(self, topic: str) -> list[int]:
-        return self._reader.queue_ids(topic)
-
-    def queue(self, topic: str, queue_id: int) -> _Queue:
-        return _Queue(self._reader, topic, checked_int("queue_id", queue_id))
-
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).bounds()
 
 
 def _within(sides: Sides, bounds: QueueInfo) -> Sides:

@@ -23,7 +23,7 @@ from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, StoreBusy
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
+from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
@@ -45,6 +45,7 @@ from commitlog_store.queue.get_message import (
     wait_for_match,
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
+from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
@@ -64,59 +65,6 @@ _MOST_LOOKS = 10
 _MOST_AT_ONCE = 4_096
 
 
-class _RemoteQueue:
-    """A queue of a store at a server: see ``QueueView``."""
-
-    fillers_are_lost = False
-
-    def __init__(self, reader: RemoteReader, topic: str, queue_id: int) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self._reader = reader
-
-    def bounds(self) -> tuple[int, int]:
-        info = self._reader.queue_info(self.topic, self.queue_id)
-        return info.min_offset, info.max_offset
-
-    def last_unit(self) -> tuple[int, int]:
-        low, high = self.bounds()
-        unit = self.unit(high - 1) if low < high else None
-        return (-1, 0) if unit is None else (high - 1, unit[0])
-
-    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
-        return self._reader.first_offset_from(self.topic, self.queue_id, physical_offset, start, stop)
-
-    def place_of(self, offset: int) -> tuple[str, int]:
-        return self._reader.path, offset
-
-    def unit(self, offset: int) -> tuple[int, int] | None:
-        found = next(self.units(offset, offset + 1))[0]
-        return None if found["size"] == FILLER_SIZE else (int(found["physical_offset"]), int(found["size"]))
-
-    def units(self, start: int, stop: int, *, chunk: int = 1_000_000, check: bool = True) -> Iterator[Units]:
-        del check  # the server's reader was opened with the way to treat damage
-        return self._reader.units(self.topic, self.queue_id, start, stop, chunk=chunk)
-
-
-class _RemoteCatalog:
-    """The queues of a store at a server: see ``CatalogView``."""
-
-    def __init__(self, reader: RemoteReader) -> None:
-        self._reader = reader
-
-    def topics(self) -> list[str]:
-        return self._reader.topics()
-
-    def queue_ids(self, topic: str) -> list[int]:
-        return self._reader.queue_ids(topic)
-
-    def queue(self, topic: str, queue_id: int) -> _RemoteQueue:
-        return _RemoteQueue(self._reader, topic, checked_int("queue_id", queue_id))
-
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).bounds()
-
-
 class RemoteReader(StoreReader):
     """Made by ``StoreReader.open("grpc://host:8815")``."""
 
@@ -132,7 +80,7 @@ class RemoteReader(StoreReader):
         self._closed = False
         self._filter_at = checked_filter_at(filter_at)
         self._blocks = RemoteBlocks(self._connection, filter_at_server=filter_at == "server")
-        self._catalog = _RemoteCatalog(self)
+        self._catalog = ReaderCatalog(self)
         # The log's first byte by the last answer, and whether it was another one in the answer before.
         self._log_start, self._moved = -1, False
 
