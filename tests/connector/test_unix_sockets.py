@@ -107,16 +107,19 @@ SOCKETS = ["AccumulatorUnixServer", "True", True]
 TCP = ["AccumulatorTCPServer", None, True]
 
 
+# What the variable is in these is tested above, and what Spark does without it by the setting.
+_STRESS = pytest.mark.stress
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("environment", "settings", "expected"),
     [
-        ({}, {}, SOCKETS),
-        ({"PYSPARK_UDS_MODE": "false"}, {}, TCP),
-        ({}, {"spark.python.unix.domain.socket.enabled": "false"}, TCP),
-        ({"TMPDIR": "long"}, {}, TCP),
+        pytest.param({}, {}, SOCKETS, id="as imported"),
+        pytest.param({}, {"spark.python.unix.domain.socket.enabled": "false"}, TCP, id="setting"),
+        pytest.param({"PYSPARK_UDS_MODE": "false"}, {}, TCP, id="variable", marks=_STRESS),
+        pytest.param({"TMPDIR": "long"}, {}, TCP, id="long directory", marks=_STRESS),
     ],
-    ids=["as imported", "variable", "setting", "long directory"],
 )
 def test_a_session_uses_what_was_chosen_on_both_sides(
     golden_533: Path,
