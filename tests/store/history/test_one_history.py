@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from commitlog_store import MessageFilter, StoreReader
+from commitlog_store import MessageFilter, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
@@ -211,6 +211,19 @@ def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
         StoreReader.open(aged.store, archive="/past")
     with pytest.raises(InvalidValue, match="without from_log"):
         StoreReader.open(aged.store, archive=aged.archive, from_log=True)
+
+
+@pytest.mark.parametrize("url", ["https://key:s3cr3t@host/x", "https://host/x?sig=s3cr3t", "S3://key:s3cr3t@bucket/x"])
+def test_no_refused_address_shows_its_secret(url: str, aged: Aged) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: StoreReader.open(aged.store, archive=url),
+        lambda: export_store(aged.store, f"parquet:{url}"),
+        lambda: archive_store(aged.store, url.removeprefix("https:").replace("//", "/")),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidValue) as refused:
+            call()
+        assert "s3cr3t" not in str(refused.value)
 
 
 def test_commands_print_what_they_print_of_the_whole_store(aged: Aged, tmp_path: Path) -> None:
