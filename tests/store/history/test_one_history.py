@@ -204,6 +204,16 @@ def test_an_archive_of_another_store_is_refused(aged: Aged, tmp_path: Path) -> N
     assert aged.archive in str(refused.value)
 
 
+def test_an_archive_of_an_end_that_the_store_lost_is_refused(tmp_path: Path) -> None:
+    """The log has grown again since: the oldest file is the same."""
+    for name, body in (("store", 400), ("other", 390)):
+        builder = filled_store(tmp_path / name, [("orders", 3, 40, 400)])
+        add(builder, "orders", 3, 100, body)
+    archive_store(tmp_path / "other", f"file://{tmp_path}/past")
+    with pytest.raises(ArchiveMismatch, match="lost its end and grown again"):
+        StoreReader.open(tmp_path / "store", archive=f"archive+file://{tmp_path}/past")
+
+
 def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
     with pytest.raises(UnsupportedStore, match="open it without archive"):
         history.query_keys("orders", ["k1"])
