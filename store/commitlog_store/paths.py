@@ -85,6 +85,7 @@ __all__ = [
     "validate_group",
     "validate_new_topic",
     "validate_topic",
+    "without_secrets",
 ]
 
 # Directories of the store directory.
@@ -225,6 +226,13 @@ def path_fault(text: str) -> str | None:
             "where it is mounted, or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps."
         )
     return None
+
+
+def without_secrets(address: str) -> str:
+    """An address that was refused, for an error: without what may be keys before ``@``, and a signature after ``?``."""
+    shown = re.split("[?#]", address)[0]
+    hidden, _, rest = shown.rpartition("@")
+    return f"...@{rest}" if hidden else shown
 
 
 def checked_commit_log(name: object) -> str:

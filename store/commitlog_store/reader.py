@@ -77,6 +77,7 @@ from commitlog_store.paths import (
     INDEX,
     REMOTE_SCHEMES,
     validate_topic,
+    without_secrets,
 )
 from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
@@ -1350,7 +1351,8 @@ def _refuse_archive(path: str, archive: str, *, from_log: bool) -> None:
     if from_log or not archive.startswith(ARCHIVE_SCHEMES) or path.startswith(ARCHIVE_SCHEMES):
         raise InvalidValue(
             "archive is the address of an archive, such as s3://BUCKET/PREFIX, of the store at path, which is read "
-            f"without from_log; not {archive!r} of {path!r}."
+            f"without from_log; not {without_secrets(archive)!r} of "
+            f"{without_secrets(path)!r}."
         )
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from commitlog_store import MessageFilter
 from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import FilterError, InvalidValue
-from commitlog_store.paths import path_fault, validate_group, validate_topic
+from commitlog_store.paths import path_fault, validate_group, validate_topic, without_secrets
 from commitlog_store.sizes import parse_size
 from commitlog_store.timestamps import checked_timestamp_ms, length_of_time_ms
 from pyspark_commitlog.errors import OptionError
@@ -162,7 +162,7 @@ def parse_path(option: str, value: str) -> str:
         path = unquote(re.sub(r"^/+", "/", rest[host.end() :] if host is not None else rest))
     else:
         if (fault := path_fault(value)) is not None:
-            raise OptionError(f"Option {option} is {value!r}; expected {expected}. {fault}", option=option, value=value)
+            refuse(option, without_secrets(value), f"{expected}. {fault.removesuffix('.')}")
         path = os.path.expanduser(value)
     if not path.strip() or "\0" in path:
         refuse(option, value, expected)

@@ -18,7 +18,7 @@ from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.same_log import refuse_other_log
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.subject import Hold, Subject
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import ArchiveMismatch, CommitLogError
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, write_status
 from commitlog_store.threads.wakeup import Wakeup
@@ -40,6 +40,7 @@ _PATIENCE_S = 1.0
 def archived_until(paths: StorePaths, objects: ObjectStore) -> int:
     """The physical offset before which the archive has every file of the store's log that is still there.
 
+    Never one after that log's files: where the log has lost its end, other files come there than the archive has.
     ``ArchiveMismatch`` for an archive of another store; ``ArchiveFailed``, ``ArchiveDamaged``, ``UnsupportedArchive``;
     the errors of reading a log.
     """
@@ -55,7 +56,7 @@ def archived_until(paths: StorePaths, objects: ObjectStore) -> int:
     # A part of a file does not count: the rest of it would be lost.
     whole = {one.start for one in manifest.segments if one.log.size == manifest.file_size}
     missing = (base for base in bases if base not in whole)
-    return next(missing, manifest.stop)
+    return next(missing, min(manifest.stop, bases[-1] + manifest.file_size) if bases else 0)
 
 
 def archive_hold(paths: StorePaths, url: str, *, at_most_ms: int | None) -> Hold:
@@ -71,7 +72,8 @@ def _holder(url: str) -> str:
 class ArchiveHolder(Subject):
     """Holds the log of an open store for the archive of its settings; its thread asks the archive from time to time.
 
-    Without an answer the last one counts, since an archive only grows; before the first one everything is held. Above
+    Without an answer the last one counts, since an archive only grows; before the first one everything is held, and so
+    it is while the archive is of another log. Above
     ``disk_space_clean_forcibly_ratio`` it holds nothing, unless ``clean_file_forcibly_enable`` is off.
     """
 
@@ -131,7 +133,8 @@ class ArchiveHolder(Subject):
             try:
                 archived = archived_until(self._paths, self._objects)
             except (CommitLogError, OSError) as error:
-                self._note(replace(self._status, failure=str(error)))
+                archived = 0 if isinstance(error, ArchiveMismatch) else self._status.archived
+                self._note(replace(self._status, archived=archived, failure=str(error)))
                 self._pause_s = min(2 * self._pause_s, self._idle_s)
                 return self._pause_s
             self._pause_s = _FIRST_PAUSE_S

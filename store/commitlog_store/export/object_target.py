@@ -8,8 +8,10 @@
 
 Objects cannot be appended to, renamed or locked. So the state says which objects count: ``parts`` has for each attempt
 the number of its first object, and ``committed`` the number of all. A generation of the state is put on the condition
-that there is none of its name. Each call begins with one, its claim: an earlier call that still runs cannot commit any
-more. Then it deletes the objects that do not count. What a killed call has put and not committed stays until then.
+that there is none of its name, and counts once it is the newest: old ones are deleted, so a call that was slow may find
+a name free again. Each call begins with one, its claim: an earlier call that still runs cannot commit any more, and
+deletes what it has put. Then it deletes the objects that do not count, if it still is the newest once it has listed
+them. What a killed call has put and not committed stays until then.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class ObjectPlace:
         self._generation = 0
         self._attempt = secrets.token_hex(8)
         self._parts: list[tuple[str, int]] = []
+        self._writer: _ObjectWriter | None = None
 
     @contextmanager
     def locked(self, *, resume: bool) -> Iterator[None]:
@@ -80,17 +83,23 @@ class ObjectPlace:
         data = orjson.dumps(replace(state, parts=self._parts or [(self._attempt, 0)]))
         self._parts = self._parts or [(self._attempt, 0)]
         name = f"{_STATES}/{_LAST - self._generation - 1:020d}.json"
-        if not self._objects.put_new(name, data) and self._objects.get(name) != data:
-            raise TargetFailed("export to", path=self._target.path, cause=OSError("another export is writing there"))
+        is_put = self._objects.put_new(name, data) or self._objects.get(name) == data
+        if not is_put or self._newest() != name:
+            if is_put:
+                self._objects.delete([name])  # the name of an older generation, which was deleted
+            raise self._overtaken()
         self._generation += 1
         self._objects.delete([f"{_STATES}/{_LAST - self._generation + 2:020d}.json"])  # that before the last one
 
     def writer(self, columns: Sequence[str], committed: int, *, file_size: int, compression: str) -> _ObjectWriter:
         """Delete what does not count, and write from there. ``InvalidValue`` when objects are missing."""
         stray, left = [], 0
-        for one in self._objects.list():
+        listed = list(self._objects.list())
+        if self._newest() != f"{_STATES}/{_LAST - self._generation:020d}.json":
+            raise self._overtaken()  # what was listed may count by now
+        for one in listed:
             part = _PART.fullmatch(one.name)
-            if part is not None and self._counts(int(part[1]), part[2], committed):
+            if part is not None and _counts(part, self._parts, committed):
                 left += 1
             elif part is not None:
                 stray.append(one.name)
@@ -101,11 +110,27 @@ class ObjectPlace:
             )
         self._objects.delete(stray)
         form = self._target.format
-        return _ObjectWriter(self._objects, form, columns, committed, self._attempt, file_size, compression)
+        self._writer = _ObjectWriter(*(self._objects, form, columns, committed, self._attempt, file_size, compression))
+        return self._writer
 
-    def _counts(self, number: int, attempt: str, committed: int) -> bool:
-        whose = [name for name, first in self._parts if first <= number]
-        return number < committed and bool(whose) and whose[-1] == attempt
+    def _overtaken(self) -> TargetFailed:
+        """The error for a call after which another one began. What this one put, and none has committed, is deleted."""
+        with suppress(CommitLogError):
+            name = self._newest()
+            state = decode_state(self._objects.get(name) or b"", f"{self._objects}/{name}")
+            put = () if self._writer is None else self._writer.put_last
+            parts = ((one, _PART.fullmatch(one)) for one in put)
+            self._objects.delete(
+                [one for one, part in parts if part and not _counts(part, state.parts, state.committed)]
+            )
+        return TargetFailed("export to", path=self._target.path, cause=OSError("another export is writing there"))
+
+
+def _counts(part: re.Match[str], parts: Sequence[tuple[str, int]], committed: int) -> bool:
+    """Whether a state with these ``parts`` and ``committed`` names an object."""
+    number = int(part[1])
+    whose = [name for name, first in parts if first <= number]
+    return number < committed and bool(whose) and whose[-1] == part[2]
 
 
 class _ObjectWriter:
@@ -133,6 +158,8 @@ class _ObjectWriter:
         self._size = 0
         # Put since the last commit, and in no state.
         self._uncommitted: list[str] = []
+        # What the last commit is about.
+        self.put_last: list[str] = []
 
     @property
     def is_due(self) -> bool:
@@ -176,7 +203,10 @@ class _ObjectWriter:
 
     def commit(self) -> int:
         self._put()
-        self._uncommitted = []  # from now on a state may name them, though its put seems to fail
+        self.put_last, self._uncommitted = (
+            self._uncommitted,
+            [],
+        )  # from now on a state may name them, though its put seems to fail
         return self._number
 
     def close(self) -> None:

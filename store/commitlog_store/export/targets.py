@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
-from commitlog_store.paths import ARCHIVE_SCHEMES, COMMIT_LOG
+from commitlog_store.paths import ARCHIVE_SCHEMES, COMMIT_LOG, without_secrets
 
 
 class ExportFormat(str, enum.Enum):
@@ -52,7 +52,9 @@ def parse_target(text: str, *, objects: bool = False) -> ExportTarget:
     if objects and path.startswith(ARCHIVE_SCHEMES):
         return ExportTarget(ExportFormat(kind), path.rstrip("/"))
     if "://" in path:
-        raise InvalidValue(f"An export writes local files, not {path!r}: give a path, and copy the files from there.")
+        raise InvalidValue(
+            f"An export writes local files, not {without_secrets(path)!r}: give a path, and copy the files from there."
+        )
     return ExportTarget(ExportFormat(kind), os.path.abspath(disk.with_home(path)))
 
 

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from commitlog_store.errors import InvalidValue, NotAStore, StoreAccessDenied, TooManyOpenFiles
 from commitlog_store.files.limits import most_open_files
-from commitlog_store.paths import path_fault
+from commitlog_store.paths import path_fault, without_secrets
 
 # The flag with which reading leaves the time of the last access as it is.
 _NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
@@ -73,6 +73,7 @@ def absolute_path(path: object) -> str:
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
     if fault := path_fault(text):
+        text = without_secrets(text)
         raise NotAStore(f"{text!r} is not the path of a store's directory. {fault}", path=text)
     return os.path.abspath(with_home(text))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from commitlog_store.archive_reader.opening import open_archive
 from commitlog_store.archive_reader.reader import ArchiveReader
-from commitlog_store.errors import ArchiveMismatch, MessageNotFound
+from commitlog_store.errors import ArchiveMismatch, CommitLogError, MessageNotFound
 from commitlog_store.history.reader import HistoryReader
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import OnDamage, StoreReader
@@ -36,9 +36,11 @@ def open_history(
 
 
 def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
-    """``ArchiveMismatch`` where the oldest file that both have begins with different messages, or none can be shared.
+    """``ArchiveMismatch`` where a file that both have begins with different messages, or none can be shared.
 
-    Each file of a log begins with a record. An archive that ends before the log begins has nothing to compare.
+    Each file of a log begins with a record. The oldest and the newest one are compared: the log may have lost its end
+    and grown again, and once retention has deleted what both have, the archive's other messages would be read. An
+    archive that ends before the log begins has nothing to compare.
     """
     start = live.log_start()
     if start < 0:
@@ -49,12 +51,27 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
         return
     mine, theirs = _message(live, shared[0]), _message(past, shared[0])
     if mine is None or theirs is None or mine != theirs:
-        raise ArchiveMismatch(
-            f"{past.path} is not an archive of {live.path}, or one of them has lost its end and grown again: at "
-            f"physical offset {shared[0]} the archive has {_shown(theirs)}, and the store {_shown(mine)}. Name the "
-            "archive that was made of this store, or leave it out.",
-            offset=shared[0],
-        )
+        raise _mismatch(live, past, shared[0], mine, theirs)
+    newest = shared[bisect_left(shared, live.physical_bounds()[1]) - 1]
+    if newest <= shared[0]:
+        return
+    try:
+        mine, theirs = _message(live, newest), _message(past, newest)
+    except CommitLogError:
+        return  # a read says what is missing or damaged there
+    if mine is not None and theirs is not None and mine != theirs:
+        raise _mismatch(live, past, newest, mine, theirs)
+
+
+def _mismatch(
+    live: StoreReader, past: ArchiveReader, offset: int, mine: MessageExt | None, theirs: MessageExt | None
+) -> ArchiveMismatch:
+    return ArchiveMismatch(
+        f"{past.path} is not an archive of {live.path}, or one of them has lost its end and grown again: at "
+        f"physical offset {offset} the archive has {_shown(theirs)}, and the store {_shown(mine)}. Name the "
+        "archive that was made of this store, or leave it out.",
+        offset=offset,
+    )
 
 
 def _message(reader: StoreReader, physical_offset: int) -> MessageExt | None:

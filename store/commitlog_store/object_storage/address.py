@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from commitlog_store.errors import InvalidValue, StoreForked
+from commitlog_store.paths import without_secrets
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -74,7 +75,7 @@ class StorageAddress:
         if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not parts.path.strip("/")):
             raise InvalidValue(
                 f"An archive is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT/PREFIX, or "
-                f"archive+file:///DIRECTORY, not {text!r}."
+                f"archive+file:///DIRECTORY, not {without_secrets(text)!r}."
             )
         return cls(url=text.rstrip("/"), options=dict(options or {}), timeout_s=timeout_s)
 

@@ -134,3 +134,11 @@ def test_metadata_takes_several_stores() -> None:
     assert options.skips_missing_stores
     with pytest.raises(OptionError, match="onmissingstore is given with metadata"):
         parse_metadata_options({"metadata": "queues", "path": "/data/a", "onmissingstore": "skip"})
+
+
+@pytest.mark.parametrize("path", ["/data/a", TWO])
+def test_a_refused_archive_does_not_show_its_secret(path: str) -> None:
+    url = "https://key:s3cr3t@host/x?sig=s3cr3t"
+    with pytest.raises(OptionError, match=r"Option archive is '\.\.\.@host/x'") as refused:
+        options_of(path, archive=f"broker-a={url}" if path == TWO else url)
+    assert "s3cr3t" not in str(refused.value)

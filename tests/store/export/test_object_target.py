@@ -106,19 +106,41 @@ export_store({str(built.path)!r}, "parquet:{url}", file_size=4_000, resume=True)
     assert _rows(endpoint, url) == _stored(built.path)
 
 
-def test_an_export_that_another_call_has_continued_cannot_commit(endpoint: str, tmp_path: Path) -> None:
-    built, url = _store(tmp_path / "store", 300), f"s3://{BUCKET}/two"
-    target = f"parquet:{url}"
+@pytest.mark.parametrize(("slow", "fast"), [(4_000, 1_000_000), (1_000_000, 1_000_000), (1_000_000, 500)])
+def test_an_export_that_another_call_has_continued_cannot_commit(
+    slow: int, fast: int, endpoint: str, tmp_path: Path
+) -> None:
+    """Also not under the name of a generation that the other one has deleted. What it put is deleted at once."""
+    built, url = _store(tmp_path / "store", 300), f"s3://{BUCKET}/two-{slow}-{fast}"
+    target = f"ndjson:{url}"
     raced: list[ExportReport] = []
 
     def race(done: int, _total: int) -> None:
         if done and not raced:
-            raced.append(export_store(built.path, target, columns=TEN, resume=True))
+            raced.append(export_store(built.path, target, columns=TEN, file_size=fast, resume=True))
 
     with pytest.raises(TargetFailed, match="another export is writing there"):
-        export_store(built.path, target, columns=TEN, file_size=4_000, progress=race)
-    export_store(built.path, target, columns=TEN, resume=True)
+        export_store(built.path, target, columns=TEN, file_size=slow, progress=race)
     assert _rows(endpoint, url) == _stored(built.path)
+    assert export_store(built.path, target, columns=TEN, resume=True).rows == 0
+    assert _rows(endpoint, url) == _stored(built.path)
+
+
+def test_a_call_that_was_overtaken_deletes_nothing_of_the_other(endpoint: str, tmp_path: Path) -> None:
+    """It stopped for a while before its claim, or after it: what was committed meanwhile stays."""
+    built, url = _store(tmp_path / "store"), f"s3://{BUCKET}/overtaken"
+    export_store(built.path, f"ndjson:{url}", columns=TEN, topics=["clicks"], file_size=500)
+    for is_claimed in (False, True):
+        slow = ObjectPlace(parse_target(f"ndjson:{url}", objects=True))
+        state = slow.load(resume=True)
+        assert state is not None
+        if is_claimed:
+            slow.save(state)
+        built.append("orders", [0, 1], [b"more"] * 100, tags=["paid"] * 100)
+        export_store(built.path, f"ndjson:{url}", columns=TEN, file_size=500, resume=True)
+        with pytest.raises(TargetFailed, match="another export is writing there"):
+            slow.writer(TEN, state.committed, file_size=500, compression="snappy") if is_claimed else slow.save(state)
+        assert _rows(endpoint, url) == _stored(built.path)
 
 
 def test_the_fence_is_that_of_exports_on_disk(endpoint: str, tmp_path: Path) -> None:

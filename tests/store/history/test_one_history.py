@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from commitlog_store import MessageFilter, StoreReader
+from commitlog_store import MessageFilter, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
@@ -204,6 +204,16 @@ def test_an_archive_of_another_store_is_refused(aged: Aged, tmp_path: Path) -> N
     assert aged.archive in str(refused.value)
 
 
+def test_an_archive_of_an_end_that_the_store_lost_is_refused(tmp_path: Path) -> None:
+    """The log has grown again since: the oldest file is the same."""
+    for name, body in (("store", 400), ("other", 390)):
+        builder = filled_store(tmp_path / name, [("orders", 3, 40, 400)])
+        add(builder, "orders", 3, 100, body)
+    archive_store(tmp_path / "other", f"file://{tmp_path}/past")
+    with pytest.raises(ArchiveMismatch, match="lost its end and grown again"):
+        StoreReader.open(tmp_path / "store", archive=f"archive+file://{tmp_path}/past")
+
+
 def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
     with pytest.raises(UnsupportedStore, match="open it without archive"):
         history.query_keys("orders", ["k1"])
@@ -211,6 +221,19 @@ def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
         StoreReader.open(aged.store, archive="/past")
     with pytest.raises(InvalidValue, match="without from_log"):
         StoreReader.open(aged.store, archive=aged.archive, from_log=True)
+
+
+@pytest.mark.parametrize("url", ["https://key:s3cr3t@host/x", "https://host/x?sig=s3cr3t", "S3://key:s3cr3t@bucket/x"])
+def test_no_refused_address_shows_its_secret(url: str, aged: Aged) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: StoreReader.open(aged.store, archive=url),
+        lambda: export_store(aged.store, f"parquet:{url}"),
+        lambda: archive_store(aged.store, url.removeprefix("https:").replace("//", "/")),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidValue) as refused:
+            call()
+        assert "s3cr3t" not in str(refused.value)
 
 
 def test_commands_print_what_they_print_of_the_whole_store(aged: Aged, tmp_path: Path) -> None:

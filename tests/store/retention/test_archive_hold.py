@@ -147,3 +147,26 @@ def test_a_look_without_an_answer_keeps_the_last_one_and_is_logged_once(
     shutil.rmtree(manifests)
     assert holder.run_once() == 60.0
     assert [one.from_offset for one in holder.holds()] == [0], "an archive without a manifest has nothing"
+
+
+def test_an_archive_of_what_the_log_lost_lets_nothing_go(tmp_path: Path) -> None:
+    """A log that lost whole files at its end, and grew again: the archive has others at these offsets."""
+    path, archive = tmp_path / "store", tmp_path / "archive"
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 60)
+    stop = archive_store(path, _url(archive)).stop
+    cut = stop - 2 * FILE
+    for base in log_bases(path):
+        if base >= cut:
+            (path / "commitlog" / f"{base:020d}").unlink()
+    paths = StorePaths.of(str(path), None)
+    holder = ArchiveHolder(paths, replace(SMALL, retention_archive=_url(archive)), ObjectStore.open(_url(archive)))
+    holder.run_once()
+    assert [one.from_offset for one in holder.holds()] == [cut], "of files that come next nothing is known"
+    with MessageStore.open(path, SMALL, accept_lost_log=True) as store:
+        fill(store, 60, topic="later")
+    holder.run_once()
+    assert [one.from_offset for one in holder.holds()] == [0], "not an archive of this log"
+    shown = read_status(str(path))
+    assert shown is not None
+    assert "has another log" in shown.failure
