@@ -9,6 +9,8 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.counted import counted
 from commitlog_store.queries.utc_text import utc_text
 
+_LISTED = 20
+
 
 def last_batch_of(batches: Sequence[CommittedBatch], application: str) -> CommittedBatch | None:
     return next((one for one in batches if one.batch.app_id == application), None)
@@ -16,7 +18,9 @@ def last_batch_of(batches: Sequence[CommittedBatch], application: str) -> Commit
 
 def unknown_application(path: str, application: str, batches: Sequence[CommittedBatch]) -> InvalidValue:
     """The error for an application without batches."""
-    known = ", ".join(repr(one.batch.app_id) for one in batches) or "none"
+    known = ", ".join(repr(one.batch.app_id) for one in batches[:_LISTED]) or "none"
+    if len(batches) > _LISTED:
+        known += f" and {len(batches) - _LISTED} more"
     return InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
 
 

@@ -23,19 +23,28 @@ class Redrive:
     verify_crc: bool
 
 
+def redrive_ranges(reader: StoreReader, wanted: Redrive) -> list[tuple[int, int, int]]:
+    """Which dead letters would be put back: queue, first offset, and the offset after the last, in that order."""
+    topic, positions = DLQ_TOPIC_PREFIX + wanted.group, reader.group_offsets(wanted.group)
+    found, total = [], 0
+    for info in reader.queues(topic) if topic in reader.topics() else []:
+        start = max(positions.get((topic, info.queue_id), 0), info.min_offset)
+        stop = info.max_offset if wanted.most is None else min(info.max_offset, start + wanted.most - total)
+        if start < stop:
+            found.append((info.queue_id, start, stop))
+            total += stop - start
+    return found
+
+
 def redrive_targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
     """How many messages would go to which topic. ``InvalidValue`` for one whose topic is not known."""
     found: Counter[str] = Counter()
-    topic, positions = DLQ_TOPIC_PREFIX + wanted.group, reader.group_offsets(wanted.group)
-    for info in reader.queues(topic) if topic in reader.topics() else []:
-        start = max(positions.get((topic, info.queue_id), 0), info.min_offset)
-        stop = info.max_offset if wanted.most is None else min(info.max_offset, start + wanted.most - found.total())
-        if start >= stop:
-            continue
+    topic = DLQ_TOPIC_PREFIX + wanted.group
+    for queue_id, start, stop in redrive_ranges(reader, wanted):
         if not wanted.to_topic:
             found[RETRY_TOPIC_PREFIX + wanted.group] += stop - start
             continue
-        for batch in reader.read(topic, info.queue_id, start, stop, columns=["queueOffset", "properties"]):
+        for batch in reader.read(topic, queue_id, start, stop, columns=["queueOffset", "properties"]):
             for row in batch.to_pylist():
                 found[topic_before_retries(dict(row["properties"]), topic, row["queueOffset"])] += 1
     return found

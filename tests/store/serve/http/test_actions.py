@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import html
 import re
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,6 +20,8 @@ from starlette.requests import Request
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig
 from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.errors import StoreIOError
+from commitlog_store.serve.http.actions import redrive
 from commitlog_store.serve.http.actions.action import ActionAsked
 from commitlog_store.serve.http.actions.confirmations import Confirmations
 from commitlog_store.serve.http.actions.redrive import REDRIVE
@@ -294,6 +298,16 @@ def test_a_group_is_moved_as_shown(admin: Admin, store: MessageStore) -> None:
         assert reader.group_offsets("audit")["orders", 0] == 0
 
 
+def test_a_group_is_moved_to_the_end_while_messages_arrive(admin: Admin, store: MessageStore) -> None:
+    path = "/groups/audit/reset"
+    asked = admin.ask(path, to="latest", topic="orders", queue="0")
+    store.put("orders", b"meanwhile", queue_id=0)
+    store.dispatch()
+    assert "has new positions in" in admin.confirm(path, asked).text
+    with store.reader() as reader:
+        assert reader.group_offsets("audit")["orders", 0] == 4
+
+
 def test_a_group_with_open_consumers_is_not_moved(admin: Admin, store: MessageStore) -> None:
     path = "/groups/audit/reset"
     with store.consumer("audit", "orders"):
@@ -322,6 +336,32 @@ def test_a_user_sends_a_dead_letter_again(admin: Admin, store: MessageStore) -> 
     nothing = admin.ask("/dead-letters/billing/redrive", to="retry").text
     assert "has no dead letters that were not put back" in html.unescape(nothing)
     assert "confirmation" not in nothing
+
+
+def test_of_two_confirmations_of_the_first_dead_letter_one_is_used(admin: Admin, store: MessageStore) -> None:
+    path = "/dead-letters/billing/redrive"
+    first, second = (admin.ask(path, to="retry", count="1") for _ in range(2))
+    assert admin.confirm(path, first).status_code == 200
+    assert admin.confirm(path, second).status_code == 409, "the next one would go, which was not shown"
+    assert _count(store, "%RETRY%billing") == 1
+
+
+def test_an_action_that_fails_after_a_part_is_not_noted_as_done(
+    admin: Admin, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = MessageStore.redrive, iter([True, False])
+
+    def failing(self: MessageStore, *given: Any, **named: Any) -> int:
+        if not next(calls):
+            raise StoreIOError("write", path=self.path, cause=OSError(errno.EIO, "injected"))
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(redrive, "_STEP", 1)
+    monkeypatch.setattr(MessageStore, "redrive", failing)
+    done = admin.act("/dead-letters/billing/redrive", to="retry")
+    assert "Put back 1 dead letter of group billing. Then it failed" in done
+    ends = audit(store)[-1]
+    assert (ends["event"], "Put back 1" in ends["result"]) == ("unknown", True)
 
 
 def test_dead_letters_are_exported(admin: Admin) -> None:
@@ -360,7 +400,7 @@ def test_an_application_is_forgotten(admin: Admin, store: MessageStore) -> None:
         batch.put_messages([{"topic": "orders", "body": b"x"}])
     store.dispatch()
     assert admin.confirm("/batches/forget", stale).status_code == 409
-    assert "Forgot 'loader'." in admin.act("/batches/forget", application="loader")
+    assert "Forgot 'loader'. Its last batch was 8." in admin.act("/batches/forget", application="loader")
     assert store.batches() == [] or all(one.batch.app_id != "loader" for one in store.batches())
 
 

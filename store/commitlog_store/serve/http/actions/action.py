@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from commitlog_store.errors import CommitLogError
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import is_wanted_still
 from commitlog_store.serve.http.pages.views import Values
@@ -40,11 +41,13 @@ class ActionAsked:
 class Plan:
     """What would be done: sentences, perhaps a table, and ``state``, which another plan must have to be the same.
 
+    ``details`` are what ``do`` needs of the plan that is made at that moment, and may differ from what was shown.
     ``does_something`` is False for a plan that there is no use to confirm.
     """
 
     words: Sequence[str]
     state: object
+    details: object = None
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
     does_something: bool = True
@@ -52,11 +55,12 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What was done, in a sentence, and the page that shows it."""
+    """What was done, in a sentence, and the page that shows it. ``error`` ended it when a part had been done."""
 
     sentence: str
     link: str
     label: str
+    error: CommitLogError | None = None
 
 
 def _all_fields(asked: ActionAsked) -> Mapping[str, object]:
@@ -65,7 +69,8 @@ def _all_fields(asked: ActionAsked) -> Mapping[str, object]:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """``plan`` and ``do`` run in a thread. ``do`` is given the plan that was confirmed, and raises ``PlanChanged``.
+    """``plan`` and ``do`` run in a thread. ``do`` is given the plan that was confirmed, as it was made again. It may
+    raise ``PlanChanged``.
 
     ``form`` gives the values of the template ``NAME_form.html``, shown at the action's path; without it, the form is a
     part of a page. ``logged`` is what the audit log says of the fields. ``title`` and ``button`` name it on the page

@@ -21,8 +21,9 @@ def _do(store: MessageStore, asked: ActionAsked, plan: Plan) -> Done:
     application = asked.fields["application"]
     if last_batch_of(store.batches(), application) != plan.state:
         raise PlanChanged
-    store.forget_batches(application)
-    return Done(sentence=f"Forgot {application!r}.", link="/batches", label="Batches")
+    last = store.forget_batches(application)
+    known = "" if last is None else f" Its last batch was {last.batch.version}."
+    return Done(sentence=f"Forgot {application!r}.{known}", link="/batches", label="Batches")
 
 
 FORGET = Action(

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -142,11 +143,11 @@ class Actions:
     async def _confirmed(
         self, request: Request, action: Action, fields: Mapping[str, str], confirmation: str
     ) -> Response:
+        if self._waiting > _MOST_WAITING:  # before the confirmation is used
+            raise ServerBusy(f"{_MOST_WAITING} actions wait for their turn, as many as the server lets wait.")
         state = self._shown.take(confirmation, self._access.session_of(request), request.scope["path"], fields)
         if state is None:
             raise HTTPException(409, _USED)
-        if self._waiting > _MOST_WAITING:
-            raise ServerBusy(f"{_MOST_WAITING} actions wait for their turn, as many as the server lets wait.")
         by, peer = request.state.visitor.name, "" if request.client is None else "{}:{}".format(*request.client)
         self._waiting += 1
         try:
@@ -175,14 +176,15 @@ class Actions:
         try:
             done = action.do(store, asked, plan)
         except PlanChanged:
-            self._audit.end(entry, "refused", _CHANGED)
+            self._note_end(entry, "refused", _CHANGED)
             return self._plan(action, asked)
         except Exception as error:
             text = str(error) if isinstance(error, CommitLogError) else f"{type(error).__name__}: {error}"
             self._note_end(entry, event_of(error, is_atomic=action.is_atomic), text)
             raise
-        problem = self._note_end(entry, "done", done.sentence)
-        return Done(sentence=f"{done.sentence} {problem}".rstrip(), link=done.link, label=done.label)
+        event = "done" if done.error is None else event_of(done.error, is_atomic=False)
+        problem = self._note_end(entry, event, done.sentence)
+        return replace(done, sentence=f"{done.sentence} {problem}".rstrip())
 
     def _note_end(self, entry: str, event: Any, result: str) -> str:
         """What is wrong with the audit log, which cannot undo what was done."""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from commitlog_store.errors import CommitLogError, InvalidValue, NotFoundError
 from commitlog_store.paths import validate_group
 from commitlog_store.queries.counted import counted
-from commitlog_store.queries.redrive_plan import Redrive, redrive_targets, redrive_words
+from commitlog_store.queries.redrive_plan import Redrive, redrive_ranges, redrive_targets, redrive_words
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan
 from commitlog_store.store import MessageStore
@@ -34,19 +34,19 @@ def _plan(reader: StoreReader, asked: ActionAsked) -> Plan:
     rows = reader.dead_letters(wanted.group)
     if not rows:
         raise NotFoundError(f"The store of {reader.path} has no dead letters of group {wanted.group!r}.")
-    targets = redrive_targets(reader, wanted)
+    ranges, targets = redrive_ranges(reader, wanted), redrive_targets(reader, wanted)
     words = redrive_words(wanted, targets, other_way="by its retry topic")
     waiting = sum(one.waiting or 0 for one in rows)
     if (left := waiting - targets.total()) > 0:
         words.append(f"{counted(left, 'dead letter')} would be left for another time.")
-    return Plan(words=words, state=targets, does_something=bool(targets.total()))
+    # Which ones: of two confirmations of the first ten, the second is not for the next ten.
+    return Plan(words=words, state=(ranges, targets), does_something=bool(targets.total()), details=targets.total())
 
 
 def _do(store: MessageStore, asked: ActionAsked, plan: Plan) -> Done:
-    del plan
-    wanted = _wanted(asked)
-    most = wanted.most or _MOST
-    done, note = 0, ""
+    wanted, most = _wanted(asked), plan.details
+    assert isinstance(most, int)
+    done, note, failure = 0, "", None
     try:
         while done < most and not asked.is_over:
             step = store.redrive(
@@ -60,12 +60,13 @@ def _do(store: MessageStore, asked: ActionAsked, plan: Plan) -> Done:
     except CommitLogError as error:
         if not done:
             raise
-        note = f" Then it failed: {error}"
+        note, failure = f" Then it failed: {error}", error
     link = f"/dead-letters/{quote(wanted.group, safe='')}"
     return Done(
         sentence=f"Put back {counted(done, 'dead letter')} of group {wanted.group}.{note}",
         link=link,
         label="Dead letters of the group",
+        error=failure,
     )
 
 

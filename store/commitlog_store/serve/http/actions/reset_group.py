@@ -44,7 +44,9 @@ def _plan(reader: StoreReader, asked: ActionAsked) -> Plan:
         words.append(f"The first {_ROWS} of {len(moves)} queues are shown.")
     return Plan(
         words=words,
-        state=[one.positions for one in moves],
+        # The end of a queue moves with each message: who chose it has seen "latest" and not a number.
+        state=[one.positions[:3] if asked.text("to") == "latest" else one.positions for one in moves],
+        details=[one.positions for one in moves],
         columns=("Topic", "Queue", "From", "To", "First", "End"),
         rows=[
             (one.topic, one.queue_id, one.before, one.after, one.min_offset, one.max_offset) for one in moves[:_ROWS]
@@ -53,10 +55,10 @@ def _plan(reader: StoreReader, asked: ActionAsked) -> Plan:
 
 
 def _do(store: MessageStore, asked: ActionAsked, plan: Plan) -> Done:
-    group, state = asked.names["name"], plan.state
-    assert isinstance(state, list)
-    after = {(topic, queue): to for topic, queue, _, to in state}
-    before = {(topic, queue): former for topic, queue, former, _ in state}
+    group, positions = asked.names["name"], plan.details
+    assert isinstance(positions, list)
+    after = {(topic, queue): to for topic, queue, _, to in positions}
+    before = {(topic, queue): former for topic, queue, former, _ in positions}
     if not store.commit_group_offsets(group, after, expected=before):
         raise PlanChanged
     return Done(
