@@ -29,7 +29,7 @@ def refuse_other_log(objects: ObjectStore, source: LogSource, newest: Manifest) 
             raise mismatch(objects, source, segment.start)
         return
     if here and max(here) < newest.stop:
-        # No file tells whether it is that log, and none would be archived until it has grown to there.
+        # No file shows whether it is that log, and none would be archived until it has grown to there.
         raise ArchiveMismatch(
             f"The archive {objects} ends at physical offset {newest.stop}, and has no file of "
             f"{source.paths.commit_log}, whose last one begins before that, at {max(here)}: it is of another store. "

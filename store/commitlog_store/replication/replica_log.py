@@ -108,7 +108,7 @@ class ReplicaLog:
             self._publish(space, -1, 0)
 
     def _begin(self, data: bytes, end: int) -> bytes:
-        """Begin a batch or filler that ends at ``end``; returns what of ``data`` is to be written now."""
+        """Begin a batch or filler that ends at ``end``; returns the part of ``data`` to write now."""
         self._space, self.frame_end = self._log.writer.begin_replica_frame(), end
         self._space.skip(FILLER_SIZE)
         self._head = data[:FILLER_SIZE]

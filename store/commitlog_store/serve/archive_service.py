@@ -22,7 +22,7 @@ __all__ = ["ArchiveService", "ArchiveState"]
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-# How often to look for closed files, which asks nobody; and to ask the archive all the same.
+# How often to look for closed files, which sends no request; and to ask the archive all the same.
 _LOOK_S = 1.0
 _ASK_S = 60.0
 # The pause after files were found that are not complete yet.

@@ -127,7 +127,7 @@ def test_an_export_that_another_call_has_continued_cannot_commit(
 
 
 def test_a_call_that_was_overtaken_deletes_nothing_of_the_other(endpoint: str, tmp_path: Path) -> None:
-    """It stopped for a while before its claim, or after it: what was committed meanwhile stays."""
+    """It stopped for a while before its claim, or after it: what was committed in between stays."""
     built, url = _store(tmp_path / "store"), f"s3://{BUCKET}/overtaken"
     export_store(built.path, f"ndjson:{url}", columns=TEN, topics=["clicks"], file_size=500)
     for is_claimed in (False, True):
