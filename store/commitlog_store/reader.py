@@ -6,45 +6,28 @@ process. New messages are visible at the next call; messages removed by retentio
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
 from commitlog_store.batch.frames import StoredFrames
-from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, last_batch, load_ledger
-from commitlog_store.batch.log_snapshot import LogSnapshot, take_snapshot
-from commitlog_store.batch.visibility import NOTHING_HIDDEN
-from commitlog_store.batch_id import TIMER_APPLICATION, CommittedBatch, is_store_application
-from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.delayed.levels import DelayLevel, delay_levels
-from commitlog_store.delayed.timer_listing import WaitingTimers, read_check, timer_level, waiting_timers
-from commitlog_store.errors import (
-    CommitLogError,
-    InvalidValue,
-    MessageNotFound,
-    OffsetOutOfRange,
-    QueueNotFound,
-    ReaderClosed,
-    TopicNotFound,
-    UnsupportedStore,
-)
+from commitlog_store.batch.log_snapshot import LogSnapshot
+from commitlog_store.batch_id import CommittedBatch, is_store_application
+from commitlog_store.columnar.columns import DEFAULT_COLUMNS
+from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.errors import CommitLogError, QueueNotFound, ReaderClosed, TopicNotFound
 from commitlog_store.files import disk
-from commitlog_store.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
+from commitlog_store.files.file_watch import FileWatch
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.format import message_id
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.format.message_rules import check_queue_place
-from commitlog_store.format.single_record import message_of
 from commitlog_store.groups.group_settings import (
     ConsumerFilter,
     SubscriptionGroupConfig,
@@ -63,27 +46,16 @@ from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo, IndexService
 from commitlog_store.java_numbers import MAX_LONG
-from commitlog_store.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
+from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
-from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.message import MessageExt
-from commitlog_store.paths import (
-    ABORT,
-    ARCHIVE_SCHEMES,
-    CHECKPOINT,
-    CONSUME_QUEUE,
-    INDEX,
-    REMOTE_SCHEMES,
-    validate_topic,
-    without_secrets,
-)
-from commitlog_store.queue.block_reader import BlockReader
-from commitlog_store.queue.catalog import QueueCatalog, log_end_by_queues, matching_queues
+from commitlog_store.paths import ABORT, CHECKPOINT, INDEX
+from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
-from commitlog_store.queue.fence import Fence, fence_of
+from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
@@ -91,27 +63,38 @@ from commitlog_store.queue.get_message import (
     PullLimits,
     Pulls,
     ReadCounts,
-    checked_count,
     checked_int,
     wait_for_match,
 )
-from commitlog_store.queue.log_blocks import (
-    DEFAULT_ROWS,
-    DEFAULT_SIZE,
-    BlockLimits,
-    BlockSource,
-    LogBlocks,
-    QueueRange,
-)
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockSource, LogBlocks, QueueRange
 from commitlog_store.queue.lost_ends import lost_ends
 from commitlog_store.queue.lost_log import refuse_lost_log
-from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import SkippedRange, Skips
-from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
 from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
-from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.reading.arrivals import wait_for_files
+from commitlog_store.reading.bounds import Bounds
+from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
+from commitlog_store.reading.look_ups import KeyQueries, message_at, message_by_id, stored_bytes
+from commitlog_store.reading.opening import (
+    Directory,
+    FilterAt,
+    OpenOptions,
+    checked_filter_at,
+    open_reader,
+    snapshot_of,
+)
+from commitlog_store.reading.places import Places, answer_or_error, checked_time
+from commitlog_store.reading.ranges import (
+    MessageBatches,
+    RangeReads,
+    SideBySideBatches,
+    batch_limits,
+    chosen_filter,
+    while_open,
+)
+from commitlog_store.reading.waiting_messages import WaitingMessages
+from commitlog_store.timestamps import GivenTime, checked_seconds
 
 if TYPE_CHECKING:
     from commitlog_store.verify.store_facts import StoreFacts
@@ -127,67 +110,7 @@ __all__ = [
     "pulls_of",
 ]
 
-OnDamage = Literal["raise", "skip", "skip-records"]
-FilterAt = Literal["reader", "server"]
-
 _T = TypeVar("_T")
-
-_logger = logging.getLogger(__name__)
-
-
-class MessageBatches(Iterator[pa.RecordBatch]):
-    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed.
-
-    ::
-
-        with StoreReader.open("/data/store") as reader:
-            batches = reader.read("orders", 0, 0, tags="paid")
-            rows = sum(batch.num_rows for batch in batches)
-            print(rows, "of the messages up to queue offset", batches.position)
-    """
-
-    def __init__(
-        self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, topic: str, start: int, reader: StoreReader
-    ) -> None:
-        self._batches = batches
-        self._topic = topic
-        self._blocks = blocks
-        self._start = start
-        self._reader = reader
-
-    def __next__(self) -> pa.RecordBatch:
-        self._reader._refuse_closed()
-        batch = next(self._batches)
-        self._reader._count(self._topic, batch)
-        return batch
-
-    @property
-    def position(self) -> int:
-        """The queue offset up to which messages have been read, whether they match the filter or not.
-
-        At the end of the read it is the end of the range.
-        """
-        return max(self._blocks.position, self._start)
-
-
-class SideBySideBatches(Iterator[pa.RecordBatch]):
-    """The batches of ``StoreReader.read_side_by_side``. ``ReaderClosed`` for the next one once the reader is closed."""
-
-    def __init__(self, blocks: SideBySide, topic: str, reader: StoreReader) -> None:
-        self._blocks = blocks
-        self._topic = topic
-        self._reader = reader
-
-    def __next__(self) -> pa.RecordBatch:
-        self._reader._refuse_closed()
-        batch = next(self._blocks)
-        self._reader._count(self._topic, batch)
-        return batch
-
-    @property
-    def positions(self) -> list[int]:
-        """For each range, the queue offset up to which its messages have been read, whether they match or not."""
-        return self._blocks.positions
 
 
 class StoreReader:
@@ -217,12 +140,12 @@ class StoreReader:
         self.path = path = paths.root
         self._counts = counts
         self._commit_log = CommitLog(paths.commit_log)
-        self._on_damage = _checked(on_damage)
+        self._on_damage = checked_on_damage(on_damage)
         self._skipped: list[SkippedRange] = []
         try:
             refuse_lost_log(path, self._commit_log)
             # The log as it was when the reader was opened, with ``from_log``.
-            self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
+            self._snapshot: LogSnapshot | None = snapshot_of(path, self._commit_log) if from_log else None
         except BaseException:
             self._commit_log.close()
             raise
@@ -304,37 +227,23 @@ class StoreReader:
                 for gap in reader.skipped:
                     print(gap)
         """
-        of_server: dict[str, Any] = {"token": token, "tls_root_certificates": tls_root_certificates}
-        of_server |= {"rpc_timeout_s": rpc_timeout_s, "filter_at": filter_at, "on_damage": _checked(on_damage)}
-        of_archive = storage_options, cache_dir, cache_size
-        if archive is not None:
-            _refuse_archive(os.fspath(path), archive, from_log=from_log)
-            live = cls.open(path, store_path_commit_log=store_path_commit_log, **of_server)
-            with_archive: Callable[..., StoreReader] = import_module("commitlog_store.history.opening").open_history
-            return with_archive(live, archive, on_damage, *of_archive)
-        if isinstance(path, str) and path.startswith(ARCHIVE_SCHEMES):
-            if from_log or store_path_commit_log is not None or filter_at != "reader":
-                raise InvalidValue("from_log, store_path_commit_log and filter_at are not for an archive.")
-            open_archive: Callable[..., StoreReader] = import_module(
-                "commitlog_store.archive_reader.opening"
-            ).open_archive
-            return open_archive(path, on_damage, *of_archive)
-        if storage_options is not None or cache_dir is not None or cache_size is not None:
-            raise InvalidValue("storage_options, cache_dir and cache_size are for an archive in object storage.")
-        if isinstance(path, str) and path.startswith(REMOTE_SCHEMES):
-            if from_log or store_path_commit_log is not None:
-                raise InvalidValue("from_log and store_path_commit_log are for a directory, not for a served store.")
-            # By its name: it stands on this module, and Arrow Flight is what only few need.
-            remote: StoreReader = import_module("commitlog_store.remote.reader").RemoteReader.connect(path, **of_server)
-            return remote
-        if checked_filter_at(filter_at) != "reader":
-            raise InvalidValue(f"filter_at={filter_at!r} is for a store that commitlog serve shows, not a directory.")
-        directory = disk.absolute_path(path)
-        check_store_directory(directory)
-        paths = StorePaths.of(directory, store_path_commit_log)
-        check_log_directory(paths, exists=True)
-        # A piece that recovery or repair has kept has no queues of its own.
-        return cls(paths, from_log=from_log or is_kept_piece(directory), on_damage=on_damage)
+        options = OpenOptions(
+            store_path_commit_log=store_path_commit_log,
+            from_log=from_log,
+            on_damage=on_damage,
+            token=token,
+            tls_root_certificates=tls_root_certificates,
+            rpc_timeout_s=rpc_timeout_s,
+            filter_at=filter_at,
+            storage_options=storage_options,
+            cache_dir=cache_dir,
+            cache_size=cache_size,
+        )
+
+        def of_directory(found: Directory) -> StoreReader:
+            return cls(found.paths, from_log=found.from_log, on_damage=on_damage)
+
+        return open_reader(path, archive, options, of_directory)
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
@@ -369,26 +278,42 @@ class StoreReader:
         """Call ``check`` as each call of this reader begins. What it raises ends a question that makes many of them."""
         self._before_call = check
 
+    # Stateless, over the parts that a reader has: kept, they would keep it from being freed at once.
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(self._commit_log, self._catalog, self._reads, self._snapshot)
+
+    @property
+    def _ranges(self) -> RangeReads:
+        return RangeReads(
+            *(self, self._catalog, self._blocks),
+            skips=self._skips,
+            refuse_closed=self._refuse_closed,
+            counts=self._counts,
+        )
+
+    @property
+    def _places(self) -> Places:
+        return Places(self, self._commit_log, self._catalog, tolerant=self._on_damage != "raise")
+
+    @property
+    def _key_queries(self) -> KeyQueries:
+        return KeyQueries(self._keys, self._reads, self._snapshot, self._refuse_closed)
+
+    @property
+    def _waiting(self) -> WaitingMessages:
+        return WaitingMessages(self.path, self._commit_log, self._catalog, self._frames)
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
         if self._before_call is not None:
             self._before_call()
 
-    def _count(self, topic: str, batch: pa.RecordBatch) -> None:
-        if self._counts is not None:
-            self._counts.get(topic, batch.num_rows, batch.nbytes)
-
-    def _count_together(self, ranges: Sequence[QueueRange], together: Together) -> None:
-        if self._counts is not None:
-            for topic, rows, size in together.by_topic(ranges):
-                self._counts.get(topic, rows, size)
-
     def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
         """The items; ``ReaderClosed`` for the next one once the reader is closed."""
-        for item in items:
-            yield item
-            self._refuse_closed()
+        return while_open(items, self._refuse_closed)
 
     @property
     def for_shell(self) -> str:
@@ -460,7 +385,7 @@ class StoreReader:
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         """``queue_ids`` of each topic, or the error that it raises: one question to a server for all of them."""
         self._refuse_closed()
-        return [_answer_or_error(partial(self.queue_ids, topic)) for topic in topics]
+        return [answer_or_error(partial(self.queue_ids, topic)) for topic in topics]
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
@@ -482,19 +407,7 @@ class StoreReader:
         ``StoreBusy`` if retention deleted files, or several batches were dispatched, during each of many looks.
         """
         self._refuse_closed()
-        if self._snapshot is not None:
-            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
-        given = None if callable(queues) else list(queues)
-
-        def look() -> list[QueueInfo]:
-            wanted = queues() if callable(queues) else given or []
-            self._commit_log.refresh()
-            return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
-
-        def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
-            return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
-
-        return self._reads.read(look, show)
+        return self._bounds.of_queues(queues)
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.
@@ -503,7 +416,7 @@ class StoreReader:
         dispatches or recovers, beside a broker, in a copy of a store, and with ``from_log``.
         """
         self._refuse_closed()
-        return None if self._snapshot is not None else self._reads.settled_state()
+        return self._bounds.settled_state()
 
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.
@@ -521,13 +434,7 @@ class StoreReader:
             starts = reader.consistently(look)
         """
         self._refuse_closed()
-        return ask() if self._snapshot is not None else self._reads.repeat(ask, one_moment=one_moment)
-
-    def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
-        """The queue as if the log ended at a physical offset."""
-        queue = self._catalog.queue(info.topic, info.queue_id)
-        end = queue.first_offset_from(physical_offset, info.min_offset, info.max_offset)
-        return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
+        return self._bounds.consistently(ask, one_moment=one_moment)
 
     def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
         """The positions of all consumer groups, or of one, beside the queues' bounds: a row for each queue.
@@ -582,10 +489,7 @@ class StoreReader:
     def log_start(self) -> int:
         """The log's first byte, a physical offset, which moves when retention deletes files; -1 without files."""
         self._refuse_closed()
-        if self._snapshot is not None:
-            return self._snapshot.start
-        self._commit_log.refresh()
-        return self._commit_log.min_offset if self._commit_log.file_count else -1
+        return self._bounds.log_start()
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
@@ -593,15 +497,8 @@ class StoreReader:
         Files are allocated ahead, so the end is searched: from the last message of any queue on, record by record. This
         reads the end of every queue. With ``from_log``, the bounds are the first and the last whole record's.
         """
-        if self._snapshot is not None:
-            self._refuse_closed()
-            return self._snapshot.start, self._snapshot.end
-        return self.consistently(
-            lambda: (
-                self._commit_log.min_offset,
-                self._commit_log.written_end(log_end_by_queues(self._catalog, self._commit_log)),
-            )
-        )
+        self._refuse_closed()
+        return self._bounds.of_log()
 
     @property
     def aborted(self) -> bool:
@@ -657,22 +554,14 @@ class StoreReader:
         ``InvalidValue`` for a ``start`` after ``stop``; ``FilterError``; ``CorruptRecord`` (also for a body
         that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
-        self._refuse_closed()
-        schema = arrow_schema(columns)
-        limits = BlockLimits(
-            rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
+        return self._ranges.read(
+            (topic, queue_id, start, stop),
+            columns,
+            chosen_filter(tags, filter, keys),
+            batch_limits(max_batch_rows, max_batch_bytes),
+            verify_crc=verify_crc,
+            on_damage=on_damage,
         )
-        wanted = _chosen(tags, filter, keys)
-        low, high = self._check_range(topic, queue_id, start, stop)
-        blocks = BlockReader(
-            self._blocks,
-            self._catalog.queue(topic, queue_id),
-            limits,
-            verify_crc=verify_crc and BODY_COLUMN in schema.names,
-            skips=self._skips(on_damage),
-            wanted=None if wanted.is_all else wanted,
-        )
-        return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
 
     def scan(
         self,
@@ -706,51 +595,8 @@ class StoreReader:
         ``TopicNotFound`` for a name or pattern without a topic, ``InvalidValue`` for wrong times and columns,
         ``FilterError``; the stream raises the errors of ``read``.
         """
-        schema = arrow_schema(columns)
-        wanted = _chosen(tags, filter, keys)
-        first = None if since is None else milliseconds_of(since, "since")
-        last = None if until is None else milliseconds_of(until, "until")
-        unreadable: list[UnsupportedStore] = []
-
-        def queues() -> list[tuple[str, int]]:
-            found, unreadable[:] = matching_queues(self._catalog, topics, self.path)
-            return found
-
-        def ask() -> list[QueueInfo]:
-            infos = self.queue_infos(queues)
-            starts = [info.min_offset for info in infos] if first is None else self._all_by_time(infos, first)
-            stops = [info.max_offset for info in infos] if last is None else self._all_by_time(infos, last)
-            return [
-                QueueInfo(info.topic, info.queue_id, start, stop)
-                for info, start, stop in zip(infos, starts, stops, strict=True)
-            ]
-
-        ranges = self.consistently(ask, one_moment=False)
-        for error in unreadable:
-            _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            filled = [
-                (self._catalog.queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
-                for one in ranges
-                if one.min_offset < one.max_offset
-            ]
-            for some, together in self._in_turn(filled, schema, wanted, verify_crc=verify_crc):
-                if together is None:
-                    yield from self.read(*some[0], columns=schema.names, filter=wanted, verify_crc=verify_crc)
-                else:
-                    yield from self._while_open(iter(together))
-
-        return pa.RecordBatchReader.from_batches(schema, batches())
-
-    def _all_by_time(self, infos: Sequence[QueueInfo], time_ms: int) -> list[int]:
-        """The first offset of each queue stored at or after a time. The errors of ``offset_by_time``."""
-        offsets = []
-        for found in self.offsets_by_time([(info, time_ms) for info in infos]):
-            if isinstance(found, CommitLogError):
-                raise found
-            offsets.append(found)
-        return offsets
+        wanted = chosen_filter(tags, filter, keys)
+        return self._ranges.scan(topics, since, until, columns, wanted, verify_crc=verify_crc)
 
     def read_together(
         self,
@@ -778,21 +624,7 @@ class StoreReader:
                 for batch in reader.read_together(newest, columns=["queueId", "queueOffset", "body"]) or []:
                     print(batch.num_rows)
         """
-        self._refuse_closed()
-        schema = arrow_schema(columns)
-        by_topic: dict[str, list[QueueRange]] = {}
-        for one in self._checked_ranges(list(ranges)):
-            by_topic.setdefault(one[0].topic, []).append(one)
-        parts = [one for of_topic in by_topic.values() for one in of_topic]
-        if not parts:
-            return []
-        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
-        check = verify_crc and BODY_COLUMN in names
-        read = read_together(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
-        if read is None:
-            return None
-        self._count_together(parts, read)
-        return [batch.select(schema.names) for batch in read.batches]
+        return self._ranges.read_together(ranges, columns, filter, verify_crc=verify_crc)
 
     def read_in_turn(
         self,
@@ -815,27 +647,7 @@ class StoreReader:
                     for batch in batches if batches is not None else reader.read(*some[0]):
                         print(batch.num_rows)
         """
-        self._refuse_closed()
-        schema = arrow_schema(columns)
-        checked = self._checked_ranges(list(ranges))
-        return self._in_turn(checked, schema, MessageFilter() if filter is None else filter, verify_crc=verify_crc)
-
-    def _in_turn(
-        self, ranges: Sequence[QueueRange], schema: pa.Schema, wanted: MessageFilter, *, verify_crc: bool
-    ) -> Iterator[tuple[list[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]:
-        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
-        check = verify_crc and BODY_COLUMN in names
-        for some, together in read_in_turn(self._blocks, ranges, names, verify_crc=check, wanted=wanted):
-            self._refuse_closed()
-            batches = None
-            if together is not None:
-                self._count_together(some, together)
-                batches = [
-                    batch.slice(at, DEFAULT_ROWS).select(schema.names)
-                    for batch in together.batches
-                    for at in range(0, batch.num_rows, DEFAULT_ROWS)
-                ]
-            yield [(queue.topic, queue.queue_id, start, stop) for queue, start, stop in some], batches
+        return self._ranges.read_in_turn(ranges, columns, filter, verify_crc=verify_crc)
 
     def read_side_by_side(
         self,
@@ -864,22 +676,11 @@ class StoreReader:
                 rows = sum(batch.num_rows for batch in batches)
                 whole = all(at == stop for at, (*_, stop) in zip(batches.positions, ranges))
         """
-        self._refuse_closed()
-        topics = sorted({topic for topic, *_ in ranges})
-        if len(topics) != 1:
-            raise InvalidValue(f"The ranges that are read side by side are those of one topic, not of {topics}.")
-        names = arrow_schema(columns).names
-        parts = self._checked_ranges(ranges)
-        check = verify_crc and BODY_COLUMN in names
-        blocks = SideBySide(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
-        return SideBySideBatches(blocks, topics[0], self)
+        return self._ranges.read_side_by_side(ranges, columns, filter, verify_crc=verify_crc)
 
     def _checked_ranges(self, ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[QueueView, int, int]]:
         """The ranges with their queues. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``."""
-        infos = self.queue_infos([key[:2] for key in ranges])
-        for (*_, start, stop), info in zip(ranges, infos, strict=True):
-            _refuse_outside(info, start, stop)
-        return [(self._catalog.queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
+        return self._ranges.checked(ranges)
 
     def blocks_of(self, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[BlockSource, list[QueueRange]]:
         """Where blocks of records come from, and the checked ranges: for a server, which sends them undecoded."""
@@ -919,7 +720,7 @@ class StoreReader:
         ``wait_for_any`` does, and it continues after messages that do not match. When the time is over, these are
         NO_MATCHED_MESSAGE. A queue that does not exist yet is waited for from offset 0 on.
         """
-        wanted = _chosen(tags, filter, None)
+        wanted = chosen_filter(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
         return wait_for_match(
             lambda position: pulls_of(self).messages(topic, queue_id, position, limits, wanted),
@@ -941,20 +742,7 @@ class StoreReader:
                 position = result.next_begin_offset
         """
         self._refuse_closed()
-        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
-        for (topic, queue_id), offset in positions.items():
-            check_queue_place(topic, queue_id, offset)
-        queues = os.path.join(self.path, CONSUME_QUEUE)
-        # The gate, which opens after a batch, lies in the store's directory.
-        directories = [self.path, *(os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions)]
-        while True:
-            self._watch.follow(directories)
-            if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
-                return True
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            self._watch.wait(LOOK_AGAIN_SECONDS if left is None else left)
+        return wait_for_files(self._watch, self.path, positions, timeout_s, self._is_filled)
 
     def _is_filled(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a queue has a message at an offset or after it."""
@@ -965,8 +753,7 @@ class StoreReader:
 
     def _skips(self, on_damage: OnDamage | None = None) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
-        how = _checked(on_damage or self._on_damage)
-        return None if how == "raise" else Skips(self._skipped, missing_files=how == "skip")
+        return skips_of(on_damage or self._on_damage, self._skipped)
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
@@ -974,11 +761,8 @@ class StoreReader:
         Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does; unless ``on_damage`` is
         ``"raise"``, an impossible unit is given as a filler.
         """
-        self._refuse_closed()
-        low, high = self._check_range(topic, queue_id, start, stop)
         strict = self._on_damage == "raise"
-        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=checked_count("chunk", chunk), check=strict)
-        return self._while_open(units if strict else map(_without_impossible, units))
+        return self._ranges.units(topic, queue_id, start, stop, chunk, strict=strict)
 
     def units_of(
         self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
@@ -988,16 +772,7 @@ class StoreReader:
         The ranges in their order, each as ``units`` gives it. A server is asked for many short ranges at once. The
         errors are those of ``units``: ``FileMissing`` names the queue, and those before it have been given.
         """
-        self._refuse_closed()
-        strict, chunk = self._on_damage == "raise", checked_count("chunk", chunk)
-        checked = self._checked_ranges(ranges)
-
-        def found() -> Iterator[tuple[int, Units]]:
-            for number, (queue, start, stop) in enumerate(checked):
-                for units in queue.units(start, stop, chunk=chunk, check=strict):
-                    yield number, (units if strict else _without_impossible(units))
-
-        return self._while_open(found())
+        return self._ranges.units_of(ranges, chunk, strict=self._on_damage == "raise")
 
     def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``.
@@ -1008,15 +783,7 @@ class StoreReader:
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
         """``first_offset_from`` for each of ``(topic, queue_id, physical_offset, start, stop)``."""
-
-        def look() -> list[int]:
-            return [self._first_offset_from(*one) for one in wanted]
-
-        return self.consistently(look, one_moment=False)
-
-    def _first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
-        self._catalog.bounds(topic, queue_id)  # lists the queue's files
-        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+        return self._places.first_offsets_from(wanted)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None if it does not exist (any more).
@@ -1027,28 +794,16 @@ class StoreReader:
 
     def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
         """``fence`` for each of ``(topic, queue_id, offset)``."""
-        return self.consistently(lambda: [self._fence(*one) for one in positions], one_moment=False)
-
-    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        queue = self._catalog.queue(topic, queue_id)
-        if queue.last_unit()[0] < offset:  # not read yet, or not that far
-            self.queue_info(topic, queue_id)
-        return fence_of(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
+        return self._places.fences(positions)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
-
-        def look() -> int:
-            self._check_range(topic, queue_id, offset, offset + 1)
-            queue = self._catalog.queue(topic, queue_id)
-            return stored_at(self._commit_log, queue, offset, tolerant=self._on_damage != "raise")
-
-        return self.consistently(look, one_moment=False)
+        return self._places.store_timestamp(topic, queue_id, offset)
 
     def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
         """``store_timestamp`` for each of ``(topic, queue_id, offset)``, or the error that it raises."""
         self._refuse_closed()
-        return [_answer_or_error(partial(self.store_timestamp, *one)) for one in positions]
+        return [answer_or_error(partial(self.store_timestamp, *one)) for one in positions]
 
     def offset_by_time(
         self,
@@ -1074,20 +829,13 @@ class StoreReader:
         With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
         ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
         """
-        if boundary not in ("lower", "upper"):
-            raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
-        wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
+        wanted_ms = checked_time(timestamp_ms, boundary)
 
         def find(info: QueueInfo) -> int:
-            queue, skips = self._catalog.queue(info.topic, info.queue_id), self._skips(on_damage)
-            if queue.last_unit()[0] < info.max_offset - 1:  # another reader has seen these bounds
-                self.queue_info(info.topic, info.queue_id)
-            times = StoreTimes(self._commit_log, queue, whole=skips is not None)
-            low, high = self._time_bounds(info, wanted_ms, after=boundary == "upper")
-            first, at = times.first_from(wanted_ms, low, high, after=boundary == "upper")
-            if first < at and self._snapshot is None:
-                times.refuse_or_skip(first, at, skips, wanted_ms, self.paths.for_shell)
-            return at if boundary == "lower" else max(first - 1, info.min_offset)
+            skips, is_snapshot = self._skips(on_damage), self._snapshot is not None
+            return self._places.offset_by_time(
+                info, wanted_ms, boundary, self._time_bounds, skips=skips, lost_are_skipped=is_snapshot
+            )
 
         if bounds is not None:
             self._refuse_closed()
@@ -1112,7 +860,7 @@ class StoreReader:
         """``offset_by_time`` for each queue, with its bounds, and a time; or the error that it raises."""
         self._refuse_closed()
         return [
-            _answer_or_error(
+            answer_or_error(
                 partial(
                     self.offset_by_time,
                     *(bounds.topic, bounds.queue_id, time_ms),
@@ -1130,10 +878,7 @@ class StoreReader:
         With ``verify_crc=False``, a body that does not match its CRC is given as it is.
         """
         self._refuse_closed()
-        physical_offset = checked_int("physical_offset", physical_offset)
-        self._commit_log.refresh()
-        record = self._commit_log.read_record(physical_offset, check_crc=verify_crc)
-        return message_of(record, self._commit_log.body(record))
+        return message_at(self._commit_log, physical_offset, verify_crc=verify_crc)
 
     def message_by_id(self, message_id_text: str, *, verify_crc: bool = True) -> MessageExt:
         """The message of an offset message id (32 hex characters, 56 with an IPv6 host).
@@ -1142,16 +887,7 @@ class StoreReader:
         host than the id names; ``CorruptRecord``. ``verify_crc`` is that of ``message_at``.
         """
         self._refuse_closed()
-        wanted = message_id.decode_message_id(message_id_text)
-        self._commit_log.refresh()
-        record = self._commit_log.read_record(wanted.physical_offset, check_crc=verify_crc)
-        if (record.store_ip, record.store_port) != (wanted.host, wanted.port):
-            stored_by = message_id.format_host(record.store_ip, record.store_port)
-            raise MessageNotFound(
-                f"No message of id {message_id_text}: the one at offset {wanted.physical_offset} was stored by "
-                f"{stored_by}, the id names {message_id.format_host(wanted.host, wanted.port)}."
-            )
-        return message_of(record, self._commit_log.body(record))
+        return message_by_id(self._commit_log, message_id_text, verify_crc=verify_crc)
 
     def query(
         self,
@@ -1171,22 +907,7 @@ class StoreReader:
         ``message_at``. ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
         self._refuse_closed()
-        validate_topic(topic)
-        if not could_be_key(key):
-            raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
-        checked_count("limit", limit)
-        begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
-        if self._snapshot is not None:
-            return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc)
-
-        def ask(below: int | None = None) -> list[MessageExt]:
-            return self._keys.query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
-
-        def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
-            # Parts of a batch may have replaced older messages among the newest.
-            return found if not found or found[-1].physical_offset < hidden else ask(hidden)
-
-        return self._reads.read(ask, show)
+        return self._key_queries.query(topic, key, begin, end, limit, verify_crc=verify_crc)
 
     def query_keys(
         self,
@@ -1211,30 +932,13 @@ class StoreReader:
                     print(batch.to_pylist())
         """
         self._refuse_closed()
-        validate_topic(topic)
-        schema = arrow_schema(columns)
-        limits = BlockLimits(
-            rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
+        return self._key_queries.query_keys(
+            topic, keys, columns, max_batch_rows, max_batch_bytes, verify_crc=verify_crc
         )
-        wanted = WantedKeys(keys)
-
-        def ask(below: int = NOTHING_HIDDEN) -> NewestPlaces:
-            return self._keys.newest(topic, wanted.possible, below, check_crc=verify_crc)
-
-        def show(places: NewestPlaces, hidden: int) -> tuple[NewestPlaces, int]:
-            return (places if places.end < hidden else ask(hidden)), hidden
-
-        if self._snapshot is not None:
-            places, below = self._keys.newest(topic, wanted.possible, check_crc=verify_crc), NOTHING_HIDDEN
-        else:
-            places, below = self._reads.read(ask, show)
-        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
-        batches = self._keys.batches(topic, wanted, places, names, limits, below, check_crc=verify_crc)
-        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
-        found = self.consistently(self._ledger).batches()
+        found = self.consistently(self._waiting.ledger).batches()
         return [batch for batch in found if not is_store_application(batch.batch.app_id)]
 
     def delay_levels(self) -> list[DelayLevel]:
@@ -1245,14 +949,7 @@ class StoreReader:
         Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
         ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
         """
-        return self.consistently(self._delay_levels)
-
-    def _delay_levels(self) -> list[DelayLevel]:
-        check = read_check(self.path, self._catalog)  # before the ledger, which may then only be ahead of it
-        ledger = self._ledger()
-        levels = delay_levels(self.path, self._catalog, self._commit_log, delivered_offsets(ledger))
-        timer = timer_level(self.path, self._catalog, self._commit_log, check, last_batch(ledger, TIMER_APPLICATION))
-        return levels if timer is None else [timer, *levels]
+        return self.consistently(self._waiting.delay_levels)
 
     def waiting_timers(self) -> pa.Table:
         """The timer messages that wait, in the order of puts: ``deliverAt``, and ``physicalOffset`` in the log.
@@ -1260,19 +957,7 @@ class StoreReader:
         In a store that a broker wrote last, those that it had not delivered as of its checkpoint. Errors as
         ``delay_levels``.
         """
-        waiting = self.consistently(self._waiting_timers)
-        times = pa.array(waiting.dues).cast(pa.timestamp("ms", "UTC"))
-        return pa.table({"deliverAt": times, "physicalOffset": waiting.physical_offsets})
-
-    def _waiting_timers(self) -> WaitingTimers:
-        check = read_check(self.path, self._catalog)
-        last = last_batch(self._ledger(), TIMER_APPLICATION)
-        return waiting_timers(self.path, self._catalog, self._commit_log, check, last)
-
-    def _ledger(self) -> BatchLedger:
-        self._refuse_closed()
-        self._commit_log.refresh()
-        return load_ledger(self.path, self._frames)
+        return self.consistently(self._waiting.timers)
 
     def pending_half_messages(self) -> list[PendingHalfMessage]:
         """The half messages that are neither committed nor rolled back, in the order in which they were put.
@@ -1288,15 +973,6 @@ class StoreReader:
         """
         return self.consistently(lambda: pending_half_messages(self, self._commit_log, self._catalog, self._skips()))
 
-    def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
-        start = checked_int("start", start)
-        info = self.queue_info(topic, queue_id)
-        high = info.max_offset if stop is None else checked_int("stop", stop)
-        if stop is None and start > high:
-            _refuse_outside(info, start, start + 1)
-        _refuse_outside(info, start, high)
-        return start, high
-
 
 def pulls_of(reader: StoreReader) -> Pulls:
     """Pulls as ``get_message`` makes them, also of rows: for consumers, which read on where a pull has ended."""
@@ -1309,79 +985,8 @@ def stored_record(reader: StoreReader, physical_offset: int, size: int) -> bytes
     ``MessageNotFound`` if they are not there any more.
     """
     reader._refuse_closed()
-    found = reader._commit_log.find(physical_offset)
-    data = b"" if found is None else bytes(found.read(physical_offset - found.base, size))
-    if not data or len(data) < size:
-        raise MessageNotFound(f"No message of {size} bytes at physical offset {physical_offset} any more.")
-    return data
-
-
-def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
-    """``OffsetOutOfRange``, ``InvalidValue``."""
-    if start > stop:
-        raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
-    if start < info.min_offset or stop > info.max_offset:
-        raise OffsetOutOfRange(
-            topic=info.topic,
-            queue_id=info.queue_id,
-            start=start,
-            stop=stop,
-            min_offset=info.min_offset,
-            max_offset=info.max_offset,
-        )
-
-
-def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:
-    if not isinstance(given, MessageFilter):
-        return MessageFilter.parse(tags=tags, filter=given, keys=keys)
-    if tags is not None or keys is not None:
-        raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
-    return given
-
-
-def checked_filter_at(given: FilterAt) -> FilterAt:
-    """``InvalidValue``."""
-    if given not in get_args(FilterAt):
-        raise InvalidValue(f"filter_at is 'reader' or 'server', not {given!r}.")
-    return given
-
-
-def _refuse_archive(path: str, archive: str, *, from_log: bool) -> None:
-    """``InvalidValue`` unless it can be the archive of the store at a path."""
-    if from_log or not archive.startswith(ARCHIVE_SCHEMES) or path.startswith(ARCHIVE_SCHEMES):
-        raise InvalidValue(
-            "archive is the address of an archive, such as s3://BUCKET/PREFIX, of the store at path, which is read "
-            f"without from_log; not {without_secrets(archive)!r} of "
-            f"{without_secrets(path)!r}."
-        )
-
-
-def _answer_or_error(ask: Callable[[], _T]) -> _T | CommitLogError:
-    try:
-        return ask()
-    except CommitLogError as error:
-        return error
-
-
-def _checked(on_damage: OnDamage) -> OnDamage:
-    if on_damage not in get_args(OnDamage):
-        raise InvalidValue(f"on_damage is 'raise', 'skip' or 'skip-records', not {on_damage!r}.")
-    return on_damage
-
-
-def _without_impossible(units: Units) -> Units:
-    bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
-    if bad.any():
-        units[bad] = (0, FILLER_SIZE, 0)
-    return units
+    return stored_bytes(reader._commit_log, physical_offset, size)
 
 
 def _open_again(path: str, log: str | None, from_log: bool, on_damage: OnDamage) -> StoreReader:
     return StoreReader.open(path, store_path_commit_log=log, from_log=from_log, on_damage=on_damage)
-
-
-def _snapshot(path: str, commit_log: CommitLog) -> LogSnapshot:
-    if not is_kept_piece(path):
-        return take_snapshot(path, commit_log)
-    piece = read_kept_piece(path)
-    return take_snapshot(path, commit_log, begin_at=piece.start, all_committed=not piece.uncommitted)

@@ -16,7 +16,7 @@ from tests.support.source_tree import Module, imported_names, modules
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
 LEAVES = frozenset(
-    {"batch_id", "config", "errors", "half_message", "java_numbers", "message", "paths", "put_status"}
+    {"batch_id", "config", "delay_level", "errors", "half_message", "java_numbers", "message", "paths", "put_status"}
     | {"sizes", "slow_steps", "timestamps"}
 )
 _BYTES = frozenset({"leaves", "format", "columnar"})
@@ -46,7 +46,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "owned_store": _ENGINE | _SUBJECTS,
     "verify": _PARTS | {"recovery", "delayed", "groups", "retention"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reader": _PARTS | {"filter", "recovery", "half", "delayed", "groups", "key_lookup", "verify"},
+    "reading": _PARTS | {"filter", "recovery", "delayed", "key_lookup"},
+    "reader": _PARTS | {"filter", "half", "delayed", "groups", "key_lookup", "reading", "verify"},
     "producing": _ENGINE,
     "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "verify"},
     "serve": _ENGINE

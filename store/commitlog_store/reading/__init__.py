@@ -1,0 +1,1 @@
+"""What ``StoreReader`` delegates to: opening, bounds, ranges of messages, places in queues, look-ups, waits."""

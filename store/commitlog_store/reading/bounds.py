@@ -1,0 +1,76 @@
+"""Bounds of queues and of the log, each those of one moment, also beside the store's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from commitlog_store.batch.consistent_reads import ConsistentReads
+from commitlog_store.batch.log_snapshot import LogSnapshot
+from commitlog_store.batch.visibility import NOTHING_HIDDEN
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.queue.catalog import log_end_by_queues
+from commitlog_store.queue.views import CatalogView, QueueInfo
+
+_T = TypeVar("_T")
+
+
+class Bounds:
+    """The bounds of a store; with a snapshot those of the log when it was opened. ``StoreReader`` has the meanings."""
+
+    def __init__(
+        self, commit_log: CommitLog, catalog: CatalogView, reads: ConsistentReads, snapshot: LogSnapshot | None
+    ) -> None:
+        self._commit_log = commit_log
+        self._catalog = catalog
+        self._reads = reads
+        self._snapshot = snapshot
+
+    def of_queues(self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]) -> list[QueueInfo]:
+        """``StoreReader.queue_infos``."""
+        if self._snapshot is not None:
+            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
+        given = None if callable(queues) else list(queues)
+
+        def look() -> list[QueueInfo]:
+            wanted = queues() if callable(queues) else given or []
+            self._commit_log.refresh()
+            return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
+
+        def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
+            return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
+
+        return self._reads.read(look, show)
+
+    def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
+        """The queue as if the log ended at a physical offset."""
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        end = queue.first_offset_from(physical_offset, info.min_offset, info.max_offset)
+        return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
+
+    def consistently(self, ask: Callable[[], _T], *, one_moment: bool) -> _T:
+        """``StoreReader.consistently``."""
+        return ask() if self._snapshot is not None else self._reads.repeat(ask, one_moment=one_moment)
+
+    def settled_state(self) -> object | None:
+        """``StoreReader.settled_state``."""
+        return None if self._snapshot is not None else self._reads.settled_state()
+
+    def log_start(self) -> int:
+        """``StoreReader.log_start``."""
+        if self._snapshot is not None:
+            return self._snapshot.start
+        self._commit_log.refresh()
+        return self._commit_log.min_offset if self._commit_log.file_count else -1
+
+    def of_log(self) -> tuple[int, int]:
+        """``StoreReader.physical_bounds``."""
+        if self._snapshot is not None:
+            return self._snapshot.start, self._snapshot.end
+        return self._reads.repeat(
+            lambda: (
+                self._commit_log.min_offset,
+                self._commit_log.written_end(log_end_by_queues(self._catalog, self._commit_log)),
+            ),
+            one_moment=True,
+        )

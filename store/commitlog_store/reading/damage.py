@@ -1,0 +1,33 @@
+"""How a reader treats damage: ``on_damage``, and the report of a read that skips."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from commitlog_store.errors import InvalidValue
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.queue.consume_queue import Units
+from commitlog_store.queue.skipped import SkippedRange, Skips
+
+OnDamage = Literal["raise", "skip", "skip-records"]
+
+
+def checked_on_damage(on_damage: OnDamage) -> OnDamage:
+    """``InvalidValue``."""
+    if on_damage not in get_args(OnDamage):
+        raise InvalidValue(f"on_damage is 'raise', 'skip' or 'skip-records', not {on_damage!r}.")
+    return on_damage
+
+
+def skips_of(on_damage: OnDamage, skipped: list[SkippedRange]) -> Skips | None:
+    """The report of a read that skips, which adds to ``skipped``; None for one that raises. ``InvalidValue``."""
+    how = checked_on_damage(on_damage)
+    return None if how == "raise" else Skips(skipped, missing_files=how == "skip")
+
+
+def without_impossible(units: Units) -> Units:
+    """The units, with fillers in the place of impossible ones."""
+    bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
+    if bad.any():
+        units[bad] = (0, FILLER_SIZE, 0)
+    return units

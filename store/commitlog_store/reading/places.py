@@ -1,0 +1,100 @@
+"""Places in queues: by store time, by physical offset, and which message is at one (fence, store time)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeVar
+
+from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.queue.fence import Fence, fence_of
+from commitlog_store.queue.skipped import Skips
+from commitlog_store.queue.store_times import StoreTimes, stored_at
+from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.reading.ranges import BoundedReader, checked_range
+from commitlog_store.timestamps import GivenTime, milliseconds_of
+
+_T = TypeVar("_T")
+Boundary = Literal["lower", "upper"]
+
+
+class TimedReader(BoundedReader, Protocol):
+    """A reader whose store has arguments of a command."""
+
+    @property
+    def for_shell(self) -> str: ...
+
+
+class TimeBounds(Protocol):
+    """The offsets between which the first message of a queue stored at or after a time is: ``_time_bounds``."""
+
+    def __call__(self, info: QueueInfo, wanted_ms: int, *, after: bool) -> tuple[int, int]: ...
+
+
+class Places:
+    """Answers about places in the queues of a reader. ``StoreReader`` has the meanings, under the same names."""
+
+    def __init__(self, reader: TimedReader, commit_log: CommitLog, catalog: CatalogView, *, tolerant: bool) -> None:
+        """``tolerant``: a damaged record counts as no message."""
+        self._reader = reader
+        self._commit_log = commit_log
+        self._catalog = catalog
+        self._tolerant = tolerant
+
+    def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        return self._reader.consistently(lambda: [self._first_offset_from(*one) for one in wanted], one_moment=False)
+
+    def _first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+        self._catalog.bounds(topic, queue_id)  # lists the queue's files
+        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+
+    def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        return self._reader.consistently(lambda: [self._fence(*one) for one in positions], one_moment=False)
+
+    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
+        queue = self._catalog.queue(topic, queue_id)
+        if queue.last_unit()[0] < offset:  # not read yet, or not that far
+            self._reader.queue_info(topic, queue_id)
+        return fence_of(self._commit_log, queue, offset, tolerant=self._tolerant)
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        def look() -> int:
+            checked_range(self._reader, topic, queue_id, offset, offset + 1)
+            return stored_at(self._commit_log, self._catalog.queue(topic, queue_id), offset, tolerant=self._tolerant)
+
+        return self._reader.consistently(look, one_moment=False)
+
+    def offset_by_time(
+        self,
+        info: QueueInfo,
+        wanted_ms: int,
+        boundary: Boundary,
+        within: TimeBounds,
+        *,
+        skips: Skips | None,
+        lost_are_skipped: bool,
+    ) -> int:
+        """The offset in a queue with these bounds. ``lost_are_skipped``: without a report, as with ``from_log``."""
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        if queue.last_unit()[0] < info.max_offset - 1:  # another reader has seen these bounds
+            self._reader.queue_info(info.topic, info.queue_id)
+        times, after = StoreTimes(self._commit_log, queue, whole=skips is not None), boundary == "upper"
+        first, at = times.first_from(wanted_ms, *within(info, wanted_ms, after=after), after=after)
+        if first < at and not lost_are_skipped:
+            times.refuse_or_skip(first, at, skips, wanted_ms, self._reader.for_shell)
+        return at if boundary == "lower" else max(first - 1, info.min_offset)
+
+
+def checked_time(timestamp_ms: GivenTime, boundary: Boundary) -> int:
+    """The time in milliseconds. ``InvalidValue`` for a time in seconds, and for another boundary."""
+    if boundary not in ("lower", "upper"):
+        raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
+    return milliseconds_of(timestamp_ms, "timestamp_ms")
+
+
+def answer_or_error(ask: Callable[[], _T]) -> _T | CommitLogError:
+    """The answer, or the error that the question raises."""
+    try:
+        return ask()
+    except CommitLogError as error:
+        return error

@@ -1,0 +1,347 @@
+"""Ranges of queues as record batches: one range, several together, in turn or side by side, and a scan of topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from commitlog_store.columnar.columns import BODY_COLUMN, arrow_schema
+from commitlog_store.errors import CommitLogError, InvalidValue, OffsetOutOfRange, UnsupportedStore
+from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.queue.block_reader import BlockReader
+from commitlog_store.queue.catalog import matching_queues
+from commitlog_store.queue.consume_queue import Units
+from commitlog_store.queue.get_message import ReadCounts, checked_count, checked_int
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, BlockLimits, BlockSource, QueueRange
+from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
+from commitlog_store.queue.skipped import Skips
+from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.reading.damage import OnDamage, without_impossible
+from commitlog_store.timestamps import GivenTime, milliseconds_of
+
+_T = TypeVar("_T")
+# Topic, queue id, and the queue offsets of the first message and after the last one.
+Range = tuple[str, int, int, int]
+
+_logger = logging.getLogger(__name__)
+
+
+class BoundedReader(Protocol):
+    """What ranges need of a reader; ``reader.StoreReader`` has the meanings."""
+
+    path: str
+
+    def queue_info(self, topic: str, queue_id: int, /) -> QueueInfo: ...
+    def queue_infos(
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]], /
+    ) -> list[QueueInfo]: ...
+    def offsets_by_time(self, wanted: Sequence[tuple[QueueInfo, GivenTime]], /) -> list[int | CommitLogError]: ...
+    def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T: ...
+
+
+class MessageBatches(Iterator[pa.RecordBatch]):
+    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            batches = reader.read("orders", 0, 0, tags="paid")
+            rows = sum(batch.num_rows for batch in batches)
+            print(rows, "of the messages up to queue offset", batches.position)
+    """
+
+    def __init__(
+        self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, topic: str, start: int, ranges: RangeReads
+    ) -> None:
+        self._batches = batches
+        self._topic = topic
+        self._blocks = blocks
+        self._start = start
+        self._ranges = ranges
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._ranges.next_counted(self._topic, self._batches)
+
+    @property
+    def position(self) -> int:
+        """The queue offset up to which messages have been read, whether they match the filter or not.
+
+        At the end of the read it is the end of the range.
+        """
+        return max(self._blocks.position, self._start)
+
+
+class SideBySideBatches(Iterator[pa.RecordBatch]):
+    """The batches of ``StoreReader.read_side_by_side``. ``ReaderClosed`` for the next one once the reader is closed."""
+
+    def __init__(self, blocks: SideBySide, topic: str, ranges: RangeReads) -> None:
+        self._blocks = blocks
+        self._topic = topic
+        self._ranges = ranges
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._ranges.next_counted(self._topic, self._blocks)
+
+    @property
+    def positions(self) -> list[int]:
+        """For each range, the queue offset up to which its messages have been read, whether they match or not."""
+        return self._blocks.positions
+
+
+class RangeReads:
+    """Reads ranges through the blocks of a reader. Its methods are those of ``StoreReader`` of these names."""
+
+    def __init__(
+        self,
+        reader: BoundedReader,
+        catalog: CatalogView,
+        blocks: BlockSource,
+        *,
+        skips: Callable[[OnDamage | None], Skips | None],
+        refuse_closed: Callable[[], None],
+        counts: ReadCounts | None,
+    ) -> None:
+        """``skips`` gives what a read reports damage to; ``refuse_closed`` is called before each batch, and ``counts``
+        gets its messages and bytes."""
+        self._reader = reader
+        self._catalog = catalog
+        self._blocks = blocks
+        self._skips = skips
+        self._refuse_closed = refuse_closed
+        self._counts = counts
+
+    def read(
+        self,
+        place: tuple[str, int, int, int | None],
+        columns: Sequence[str],
+        wanted: MessageFilter,
+        limits: BlockLimits,
+        *,
+        verify_crc: bool,
+        on_damage: OnDamage | None = None,
+    ) -> MessageBatches:
+        """The messages of one range; without an end, those up to the queue's end."""
+        self._refuse_closed()
+        topic, queue_id, start, stop = place
+        schema = arrow_schema(columns)
+        low, high = checked_range(self._reader, topic, queue_id, start, stop)
+        blocks = BlockReader(
+            self._blocks,
+            self._catalog.queue(topic, queue_id),
+            limits,
+            verify_crc=verify_crc and BODY_COLUMN in schema.names,
+            skips=self._skips(on_damage),
+            wanted=None if wanted.is_all else wanted,
+        )
+        return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
+
+    def scan(
+        self,
+        topics: str | Sequence[str],
+        since: GivenTime | None,
+        until: GivenTime | None,
+        columns: Sequence[str],
+        wanted: MessageFilter,
+        *,
+        verify_crc: bool,
+    ) -> pa.RecordBatchReader:
+        schema = arrow_schema(columns)
+        first = None if since is None else milliseconds_of(since, "since")
+        last = None if until is None else milliseconds_of(until, "until")
+        ranges = self._ranges_by_time(topics, first, last)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            filled = [
+                (self._catalog.queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
+                for one in ranges
+                if one.min_offset < one.max_offset
+            ]
+            for some, together in self._in_turn(filled, schema, wanted, verify_crc=verify_crc):
+                if together is None:
+                    yield from self.read(some[0], schema.names, wanted, BlockLimits(), verify_crc=verify_crc)
+                else:
+                    yield from while_open(iter(together), self._refuse_closed)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def _ranges_by_time(
+        self, topics: str | Sequence[str], first_ms: int | None, last_ms: int | None
+    ) -> list[QueueInfo]:
+        """The ranges of all queues of topics between two store times, the second one excluded."""
+        unreadable: list[UnsupportedStore] = []
+
+        def queues() -> list[tuple[str, int]]:
+            found, unreadable[:] = matching_queues(self._catalog, topics, self._reader.path)
+            return found
+
+        def ask() -> list[QueueInfo]:
+            infos = self._reader.queue_infos(queues)
+            starts = [info.min_offset for info in infos] if first_ms is None else self._all_by_time(infos, first_ms)
+            stops = [info.max_offset for info in infos] if last_ms is None else self._all_by_time(infos, last_ms)
+            return [
+                QueueInfo(info.topic, info.queue_id, start, stop)
+                for info, start, stop in zip(infos, starts, stops, strict=True)
+            ]
+
+        ranges = self._reader.consistently(ask, one_moment=False)
+        for error in unreadable:
+            _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
+        return ranges
+
+    def _all_by_time(self, infos: Sequence[QueueInfo], time_ms: int) -> list[int]:
+        """The first offset of each queue stored at or after a time. The errors of ``offset_by_time``."""
+        offsets = []
+        for found in self._reader.offsets_by_time([(info, time_ms) for info in infos]):
+            if isinstance(found, CommitLogError):
+                raise found
+            offsets.append(found)
+        return offsets
+
+    def read_together(
+        self, ranges: Iterable[Range], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
+    ) -> list[pa.RecordBatch] | None:
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        by_topic: dict[str, list[QueueRange]] = {}
+        for one in self.checked(list(ranges)):
+            by_topic.setdefault(one[0].topic, []).append(one)
+        parts = [one for of_topic in by_topic.values() for one in of_topic]
+        if not parts:
+            return []
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        check = verify_crc and BODY_COLUMN in names
+        read = read_together(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=wanted)
+        if read is None:
+            return None
+        self._count_together(parts, read)
+        return [batch.select(schema.names) for batch in read.batches]
+
+    def read_in_turn(
+        self, ranges: Iterable[Range], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
+    ) -> Iterator[tuple[list[Range], list[pa.RecordBatch] | None]]:
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        checked = self.checked(list(ranges))
+        return self._in_turn(checked, schema, MessageFilter() if wanted is None else wanted, verify_crc=verify_crc)
+
+    def _in_turn(
+        self, ranges: Sequence[QueueRange], schema: pa.Schema, wanted: MessageFilter, *, verify_crc: bool
+    ) -> Iterator[tuple[list[Range], list[pa.RecordBatch] | None]]:
+        names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
+        check = verify_crc and BODY_COLUMN in names
+        for some, together in read_in_turn(self._blocks, ranges, names, verify_crc=check, wanted=wanted):
+            self._refuse_closed()
+            batches = None
+            if together is not None:
+                self._count_together(some, together)
+                batches = [
+                    batch.slice(at, DEFAULT_ROWS).select(schema.names)
+                    for batch in together.batches
+                    for at in range(0, batch.num_rows, DEFAULT_ROWS)
+                ]
+            yield [(queue.topic, queue.queue_id, start, stop) for queue, start, stop in some], batches
+
+    def read_side_by_side(
+        self, ranges: Sequence[Range], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
+    ) -> SideBySideBatches:
+        self._refuse_closed()
+        topics = sorted({topic for topic, *_ in ranges})
+        if len(topics) != 1:
+            raise InvalidValue(f"The ranges that are read side by side are those of one topic, not of {topics}.")
+        names = arrow_schema(columns).names
+        parts = self.checked(ranges)
+        check = verify_crc and BODY_COLUMN in names
+        blocks = SideBySide(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=wanted)
+        return SideBySideBatches(blocks, topics[0], self)
+
+    def units(self, topic: str, queue_id: int, start: int, stop: int, chunk: int, *, strict: bool) -> Iterator[Units]:
+        """The units of one range; unless ``strict``, an impossible one is given as a filler."""
+        self._refuse_closed()
+        low, high = checked_range(self._reader, topic, queue_id, start, stop)
+        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=checked_count("chunk", chunk), check=strict)
+        return while_open(units if strict else map(without_impossible, units), self._refuse_closed)
+
+    def units_of(self, ranges: Sequence[Range], chunk: int, *, strict: bool) -> Iterator[tuple[int, Units]]:
+        self._refuse_closed()
+        chunk = checked_count("chunk", chunk)
+        checked = self.checked(ranges)
+
+        def found() -> Iterator[tuple[int, Units]]:
+            for number, (queue, start, stop) in enumerate(checked):
+                for units in queue.units(start, stop, chunk=chunk, check=strict):
+                    yield number, (units if strict else without_impossible(units))
+
+        return while_open(found(), self._refuse_closed)
+
+    def checked(self, ranges: Sequence[Range]) -> list[QueueRange]:
+        """The ranges with their queues. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``."""
+        infos = self._reader.queue_infos([key[:2] for key in ranges])
+        for (*_, start, stop), info in zip(ranges, infos, strict=True):
+            _refuse_outside(info, start, stop)
+        return [(self._catalog.queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
+
+    def next_counted(self, topic: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+        """The next batch of a topic's messages, which is counted. ``ReaderClosed``."""
+        self._refuse_closed()
+        batch = next(batches)
+        if self._counts is not None:
+            self._counts.get(topic, batch.num_rows, batch.nbytes)
+        return batch
+
+    def _count_together(self, ranges: Sequence[QueueRange], together: Together) -> None:
+        if self._counts is not None:
+            for topic, rows, size in together.by_topic(ranges):
+                self._counts.get(topic, rows, size)
+
+
+def while_open(items: Iterator[_T], refuse_closed: Callable[[], None]) -> Iterator[_T]:
+    """The items; ``ReaderClosed`` for the next one once the reader is closed."""
+    for item in items:
+        yield item
+        refuse_closed()
+
+
+def checked_range(reader: BoundedReader, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
+    """The range, up to the queue's end without ``stop``. ``OffsetOutOfRange``, ``InvalidValue``, ``QueueNotFound``."""
+    start = checked_int("start", start)
+    info = reader.queue_info(topic, queue_id)
+    high = info.max_offset if stop is None else checked_int("stop", stop)
+    if stop is None and start > high:
+        _refuse_outside(info, start, start + 1)
+    _refuse_outside(info, start, high)
+    return start, high
+
+
+def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
+    """``OffsetOutOfRange``, ``InvalidValue``."""
+    if start > stop:
+        raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
+    if start < info.min_offset or stop > info.max_offset:
+        raise OffsetOutOfRange(
+            topic=info.topic,
+            queue_id=info.queue_id,
+            start=start,
+            stop=stop,
+            min_offset=info.min_offset,
+            max_offset=info.max_offset,
+        )
+
+
+def batch_limits(max_batch_rows: int, max_batch_bytes: int) -> BlockLimits:
+    """The limits of a batch. ``InvalidValue``."""
+    rows, size = checked_count("max_batch_rows", max_batch_rows), checked_count("max_batch_bytes", max_batch_bytes)
+    return BlockLimits(rows=rows, size=size)
+
+
+def chosen_filter(
+    tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None
+) -> MessageFilter:
+    """The filter of a read. ``FilterError``, ``InvalidValue``."""
+    if not isinstance(given, MessageFilter):
+        return MessageFilter.parse(tags=tags, filter=given, keys=keys)
+    if tags is not None or keys is not None:
+        raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
+    return given

@@ -1,0 +1,44 @@
+"""Messages that wait for a time of delivery: delay levels and timer messages, and how far each is by the ledger."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from commitlog_store.batch.frames import StoredFrames
+from commitlog_store.batch.ledger import BatchLedger, delivered_offsets, last_batch, load_ledger
+from commitlog_store.batch_id import TIMER_APPLICATION
+from commitlog_store.delayed.levels import DelayLevel, delay_levels
+from commitlog_store.delayed.timer_listing import read_check, timer_level, waiting_timers
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.queue.views import CatalogView
+
+
+class WaitingMessages:
+    """What waits in the store at ``path``. ``StoreReader`` has the meanings, under the same names."""
+
+    def __init__(self, path: str, commit_log: CommitLog, catalog: CatalogView, frames: StoredFrames) -> None:
+        self._path = path
+        self._commit_log = commit_log
+        self._catalog = catalog
+        self._frames = frames
+
+    def ledger(self) -> BatchLedger:
+        """The store's ledger of committed batches, deliveries among them."""
+        self._commit_log.refresh()
+        return load_ledger(self._path, self._frames)
+
+    def delay_levels(self) -> list[DelayLevel]:
+        check = read_check(self._path, self._catalog)  # before the ledger, which may then only be ahead of it
+        ledger = self.ledger()
+        store = self._path, self._catalog, self._commit_log
+        levels = delay_levels(*store, delivered_offsets(ledger))
+        timer = timer_level(*store, check, last_batch(ledger, TIMER_APPLICATION))
+        return levels if timer is None else [timer, *levels]
+
+    def timers(self) -> pa.Table:
+        """``StoreReader.waiting_timers``."""
+        check = read_check(self._path, self._catalog)
+        last = last_batch(self.ledger(), TIMER_APPLICATION)
+        waiting = waiting_timers(self._path, self._catalog, self._commit_log, check, last)
+        times = pa.array(waiting.dues).cast(pa.timestamp("ms", "UTC"))
+        return pa.table({"deliverAt": times, "physicalOffset": waiting.physical_offsets})
