@@ -159,32 +159,16 @@ def export_store(
         asked = ExportState(store=source, format=target.format.value, columns=list(columns), tags=kept, filter=filter)
         place = _place(target)
         with place.locked(resume=resume):
-            state = _begun(place, target, asked, resume=resume)
-            # What a call skipped that did not come to its end, no report has said.
-            reported = Counter(state.skipped if state.finished else {})
-            positions = ExportPositions(reader, state)
+            began = _begun(place, target, asked, resume=resume)
+            positions = ExportPositions(reader, began)
             ranges = _ranges(reader, target, names, positions, first, last)
-            for one in ranges:  # a relative time means another offset when the export is resumed
-                positions.begin(one.topic, one.queue_id, one.start)
-            state = replace(positions.noted_in(state), finished=False)
-            place.save(state)
+            state = _with_starts(place, began, positions, ranges)
             writer = place.writer(columns, state.committed, file_size=file_size, compression=compression)
-            export = _Export(reader, place, writer, state, positions, chosen, progress, verify_crc=verify_crc)
-            try:
+            with contextlib.closing(writer):
+                export = _Export(reader, place, writer, state, positions, chosen, progress, verify_crc=verify_crc)
                 state = export.run(ranges)
-            finally:
-                writer.close()
         lost_ends = reader.lost_ends() if last is None else []
-    return ExportReport(
-        target=target,
-        topics=names,
-        rows=export.new_rows,
-        total_rows=state.rows,
-        skipped=dict(Counter(state.skipped) - reported),
-        total_skipped=state.skipped,
-        committed=state.committed,
-        lost_ends=lost_ends,
-    )
+    return _report(target, names, export.new_rows, began, state, lost_ends)
 
 
 def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
@@ -302,6 +286,35 @@ def _begun(place: _Place, target: ExportTarget, asked: ExportState, *, resume: b
         return asked
     began.check_same(asked, target)
     return began
+
+
+def _with_starts(
+    place: _Place, began: ExportState, positions: ExportPositions, ranges: Sequence[_Range]
+) -> ExportState:
+    """The state with where each range begins, saved: a relative time means another offset when it is resumed."""
+    for one in ranges:
+        positions.begin(one.topic, one.queue_id, one.start)
+    state = replace(positions.noted_in(began), finished=False)
+    place.save(state)
+    return state
+
+
+def _report(
+    target: ExportTarget, topics: list[str], rows: int, began: ExportState, state: ExportState, lost_ends: list[str]
+) -> ExportReport:
+    """The report of a call that began at one state and ended at another."""
+    # What a call skipped that did not come to its end, no report has said.
+    reported = Counter(began.skipped if began.finished else {})
+    return ExportReport(
+        target=target,
+        topics=topics,
+        rows=rows,
+        total_rows=state.rows,
+        skipped=dict(Counter(state.skipped) - reported),
+        total_skipped=state.skipped,
+        committed=state.committed,
+        lost_ends=lost_ends,
+    )
 
 
 def _ranges(
