@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from commitlog_store.config import delay_or_level
+from commitlog_store.delay_level import delay_or_level
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.properties import TIMER_DELAY_MS

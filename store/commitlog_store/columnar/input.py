@@ -46,7 +46,7 @@ from commitlog_store.columnar.input_properties import (
     join_keys,
     separator_rows,
 )
-from commitlog_store.config import delay_level, parse_delay_levels, shown_delay_levels
+from commitlog_store.delay_level import delay_level, parse_delay_levels, shown_delay_levels
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level

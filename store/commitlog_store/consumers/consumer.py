@@ -20,10 +20,10 @@ from typing import Literal, NamedTuple, TypeVar
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.config import delay_level
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
+from commitlog_store.delay_level import delay_level
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound

@@ -16,7 +16,8 @@ from itertools import accumulate
 from operator import index
 from typing import NamedTuple, TypeVar
 
-from commitlog_store.config import MessageStoreConfig, shown_delay_levels
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.delay_level import shown_delay_levels
 from commitlog_store.engine.durability import Durability
 from commitlog_store.engine.queue_turns import QueueTurns
 from commitlog_store.engine.running_state import RunningState

@@ -30,7 +30,8 @@ from datetime import datetime
 from operator import index
 from typing import SupportsIndex
 
-from commitlog_store.config import LARGEST_BODY, MessageStoreConfig, parse_delay_levels
+from commitlog_store.config import LARGEST_BODY, MessageStoreConfig
+from commitlog_store.delay_level import parse_delay_levels
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.properties import (
     CRC32,

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.config import delay_level as level_of
+from commitlog_store.delay_level import delay_level as level_of
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import (
     CommitLogError,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import Message, MessageExt, MessageStore, PutMessageStatus
-from commitlog_store.config import delay_level
+from commitlog_store.delay_level import delay_level
 from commitlog_store.engine.queue_turns import QueueTurns
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from tests.store.owner.owned_store import SYNC, Gate, open_store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog_store.config import parse_delay_levels
+from commitlog_store.delay_level import parse_delay_levels
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.index_file import file_size
 from tests.store.owner.owned_store import put_ok, rows, small
