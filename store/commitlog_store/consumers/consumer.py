@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from operator import index
@@ -19,9 +18,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from commitlog_store.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
+from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.consumers.group import ConsumerGroup, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
+from commitlog_store.consumers.read_ahead import Moved, ReadAhead
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
 from commitlog_store.delay_level import delay_level
 from commitlog_store.engine.arrivals import Interest
@@ -37,13 +37,12 @@ from commitlog_store.paths import LIGHT_QUEUE_PREFIX, validate_group, validate_t
 from commitlog_store.queue.get_message import (
     DEFAULT_PULL_MESSAGES,
     GetMessageStatus,
-    Pulled,
     PullLimits,
     checked_count,
     checked_int,
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
-from commitlog_store.reader import StoreReader, pulls_of
+from commitlog_store.reader import StoreReader
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
@@ -54,18 +53,8 @@ _LOG = logging.getLogger(__name__)
 
 ConsumeFrom = Literal["earliest", "latest"] | GivenTime
 
-# Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
-_READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
 # The longest wait in one piece: queues that another consumer of the group has left are noticed then.
 _LONGEST_WAIT_S = 0.5
-_EVERYTHING = MessageFilter()
-
-
-class _Rows(NamedTuple):
-    """A batch that was pulled and not handed out."""
-
-    progress: QueueProgress
-    batch: pa.RecordBatch
 
 
 class _Ended(NamedTuple):
@@ -150,8 +139,9 @@ class Consumer:
         self._groups = owned.groups
         self._offsets = owned.groups.offsets
         self._settings = settings
-        self._wanted = wanted
         self._retry_topic = retry_topic(group.name)
+        # The retry topic has no filter, since another consumer may have given a message back.
+        filters = dict.fromkeys(self.topics, wanted) | {self._retry_topic: MessageFilter()}
         self._closed = False
         # Each call takes this for as long as it works, and not while it waits for messages.
         self._lock = threading.Lock()
@@ -164,14 +154,13 @@ class Consumer:
         self._progress: dict[Queue, QueueProgress] = {}
         # The queues in the order in which they are asked next.
         self._turns: deque[Queue] = deque()
-        self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
-        self._rows: deque[_Rows] = deque()
         self._members = group
         self._interests = [
-            Interest(topic, may_match=self._wanted_of(topic).may_match) for topic in (*self.topics, self._retry_topic)
+            Interest(topic, may_match=filters[topic].may_match) for topic in (*self.topics, self._retry_topic)
         ]
         check_store_directory(owned.path)
         self._reader = StoreReader(owned.engine.paths, counts=owned.engine.stats)
+        self._ahead = ReadAhead(self._reader, filters, owned.engine.stats)
         self._member = group.join([*self.topics, self._retry_topic])
         try:
             self._note_queues()
@@ -219,7 +208,7 @@ class Consumer:
         """
         count = checked_count("max_messages", max_messages)
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
-        if len(self._messages) >= count and (found := self._hand_out(count)):
+        if self._ahead.message_count >= count and (found := self._hand_out(count)):
             return found  # the way of most
         while True:
             # Before looking, so that a message that comes between look and wait is not missed.
@@ -276,7 +265,7 @@ class Consumer:
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         while True:
             with self._engine.waiters.waiting_for(LoopWakeup(), self._interests) as wakeup:
-                while len(self._messages) < count and await asyncio.to_thread(self._read_ahead, count):
+                while self._ahead.message_count < count and await asyncio.to_thread(self._read_ahead, count):
                     pass
                 # The result is taken here, after the last place where the task may be cancelled.
                 if found := self._hand_out(count):
@@ -486,23 +475,17 @@ class Consumer:
         """Pull once more, unless so many messages are there. Whether to call it again: a pull may find none."""
         with self._enter(), self._lock:
             self._begin()
-            if self._rows:
+            if self._ahead.has_rows:
                 self._forget_read_ahead()
             self._take_share()
-            return len(self._messages) < count and self._pull_next(self._pull_messages)
+            return self._ahead.message_count < count and self._pull_next(self._ahead.pull_messages)
 
     def _hand_out(self, count: int) -> list[MessageExt]:
         """Up to so many of the messages that were read ahead."""
-        found: list[MessageExt] = []
         with self._enter(), self._lock:
             self._begin()
             self._take_share()
-            while self._messages and len(found) < count:
-                progress, message = self._messages[0]
-                progress.hand_out(message.queue_offset)
-                found.append(message)
-                self._messages.popleft()
-        return found
+            return self._ahead.hand_out_messages(count)
 
     def _next_rows(self, limits: PullLimits, names: Sequence[str]) -> tuple[bool, pa.RecordBatch | None]:
         """Whether a queue has moved, and the next batch that was read ahead, if any."""
@@ -510,22 +493,14 @@ class Consumer:
             self._begin()
             self._take_share()
             moved = False
-            if not self._rows or not set(names).issubset(self._rows[0].batch.schema.names):
+            if not self._ahead.has_rows_of(names):
                 self._forget_read_ahead()
-                moved = self._pull_next(lambda progress: self._pull_rows(progress, limits, names))
-            if not self._rows:
+                moved = self._pull_next(lambda progress: self._ahead.pull_rows(progress, limits, names))
+            if not self._ahead.has_rows:
                 return moved, None
-            progress, rest = self._rows[0]
-            batch = rest.slice(0, limits.messages)
-            offsets = batch.column("queueOffset")
-            progress.hand_out(offsets[0].as_py(), batch.num_rows, offsets[-1].as_py())
-            if batch.num_rows < rest.num_rows:
-                self._rows[0] = _Rows(progress, rest.slice(batch.num_rows))
-            else:
-                self._rows.popleft()
-            return True, batch.select(names)
+            return True, self._ahead.hand_out_rows(limits.messages, names)
 
-    def _pull_next(self, pull: Callable[[QueueProgress], bool]) -> bool:
+    def _pull_next(self, pull: Callable[[QueueProgress], Moved | None]) -> bool:
         """Ask the queues in turn until one has moved."""
         self._note_queues()
         self._take_share()
@@ -533,7 +508,9 @@ class Consumer:
             self._turns.rotate(-1)
             progress = self._progress[self._turns[-1]]
             try:
-                if pull(progress):
+                moved = pull(progress)
+                if moved is not None:
+                    self._note_pulled(progress, moved)
                     return True
             except Damaged:
                 if not progress.buffered:  # else these come before it
@@ -544,46 +521,10 @@ class Consumer:
                 raise
         return False
 
-    def _pull_messages(self, progress: QueueProgress) -> bool:
-        topic, queue_id = progress.key
-        at, wanted = progress.fetched, self._wanted_of(topic)
-        result = _before_damage(
-            _READ_AHEAD, lambda limits: pulls_of(self._reader).messages(topic, queue_id, at, limits, wanted)
-        )
-        if result.next_begin_offset == progress.fetched:
-            return False
-        self._messages.extend((progress, message) for message in result.messages)
-        self._note_pulled(progress, result.status, len(result.messages), result.next_begin_offset)
-        return True
-
-    def _pull_rows(self, progress: QueueProgress, limits: PullLimits, names: Sequence[str]) -> bool:
-        topic, queue_id = progress.key
-        columns = list(dict.fromkeys([*names, "queueOffset"]))
-        at, wanted = progress.fetched, self._wanted_of(topic)
-        check = BODY_COLUMN in columns
-
-        def pull(limits: PullLimits) -> Pulled:
-            return pulls_of(self._reader).rows(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
-
-        started = time.perf_counter()
-        pulled = _before_damage(limits, pull)
-        rows, size = (sum(getattr(batch, name) for batch in pulled.batches) for name in ("num_rows", "nbytes"))
-        self._engine.stats.pull(topic, rows, size, time.perf_counter() - started)
-        if pulled.next_begin_offset == progress.fetched:
-            return False
-        self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
-        self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
-        return True
-
-    def _wanted_of(self, topic: str) -> MessageFilter:
-        """The filter of a topic; the retry topic has none, since another consumer may have given a message back."""
-        return _EVERYTHING if topic == self._retry_topic else self._wanted
-
-    def _note_pulled(
-        self, progress: QueueProgress, status: GetMessageStatus, messages: int, next_begin_offset: int
-    ) -> None:
+    def _note_pulled(self, progress: QueueProgress, moved: Moved) -> None:
         """Note a pull. The group's position passes messages that do not match, and one that does not exist is
         corrected, both in the store too, as RocketMQ's clients do."""
+        status, messages, next_begin_offset = moved
         wrong = progress.fetched
         progress.note_pulled(messages, next_begin_offset)
         if status is GetMessageStatus.FOUND:
@@ -598,8 +539,7 @@ class Consumer:
 
     def _forget_read_ahead(self, of: Sequence[QueueProgress] | None = None) -> None:
         """Give back what was pulled and not handed out: other columns, or other positions, are wanted now."""
-        self._messages = deque(one for one in self._messages if of is not None and one[0] not in of)
-        self._rows = deque(one for one in self._rows if of is not None and one.progress not in of)
+        self._ahead.forget(of)
         for progress in self._progress.values() if of is None else of:
             progress.hand_out_nothing()
 
@@ -697,17 +637,6 @@ def _check_one_message(method: str, message: object) -> None:
             f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
             f"'for message in messages: consumer.{method}(message)'."
         )
-
-
-def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
-    """What a pull gives, and where damage lies ahead, what lies before it. Damage at the position itself is raised."""
-    while True:
-        try:
-            return pull(limits)
-        except Damaged:
-            if limits.units == 1:
-                raise
-            limits = replace(limits, most_units=limits.units // 2)
 
 
 def _checked_topics(topics: str | Sequence[str]) -> list[str]:
