@@ -723,11 +723,17 @@ class StoreReader:
         wanted = chosen_filter(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
         return wait_for_match(
-            lambda position: pulls_of(self).messages(topic, queue_id, position, limits, wanted),
+            lambda position: self._pull(topic, queue_id, position, limits, wanted),
             lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
             checked_int("offset", offset),
             checked_seconds("wait_s", wait_s),
         )
+
+    def _pull(
+        self, topic: str, queue_id: int, position: int, limits: PullLimits, wanted: MessageFilter
+    ) -> GetMessageResult:
+        """``get_message`` without a wait, of checked arguments."""
+        return pulls_of(self).messages(topic, queue_id, position, limits, wanted)
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         """Wait until one of the queues ``{(topic, queue id): offset}`` has a message at its offset or after it.

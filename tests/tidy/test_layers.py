@@ -49,7 +49,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reading": _PARTS | {"filter", "recovery", "delayed", "key_lookup"},
     "reader": _PARTS | {"filter", "half", "delayed", "groups", "key_lookup", "reading", "verify"},
     "producing": _ENGINE,
-    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "verify"},
+    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "reading", "verify"},
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
@@ -64,7 +64,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "object_storage": _BYTES | {"files"},
     "archive": _ENGINE | {"object_storage", "owned_store", "retention"},
     "archive_reader": _PARTS
-    | {"archive", "delayed", "filter", "groups", "object_storage", "reader", "threads", "verify"},
+    | {"archive", "delayed", "filter", "groups", "object_storage", "reader", "reading", "threads", "verify"},
     "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "reader", "verify"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},

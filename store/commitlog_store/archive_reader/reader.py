@@ -24,7 +24,6 @@ from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.objects import Objects, StorageCounts
@@ -33,7 +32,7 @@ from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.timestamps import checked_seconds
+from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
@@ -222,9 +221,7 @@ class ArchiveReader(StoreReader):
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         """As ``StoreReader.wait_for_any``, for what the next generation brings; one request every two seconds."""
-        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
-        for (topic, queue_id), offset in positions.items():
-            check_queue_place(topic, queue_id, offset)
+        deadline = checked_deadline(positions, timeout_s)
         while True:
             self._refuse_closed()
             if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):

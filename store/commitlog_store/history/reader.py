@@ -37,15 +37,7 @@ from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
 from commitlog_store.queue.fence import Fence
-from commitlog_store.queue.get_message import (
-    DEFAULT_PULL_BYTES,
-    DEFAULT_PULL_MESSAGES,
-    GetMessageResult,
-    GetMessageStatus,
-    checked_count,
-    checked_int,
-    wait_for_match,
-)
+from commitlog_store.queue.get_message import GetMessageResult, GetMessageStatus, PullLimits, checked_count
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
@@ -396,41 +388,22 @@ class HistoryReader(StoreReader):
             path=self.path,
         )
 
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int = DEFAULT_PULL_MESSAGES,
-        *,
-        max_bytes: int = DEFAULT_PULL_BYTES,
-        filter: str | MessageFilter | None = None,  # noqa: A002
-        tags: str | None = None,
-        wait_s: float = 0.0,
+    def _pull(
+        self, topic: str, queue_id: int, position: int, limits: PullLimits, wanted: MessageFilter
     ) -> GetMessageResult:
-        def pull_from(reader: StoreReader, position: int) -> GetMessageResult:
-            return reader.get_message(
-                topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
-            )
+        def pull_from(reader: StoreReader) -> GetMessageResult:
+            return reader.get_message(topic, queue_id, position, limits.messages, max_bytes=limits.size, filter=wanted)
 
-        def pull(position: int) -> GetMessageResult:
-            try:
-                sides = self._both.of_one(topic, queue_id)
-            except GONE:
-                return pull_from(self.live, position)  # its answer for a queue that does not exist
-            is_past = sides.live is None or position < sides.archived[1]
-            found = pull_from(self.past if is_past else self.live, position)
-            if found.status in _REMOVED and self._both.archived_to((topic, queue_id), position) >= 0:
-                found = pull_from(self.past, position)
-            low, high = sides.bounds
-            return replace(found, min_offset=min(low, found.min_offset), max_offset=max(high, found.max_offset))
-
-        return wait_for_match(
-            pull,
-            lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
-            checked_int("offset", offset),
-            checked_seconds("wait_s", wait_s),
-        )
+        try:
+            sides = self._both.of_one(topic, queue_id)
+        except GONE:
+            return pull_from(self.live)  # its answer for a queue that does not exist
+        is_past = sides.live is None or position < sides.archived[1]
+        found = pull_from(self.past if is_past else self.live)
+        if found.status in _REMOVED and self._both.archived_to((topic, queue_id), position) >= 0:
+            found = pull_from(self.past)
+        low, high = sides.bounds
+        return replace(found, min_offset=min(low, found.min_offset), max_offset=max(high, found.max_offset))
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         self._refuse_closed()

@@ -24,7 +24,6 @@ from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, S
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
-from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half_message import PendingHalfMessage
@@ -36,23 +35,18 @@ from commitlog_store.message import MessageExt
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
 from commitlog_store.queue.fence import Fence
-from commitlog_store.queue.get_message import (
-    DEFAULT_PULL_BYTES,
-    DEFAULT_PULL_MESSAGES,
-    GetMessageResult,
-    checked_count,
-    checked_int,
-    wait_for_match,
-)
+from commitlog_store.queue.get_message import GetMessageResult, PullLimits, checked_count
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
+from commitlog_store.reading.arrivals import checked_deadline
+from commitlog_store.reading.ranges import chosen_filter
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
-from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.timestamps import GivenTime, milliseconds_of
 from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")
@@ -255,36 +249,17 @@ class RemoteReader(StoreReader):
     def index_files(self) -> list[IndexFileInfo]:
         return list(self._ask("index_files"))
 
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int = DEFAULT_PULL_MESSAGES,
-        *,
-        max_bytes: int = DEFAULT_PULL_BYTES,
-        filter: str | MessageFilter | None = None,  # noqa: A002
-        tags: str | None = None,
-        wait_s: float = 0.0,
+    def _pull(
+        self, topic: str, queue_id: int, position: int, limits: PullLimits, wanted: MessageFilter
     ) -> GetMessageResult:
-        wanted = filter_texts(filter, tags)
-        count, size = checked_count("max_messages", max_messages), checked_count("max_bytes", max_bytes)
-
-        def look(position: int) -> GetMessageResult:
-            found: GetMessageResult = self._ask("get_message", topic, queue_id, position, count, size, wanted)
-            return found
-
-        return wait_for_match(
-            look,
-            lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
-            checked_int("offset", offset),
-            checked_seconds("wait_s", wait_s),
+        texts = FilterTexts.of(wanted)
+        found: GetMessageResult = self._ask(
+            "get_message", topic, queue_id, position, limits.messages, limits.size, texts
         )
+        return found
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
-        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
-        for (topic, queue_id), offset in positions.items():
-            check_queue_place(topic, queue_id, offset)
+        deadline = checked_deadline(positions, timeout_s)
         wanted = [(topic, queue_id, offset) for (topic, queue_id), offset in positions.items()]
         while True:
             left = _WAIT_SECONDS if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -420,8 +395,4 @@ def _raised(answer: _T | CommitLogError) -> _T:
 
 def filter_texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
     """A filter as texts. ``FilterError``, ``InvalidValue``."""
-    if not isinstance(wanted, MessageFilter):
-        wanted = MessageFilter.parse(tags=tags, filter=wanted)
-    elif tags is not None:
-        raise InvalidValue("A MessageFilter has tags of its own; give them to MessageFilter.parse.")
-    return FilterTexts.of(wanted)
+    return FilterTexts.of(chosen_filter(tags, wanted, None))
