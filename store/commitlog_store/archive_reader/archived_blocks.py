@@ -42,23 +42,16 @@ class ArchivedBlocks(LogBlocks):
         self._pages = pages
 
     def of_queue(
-        self,
-        queue: QueueView,
-        start: int,
-        stop: int,
-        limits: BlockLimits,
-        *,
-        wanted: UnitFilter | None = None,
-        tolerant: bool = False,
+        self, part: QueueRange, limits: BlockLimits, *, wanted: UnitFilter | None = None, tolerant: bool = False
     ) -> Iterator[Block | Lost]:
         """See ``LogBlocks.of_queue``. ``ArchiveFailed``, ``ArchiveDamaged``."""
         ahead = self._pages.ahead()
         try:
-            steps = _Steps(self._log, ahead, [(queue, start, stop)], wanted)
+            steps = _Steps(self._log, ahead, [part], wanted)
             steps.reach(0)
-            for piece in super().of_queue(queue, start, stop, limits, wanted=wanted, tolerant=tolerant):
+            for piece in super().of_queue(part, limits, wanted=wanted, tolerant=tolerant):
                 yield piece
-                steps.reach((piece.stop if isinstance(piece, Lost) else int(piece.positions[0])) - start)
+                steps.reach((piece.stop if isinstance(piece, Lost) else int(piece.positions[0])) - part[1])
         finally:
             ahead.close()
 

@@ -14,7 +14,6 @@ from commitlog_store.errors import FileMissing, OffsetOutOfRange
 from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.history.sides import GONE, BothSides, Part, QueueKey
 from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lost, QueueRange, UnitFilter
-from commitlog_store.queue.views import QueueView
 from commitlog_store.reader import StoreReader
 
 # So often a reading of several queues begins again because retention moved their border, one after the other.
@@ -29,35 +28,28 @@ class HistoryBlocks:
         self._last: BlockSource | None = None
 
     def of_queue(
-        self,
-        queue: QueueView,
-        start: int,
-        stop: int,
-        limits: BlockLimits,
-        *,
-        wanted: UnitFilter | None = None,
-        tolerant: bool = False,
+        self, part: QueueRange, limits: BlockLimits, *, wanted: UnitFilter | None = None, tolerant: bool = False
     ) -> Iterator[Block | Lost]:
         """See ``LogBlocks.of_queue``. A part that neither has is lost with a ``HistoryGap``."""
-        key = queue.topic, queue.queue_id
-        at, bridged = start, 0
+        queue, at, stop = part
+        key, bridged = (queue.topic, queue.queue_id), 0
         while at < stop:
             sides = self._both.of_one(*key)
-            part = self._both.parts(sides, at, stop, bridged=bridged)[0]
-            if part.reader is None:
-                yield Lost(at, part.stop, self._both.gap(key, sides, part))
-                at = part.stop
+            side = self._both.parts(sides, at, stop, bridged=bridged)[0]
+            if side.reader is None:
+                yield Lost(at, side.stop, self._both.gap(key, sides, side))
+                at = side.stop
                 continue
             try:
-                for piece in self._pieces(part, key, limits, wanted, tolerant=tolerant):
-                    archived_to = self._archived_to(part, key, piece)
+                for piece in self._pieces(side, key, limits, wanted, tolerant=tolerant):
+                    archived_to = self._archived_to(side, key, piece)
                     if isinstance(piece, Lost) and archived_to > piece.start:
                         at, bridged = piece.start, min(piece.stop, archived_to)
                         break
                     yield piece
                     at = piece.stop if isinstance(piece, Lost) else int(piece.positions[0])
             except GONE as gone:
-                archived_to = self._both.archived_to(key, at) if part.reader is self._both.live else -1
+                archived_to = self._both.archived_to(key, at) if side.reader is self._both.live else -1
                 if archived_to < 0:
                     raise
                 bridged = min(max(gone.stop if isinstance(gone, FileMissing) else 0, at + 1), archived_to)
@@ -66,9 +58,9 @@ class HistoryBlocks:
         self, part: Part, key: QueueKey, limits: BlockLimits, wanted: UnitFilter | None, *, tolerant: bool
     ) -> Iterator[Block | Lost]:
         assert part.reader is not None
-        blocks, [(queue, start, stop)] = part.reader.blocks_of([(*key, part.start, part.stop)])
+        blocks, [checked] = part.reader.blocks_of([(*key, part.start, part.stop)])
         self._last = blocks
-        return blocks.of_queue(queue, start, stop, limits, wanted=wanted, tolerant=tolerant)
+        return blocks.of_queue(checked, limits, wanted=wanted, tolerant=tolerant)
 
     def _archived_to(self, part: Part, key: QueueKey, piece: Block | Lost) -> int:
         """The end of what the archive has of messages that the live store has lost; -1 for others."""

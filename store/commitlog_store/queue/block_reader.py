@@ -172,7 +172,7 @@ class BlockReader:
         decoder = BlockDecoder(
             queue.topic, [queue.queue_id], columns, self._limits, verify_crc=self._verify_crc, wanted=self._wanted
         )
-        for block in self._blocks.of_queue(queue, start, stop, self._limits, wanted=self._wanted, tolerant=tolerant):
+        for block in self._blocks.of_queue((queue, start, stop), self._limits, wanted=self._wanted, tolerant=tolerant):
             if isinstance(block, Lost):
                 self._lose(block)
                 continue

@@ -156,14 +156,7 @@ class BlockSource(Protocol):
     """Where blocks come from; ``LogBlocks`` has the meanings."""
 
     def of_queue(
-        self,
-        queue: QueueView,
-        start: int,
-        stop: int,
-        limits: BlockLimits,
-        *,
-        wanted: UnitFilter | None = None,
-        tolerant: bool = False,
+        self, part: QueueRange, limits: BlockLimits, *, wanted: UnitFilter | None = None, tolerant: bool = False
     ) -> Iterator[Block | Lost]:
         """Blocks of one queue's range, and the parts of it that are lost."""
         ...
@@ -186,21 +179,15 @@ class LogBlocks:
         self._commit_log = commit_log
 
     def of_queue(
-        self,
-        queue: QueueView,
-        start: int,
-        stop: int,
-        limits: BlockLimits,
-        *,
-        wanted: UnitFilter | None = None,
-        tolerant: bool = False,
+        self, part: QueueRange, limits: BlockLimits, *, wanted: UnitFilter | None = None, tolerant: bool = False
     ) -> Iterator[Block | Lost]:
-        """The messages at queue offsets ``[start, stop)`` of a queue, and the lost ones among them, in this order.
+        """The messages of a range ``(queue, start, stop)``, and the lost ones among them, in this order.
 
         Messages whose tags are not ``wanted`` are left out, as far as the units say. What follows a ``Lost`` is read on
         without it. Unless ``tolerant``, impossible units, and units that are not in the log's order, raise
         ``CorruptConsumeQueue``. ``FileChanged``, ``ReadFailed``.
         """
+        queue, start, stop = part
         position = start
         for piece in self._chunks(queue, start, stop, wanted, tolerant=tolerant):
             if isinstance(piece, Lost):

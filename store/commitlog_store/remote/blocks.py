@@ -10,7 +10,6 @@ import pyarrow.flight as flight
 from commitlog_store.errors import RemoteFailed
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.queue.log_blocks import Block, BlockLimits, Lost, QueueRange, UnitFilter
-from commitlog_store.queue.views import QueueView
 from commitlog_store.remote.block_wire import BlocksWanted, decode_piece
 from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.wire import FilterTexts, encode
@@ -28,17 +27,10 @@ class RemoteBlocks:
         self._path, self._base = "", 0
 
     def of_queue(
-        self,
-        queue: QueueView,
-        start: int,
-        stop: int,
-        limits: BlockLimits,
-        *,
-        wanted: UnitFilter | None = None,
-        tolerant: bool = False,
+        self, part: QueueRange, limits: BlockLimits, *, wanted: UnitFilter | None = None, tolerant: bool = False
     ) -> Iterator[Block | Lost]:
         """See ``LogBlocks.of_queue``. ``RemoteFailed``."""
-        position = start
+        queue, position, stop = part
 
         def question() -> BlocksWanted | None:
             ranges = [(queue.topic, queue.queue_id, position, stop)]

@@ -79,8 +79,8 @@ def blocks_of(
     if wanted.in_log_order:
         pieces = iter(blocks.of_ranges(ranges, limits, wanted=tags))
     else:
-        ((queue, start, stop),) = ranges
-        pieces = blocks.of_queue(queue, start, stop, limits, wanted=tags, tolerant=wanted.tolerant)
+        (part,) = ranges
+        pieces = blocks.of_queue(part, limits, wanted=tags, tolerant=wanted.tolerant)
     sent = 0
     if wanted.texts is not None:
         pieces = map(_Matching(wanted, wanted.texts.parsed()), pieces)

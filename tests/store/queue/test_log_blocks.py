@@ -22,7 +22,7 @@ def test_blocks_are_decoded_after_the_store_is_gone(tmp_path: Path) -> None:
     log.refresh()
     queue = QueueCatalog(str(store.path), log).queue("t", 0)
     queue.bounds()
-    blocks = [one for one in LogBlocks(log).of_queue(queue, 0, 20, BlockLimits(rows=6)) if isinstance(one, Block)]
+    blocks = [one for one in LogBlocks(log).of_queue((queue, 0, 20), BlockLimits(rows=6)) if isinstance(one, Block)]
     sent = [replace(block, data=block.data.copy()) for block in blocks]
     log.close()
     shutil.rmtree(store.path)
@@ -43,7 +43,7 @@ def test_what_cannot_be_read_is_between_the_blocks_before_and_after_it(tmp_path:
     log.refresh()
     queue = QueueCatalog(str(store.path), log).queue("t", 0)
     queue.bounds()
-    found = list(LogBlocks(log).of_queue(queue, 0, 12, BlockLimits()))
+    found = list(LogBlocks(log).of_queue((queue, 0, 12), BlockLimits()))
     assert [type(one) for one in found] == [Block, Lost, *[Block] * (len(found) - 2)]
     lost = found[1]
     assert isinstance(lost, Lost)
