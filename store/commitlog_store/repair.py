@@ -112,15 +112,7 @@ def repair_store(
         if isinstance(assessment.opening.refusal, StoreLocked | StoreBusy):
             raise assessment.opening.refusal
         return _report(assessment, assessment.opening.forecast, config)
-    elsewhere = config.store_path_commit_log
-    with OwnerDirectory.open(where, commit_log=elsewhere, lock_timeout_s=lock_timeout_s) as directory:
-        report = _report(assessment, forecast_locked(where, config, progress=progress), config)
-        if cut_at is not None:
-            _refuse_other_place(report, cut_at)
-        kept = None
-        if cut_at is not None and isinstance(report.damage, DamagedLog):
-            reason = f"commitlog repair cut the log before this: {report.damage}"
-            kept = cut_log(directory, cut_at, reason, config.delay_levels_ms)
+    report, kept = _cut(where, assessment, cut_at, config, lock_timeout_s, progress)
     _refuse_other_damage(report, accept_lost_log=accept_lost_log)
     try:
         store = MessageStore.open(
@@ -142,6 +134,28 @@ def repair_store(
         kept = store.recovered.kept
     index_rebuilt = rebuild and config.message_index_enable
     return replace(report, kept=kept, opened=True, rebuilt=rebuild, index_rebuilt=index_rebuilt)
+
+
+def _cut(
+    where: str,
+    assessment: Assessment,
+    cut_at: int | None,
+    config: MessageStoreConfig,
+    lock_timeout_s: float,
+    progress: Progress | None,
+) -> tuple[RepairReport, KeptPiece | None]:
+    """The report as the store is under its lock, and what was cut off its log, if ``cut_at`` says so."""
+    with OwnerDirectory.open(
+        where, commit_log=config.store_path_commit_log, lock_timeout_s=lock_timeout_s
+    ) as directory:
+        report = _report(assessment, forecast_locked(where, config, progress=progress), config)
+        if cut_at is None:
+            return report, None
+        _refuse_other_place(report, cut_at)
+        if not isinstance(report.damage, DamagedLog):
+            return report, None
+        reason = f"commitlog repair cut the log before this: {report.damage}"
+        return report, cut_log(directory, cut_at, reason, config.delay_levels_ms)
 
 
 def _report(assessment: Assessment, forecast: Forecast | None, config: MessageStoreConfig) -> RepairReport:

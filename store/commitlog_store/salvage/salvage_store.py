@@ -93,44 +93,60 @@ def salvage_store(
         return _report_without_log(source, files, place)
     try:
         size = files.end() - files.bases[0]
-        both = size if place is None else 2 * size
-        mark = mark_if_readable(os.path.join(source, CHECKPOINT))
-        piece = read_kept_piece(source) if is_kept_piece(source) else None
-        flushed_to = 0 if mark is None else mark.flushed_offset
-        survey = survey_log(
-            files,
-            begin_at=0 if piece is None else piece.start,
-            # Of a piece of the log that was cut off, its report says whether it is a batch that was never committed.
-            flushed_to=flushed_to if piece is None or piece.uncommitted else MAX_LONG,
-            uncommitted=uncommitted,
-            progress=None if progress is None else lambda done, _: progress(done, both),
-        )
+        total = size if place is None else 2 * size
 
-        def second(done: int) -> None:
-            if progress is not None:
-                progress(size + done, both)
+        def done_before(before: int) -> Callable[[int], None]:
+            return lambda done: None if progress is None else progress(before + done, total)
 
+        survey = _survey(source, files, done_before(0), uncommitted=uncommitted)
         offsets = _given_out(source, survey, files)
         lost_references = 0
-        if isinstance(place, ExportTarget):
-            try:
-                write_files(files, survey, place, second)
-            except OSError as error:
-                raise TargetFailed("write", path=str(error.filename or place.path), cause=error) from error
-        elif place is not None:
-            lost_references = _new_store(source, files, survey, place, config or MessageStoreConfig(), second)
+        if place is not None:
+            lost_references = _fill(source, files, survey, place, config or MessageStoreConfig(), done_before(size))
     finally:
         files.close()
-    shown = None if place is None else str(place)
     return report_of(
         source,
-        shown,
+        None if place is None else str(place),
         survey,
         offsets,
         uncommitted=uncommitted,
         lost_references=lost_references,
         misnamed=files.misnamed,
     )
+
+
+def _survey(source: str, files: LogSource, done: Callable[[int], None], *, uncommitted: bool) -> Survey:
+    """The first walk: what the log has."""
+    mark = mark_if_readable(os.path.join(source, CHECKPOINT))
+    piece = read_kept_piece(source) if is_kept_piece(source) else None
+    flushed_to = 0 if mark is None else mark.flushed_offset
+    return survey_log(
+        files,
+        begin_at=0 if piece is None else piece.start,
+        # Of a piece of the log that was cut off, its report says whether it is a batch that was never committed.
+        flushed_to=flushed_to if piece is None or piece.uncommitted else MAX_LONG,
+        uncommitted=uncommitted,
+        progress=lambda read, _: done(read),
+    )
+
+
+def _fill(
+    source: str,
+    files: LogSource,
+    survey: Survey,
+    place: ExportTarget | str,
+    config: MessageStoreConfig,
+    done: Callable[[int], None],
+) -> int:
+    """The second walk: writes what was found. Returns the report's ``lost_references``, of a new store."""
+    if not isinstance(place, ExportTarget):
+        return _new_store(source, files, survey, place, config, done)
+    try:
+        write_files(files, survey, place, done)
+    except OSError as error:
+        raise TargetFailed("write", path=str(error.filename or place.path), cause=error) from error
+    return 0
 
 
 def _report_without_log(source: str, files: LogSource, place: ExportTarget | str | None) -> SalvageReport:
