@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.batch_id import BatchId, schedule_application
-from commitlog_store.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
+from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
 from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import broker_mark
+from commitlog_store.delayed.frame_delivery import FrameDelivery
+from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
 from commitlog_store.delayed.waiting_records import (
     FAILED_SECONDS,
@@ -32,20 +34,18 @@ from commitlog_store.delayed.waiting_records import (
     MOST_FRAME_UNITS,
     PIECE_BYTES,
     REFUSED_SECONDS,
-    DeliveryTopics,
     end_to_deliver,
     report_undeliverable,
     waiting_records,
 )
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Hold, Subject
-from commitlog_store.errors import CommitLogError, DiskFull, Refused, StoreClosed
+from commitlog_store.errors import CommitLogError
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.record import HEADER_SIZE, field_offset
 from commitlog_store.queue.expired_units import count_before
-from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
@@ -88,6 +88,10 @@ def _sizes(units: Units) -> Int64Array:
     return np.where(units["size"] == FILLER_SIZE, 0, np.maximum(units["size"], 0)).astype(np.int64)
 
 
+def _nothing() -> None:
+    pass
+
+
 class ScheduleMessageService(Subject):
     """Delivers what is due, level after level. For one thread, and the job thread."""
 
@@ -112,14 +116,12 @@ class ScheduleMessageService(Subject):
         self._delays = config.delay_levels_ms
         self._log = engine.log
         self._batches = engine.batches
-        self._rules = DeliveryTopics(engine.topics, engine.log.queues.deleted)
+        self._delivery = FrameDelivery(engine, frame_bytes)
         self._state = engine.state
-        self._stats = engine.stats
         self._store_flush = engine.store_flush
         self._run_job = engine.run
         self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._flush_interval_s = config.flush_delay_offset_interval / _MS
-        self._frame_bytes = self._fitting_bytes = frame_bytes
         self._piece_bytes = piece_bytes
         self._clock = clock
         self._monotonic = monotonic
@@ -134,8 +136,7 @@ class ScheduleMessageService(Subject):
         # What delayOffset.json holds.
         self._saved: dict[int, int] = {}
         self._saved_at = monotonic()
-        # The last failure of each level that the log has, so that it has each only once.
-        self._failures: dict[int, str] = {}
+        self._steps = GuardedSteps(_LOG)
         self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
 
     def _ends(self) -> dict[int, int | None]:
@@ -215,20 +216,7 @@ class ScheduleMessageService(Subject):
 
     def _guarded(self, level: int, step: Callable[[], float]) -> float:
         """Do a step of a level; when it fails, later steps repeat it, and the store and other levels continue."""
-        try:
-            pause = step()
-        except (StoreClosed, JobThreadEnded):
-            return FAILED_SECONDS  # no step comes after this
-        except Exception as error:  # noqa: BLE001 - whatever it is, other levels must be delivered
-            text = str(error) or repr(error)
-            if self._failures.get(level) != text:
-                self._failures[level] = text
-                what = f"of level {level} " if level else ""
-                expected = isinstance(error, CommitLogError)
-                _LOG.warning("Delayed messages %swait: %s", what, text, exc_info=None if expected else error)
-            return REFUSED_SECONDS if isinstance(error, Refused) else FAILED_SECONDS
-        self._failures.pop(level, None)
-        return pause
+        return self._steps.do(f"Delayed messages of level {level}" if level else "Delayed messages", step)
 
     def _begin(self) -> float:
         """Find out whether to deliver, and from where on."""
@@ -259,28 +247,19 @@ class ScheduleMessageService(Subject):
         )
         if not len(due.units):
             return REFUSED_SECONDS
-        version = self._log.queues.deleted.version
-        found = self._copies(level, due)
-        try:
-            if found.rows and not self._run_job(lambda: self._commit(level, due.stop, found, version)):
-                return 0.0
-        except DiskFull:
-            # Fewer of them may find space, and free some: the next step tries a half.
-            self._fitting_bytes = max(due.bytes // 2, 1)
-            raise
-        self._fitting_bytes = self._frame_bytes
+        skipped = self._delivery.deliver(
+            partial(self._records, due),
+            (SCHEDULE_TOPIC, level - 1),
+            due.bytes,
+            BatchId(schedule_application(level), due.stop),
+            _nothing,
+        )
+        if skipped is None:
+            return 0.0
         self._positions[level] = due.stop
-        self._stats.delivered(found.rows, len(found.skipped))
-        if found.skipped:
-            self._report(level, found.skipped)
+        if skipped:
+            self._report(level, sorted(skipped))
         return 0.0
-
-    def _commit(self, level: int, stop: int, found: Deliveries, version: int) -> bool:
-        """Append the copies. False if a topic was deleted since they were made: then they are made again."""
-        if self._log.queues.deleted.version != version:
-            return False
-        self._batches.commit_blocks(BatchId(schedule_application(level), stop), found.blocks, frees_space=True)
-        return True
 
     def _position(self, level: int, low: int, high: int) -> int:
         position = self._positions.get(level)
@@ -324,10 +303,8 @@ class ScheduleMessageService(Subject):
         stop = min(high, position + MOST_FRAME_UNITS)
         units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, stop)
         due = self._are_due(level, self._times(level, units), now)
-        sizes = _sizes(units)
-        fit = int(np.searchsorted(np.cumsum(sizes), self._fitting_bytes, side="right"))
         count = len(due) if due.all() else int(np.argmin(due))
-        return _Waiting(position, units[: max(min(count, fit), 1)])
+        return _Waiting(position, units[: max(min(count, self._delivery.fitting(_sizes(units))), 1)])
 
     def _times(self, level: int, units: Units) -> Int64Array:
         """The times of delivery, in milliseconds: the tags codes of the units."""
@@ -358,16 +335,6 @@ class ScheduleMessageService(Subject):
         if delay is not None:
             is_due |= times > now + delay + _CLOCK_TOLERANCE_MS
         return np.asarray(is_due, np.bool_)
-
-    def _copies(self, level: int, due: _Waiting) -> Deliveries:
-        """The copies to append of the messages that are due."""
-        found = Deliveries()
-        for waiting in self._records(due, found.skipped):
-            piece = deliver(waiting, (SCHEDULE_TOPIC, level - 1), self._rules, self._log.writer.largest_record)
-            found.blocks += piece.blocks
-            found.skipped += piece.skipped
-        found.skipped.sort()
-        return found
 
     def _records(self, due: _Waiting, skipped: list[Undeliverable]) -> Iterator[WaitingRecords]:
         offsets = np.arange(due.first, due.stop)
@@ -403,7 +370,7 @@ class ScheduleMessageService(Subject):
                 stop = min(first + MOST_FRAME_UNITS, high)
                 units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, first, stop)
                 for waiting in self._records(_Waiting(first, units), []):
-                    found += count_by_topic(waiting, (SCHEDULE_TOPIC, level - 1), self._rules)
+                    found += count_by_topic(waiting, (SCHEDULE_TOPIC, level - 1), self._delivery.rules)
         return found
 
     def _waiting_offsets(self) -> dict[int, tuple[int, int]]:

@@ -15,15 +15,18 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from commitlog_store.batch_id import TIMER_APPLICATION, BatchId
-from commitlog_store.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
+from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
 from commitlog_store.columnar.timer_times import TIMER_QUEUE, TimerTimes, timer_times
 from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import broker_mark
+from commitlog_store.delayed.frame_delivery import FrameDelivery
+from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.timer_check import TimerCheckFile, delivered_of, fingerprint_of
 from commitlog_store.delayed.timer_log import (
     NONE,
@@ -42,7 +45,6 @@ from commitlog_store.delayed.waiting_records import (
     MOST_FRAME_UNITS,
     PIECE_BYTES,
     REFUSED_SECONDS,
-    DeliveryTopics,
     end_to_deliver,
     report_undeliverable,
     scattered_records,
@@ -50,7 +52,7 @@ from commitlog_store.delayed.waiting_records import (
 )
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Hold, Subject
-from commitlog_store.errors import CommitLogError, DiskFull, Refused, StoreClosed
+from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, OwnCheck, slot_of
@@ -58,7 +60,6 @@ from commitlog_store.format.timer_messages import PRECISION_MS, TIMER_TOPIC
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import TIMER_WHEEL
 from commitlog_store.queue.expired_units import count_before
-from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
@@ -120,7 +121,7 @@ class TimerMessageService(Subject):
         self._enabled = config.schedule_enable
         self._log = engine.log
         self._batches = engine.batches
-        self._rules = DeliveryTopics(engine.topics, engine.log.queues.deleted)
+        self._delivery = FrameDelivery(engine, frame_bytes)
         self._state = engine.state
         self._stats = engine.stats
         self._store_flush = engine.store_flush
@@ -128,7 +129,6 @@ class TimerMessageService(Subject):
         self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._file_size = config.mapped_file_size_timer_log
         self._flush_interval_s = config.timer_flush_interval_ms / _MS
-        self._frame_bytes = self._fitting_bytes = frame_bytes
         self._read_units = read_units
         self._clock = clock
         self._monotonic = monotonic
@@ -153,7 +153,7 @@ class TimerMessageService(Subject):
         self._first_physical: int | None = None
         self._saved: OwnCheck | None = None
         self._saved_at = monotonic()
-        self._failure = ""
+        self._steps = GuardedSteps(_LOG)
         self._workers = [] if self._enabled is False or self._is_replica else [engine.worker(self, wakeup)]
 
     def workers(self) -> Sequence[Worker]:
@@ -166,19 +166,7 @@ class TimerMessageService(Subject):
             return REFUSED_SECONDS
         if self._log.queues.highest_id(TIMER_TOPIC) < 0:
             return LONGEST_SECONDS  # most stores never have a timer message: no file is looked at for them
-        try:
-            pause = self._step()
-        except (StoreClosed, JobThreadEnded):
-            return FAILED_SECONDS  # no step comes after this
-        except Exception as error:  # noqa: BLE001 - whatever it is, the store continues, and a later step repeats it
-            text = str(error) or repr(error)
-            if self._failure != text:
-                self._failure = text
-                expected = isinstance(error, CommitLogError)
-                _LOG.warning("Timer messages wait: %s", text, exc_info=None if expected else error)
-            return REFUSED_SECONDS if isinstance(error, Refused) else FAILED_SECONDS
-        self._failure = ""
-        return pause
+        return self._steps.do("Timer messages", self._step)
 
     def _step(self) -> float:
         """Take in some messages and deliver one frame. The seconds until there may be more to do."""
@@ -404,41 +392,24 @@ class TimerMessageService(Subject):
         """The first of them that fit one frame, up to one that lies at ``end`` or after."""
         after = (due.physical_offsets >= end) & (due.physical_offsets < self._log.files.max_wrote)
         count = int(np.argmax(after)) if after.any() else len(after)
-        fit = int(np.searchsorted(np.cumsum(due.sizes), self._fitting_bytes, side="right"))
-        return due.part(0, min(count, max(fit, 1), MOST_FRAME_UNITS))
+        return due.part(0, min(count, self._delivery.fitting(due.sizes), MOST_FRAME_UNITS))
 
     def _deliver(self, due: _Due, after: Delivered) -> bool:
         """Append the copies as one frame, after which so much is delivered. False to do it again."""
-        version = self._log.queues.deleted.version
-        found = Deliveries()
-        for waiting in self._records(due, found.skipped):
-            piece = deliver(waiting, TIMER_QUEUE, self._rules, self._log.writer.largest_record)
-            found.blocks += piece.blocks
-            found.skipped += piece.skipped
-        try:
-            if found.rows and not self._run_job(lambda: self._commit(found, after, version)):
-                return False
-        except DiskFull:
-            # Fewer of them may find space, and free some: the next step tries a half.
-            self._fitting_bytes = max(int(due.sizes.sum()) // 2, 1)
-            raise
-        self._fitting_bytes = self._frame_bytes
+        batch = BatchId(TIMER_APPLICATION, self._frames + 1, fingerprint_of(after))
+        size = int(due.sizes.sum())
+        skipped = self._delivery.deliver(partial(self._records, due), TIMER_QUEUE, size, batch, self._count_frame)
+        if skipped is None:
+            return False
         self._delivered = after
-        self._stats.delivered(found.rows, len(found.skipped))
-        self._report(found.skipped, counted=True)
+        self._report(skipped, counted=True)
         return True
+
+    def _count_frame(self) -> None:
+        self._frames += 1
 
     def _records(self, due: _Due, skipped: list[Undeliverable]) -> Iterator[WaitingRecords]:
         return scattered_records(self._log.files, due.physical_offsets, due.sizes, PIECE_BYTES, skipped)
-
-    def _commit(self, found: Deliveries, after: Delivered, version: int) -> bool:
-        """False if a topic was deleted since the copies were made: then they are made again."""
-        if self._log.queues.deleted.version != version:
-            return False
-        batch = BatchId(TIMER_APPLICATION, self._frames + 1, fingerprint_of(after))
-        self._batches.commit_blocks(batch, found.blocks, frees_space=True)
-        self._frames += 1
-        return True
 
     def _report(self, skipped: Sequence[Undeliverable], *, counted: bool = False) -> None:
         if skipped:
@@ -566,7 +537,7 @@ class TimerMessageService(Subject):
                 for start in range(0, len(units.dues), self._read_units):
                     part = _Due(*units[:3]).part(start, start + self._read_units)
                     for records in self._records(part, []):
-                        found += count_by_topic(records, TIMER_QUEUE, self._rules)
+                        found += count_by_topic(records, TIMER_QUEUE, self._delivery.rules)
         finally:
             log.close()
         while following < high:
@@ -575,7 +546,7 @@ class TimerMessageService(Subject):
                 break
             physical, sizes = (units_there[name].astype(np.int64) for name in ("physical_offset", "size"))
             for records in self._records(_Due(physical, physical, sizes), []):
-                found += count_by_topic(records, TIMER_QUEUE, self._rules)
+                found += count_by_topic(records, TIMER_QUEUE, self._delivery.rules)
             following += len(units_there)
         return found
 
