@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -41,11 +41,11 @@ class OpenOptions:
     store_path_commit_log: str | os.PathLike[str] | None = None
     from_log: bool = False
     on_damage: OnDamage = "raise"
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     tls_root_certificates: bytes | None = None
     rpc_timeout_s: float = 30.0
     filter_at: FilterAt = "reader"
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     cache_dir: str | os.PathLike[str] | None = None
     cache_size: int | None = None
 
