@@ -14,7 +14,8 @@ Nothing is locked or written in the store's directory; its owner, perhaps a brok
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from commitlog_store.archive.segments import written_records
 from commitlog_store.batch.frames import FoundFrame, is_whole
@@ -27,6 +28,8 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT
 
 __all__ = ["LogSource", "Ready"]
+
+_Found = TypeVar("_Found")
 
 # The bytes at a record's start that are zero where none was written.
 _RECORD_HEAD = 8
@@ -71,6 +74,16 @@ class LogSource:
         except FileNotFoundError:
             return None
 
+    def look_at(self, base: int, look: Callable[[MappedFile], _Found]) -> _Found | None:
+        """What ``look`` finds in the file that begins there; None when it does not exist (any more)."""
+        file = self.open(base)
+        if file is None:
+            return None
+        try:
+            return look(file)
+        finally:
+            file.close()
+
     def ready(self, base: int, file_size: int, *, with_last: bool) -> Ready | None:
         """The file that begins there, if all of it is to be archived, or with ``with_last`` a part of it.
 
@@ -111,13 +124,7 @@ class LogSource:
 
     def _has_record(self, base: int) -> bool:
         """Whether the file that begins there exists, and a record was begun in it."""
-        file = self.open(base)
-        if file is None:
-            return False
-        try:
-            return any(file.read(0, _RECORD_HEAD))
-        finally:
-            file.close()
+        return self.look_at(base, lambda file: any(file.read(0, _RECORD_HEAD))) or False
 
     def _written_end(self, file: MappedFile) -> int:
         """The end of the part of the last file that nothing takes back."""
@@ -137,11 +144,8 @@ class LogSource:
         if not is_whole(self._log, frame):
             return False
         for base in self.bases():
-            if frame.physical_offset < base < frame.end and (file := self.open(base)) is not None:
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+            if frame.physical_offset < base < frame.end:
+                self.look_at(base, MappedFile.sync)
         return True
 
     def close(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from commitlog_store.archive.log_files import LogSource
-from commitlog_store.archive.manifest import HEAD_SIZE, Manifest
+from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, Segment
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.segments import tail_crc32
 from commitlog_store.errors import ArchiveMismatch
+from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.checksum import crc32
 
 __all__ = ["mismatch", "refuse_other_log"]
@@ -18,14 +21,10 @@ def refuse_other_log(objects: ObjectStore, source: LogSource, newest: Manifest) 
     for segment in reversed(newest.segments):
         if segment.start not in here:
             continue
-        file = source.open(segment.start)
-        if file is None:
+        sums = source.look_at(segment.start, partial(_sums, segment))
+        if sums is None:
             continue
-        try:
-            head, tail = crc32(file.read(0, min(HEAD_SIZE, segment.log.size))), tail_crc32(file, segment.tail_stop)
-        finally:
-            file.close()
-        if (head, tail) != (segment.head_crc32, segment.tail_crc32):
+        if sums != (segment.head_crc32, segment.tail_crc32):
             raise mismatch(objects, source, segment.start)
         return
     if here and max(here) < newest.stop:
@@ -36,6 +35,11 @@ def refuse_other_log(objects: ObjectStore, source: LogSource, newest: Manifest) 
             "Nothing was changed. Archive this store under another prefix.",
             offset=max(here),
         )
+
+
+def _sums(segment: Segment, file: MappedFile) -> tuple[int, int]:
+    """The checksums of a file's head and tail, as far as a segment has them."""
+    return crc32(file.read(0, min(HEAD_SIZE, segment.log.size))), tail_crc32(file, segment.tail_stop)
 
 
 def mismatch(objects: ObjectStore, source: LogSource, offset: int) -> ArchiveMismatch:
