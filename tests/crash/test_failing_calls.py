@@ -248,10 +248,13 @@ def in_each_case(test: Callable[..., None]) -> Callable[..., None]:
 def test_a_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:
-    """Of the operations with many calls, one in four: on each of the four kinds of store other ones."""
-    turns = itertools.count(1)
+    """One call in four, of the operations with most calls one in eight: on each of the four kinds of store other ones."""
+    kind = (begin == "crashed") + 2 * (flush is FlushDiskType.SYNC_FLUSH)
     if operation in ("write_at", "sync"):
-        turns = itertools.count(1 + (begin == "crashed") + 2 * (flush is FlushDiskType.SYNC_FLUSH), 4)
+        turns = itertools.count(1 + 2 * kind + (code == errno.ENOSPC), 8)
+    else:
+        step = 2 if operation in ("unlink", "rename", "punch_hole") else 4
+        turns = itertools.count(1 + kind % step, step)
     check_failing(begin, flush, operation, code, turns, memory)
 
 

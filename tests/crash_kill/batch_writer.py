@@ -5,7 +5,8 @@ begin with, store): a fork, since importing takes longer than most writers live.
 the writer says ``open`` and each version that is committed, one a line; when it is gone, ``gone``.
 
 ``python -m tests.crash_kill.batch_writer read STORE`` looks at the ends of all queues again and again until its input
-ends, and says how many looks it took and how many different ends it saw. Anything between two batches is an error.
+ends. For each line of it, it says how many different ends it has seen, after one more look. Anything between two
+batches is an error.
 """
 
 from __future__ import annotations
@@ -94,21 +95,25 @@ def read(path: str) -> None:
     last, looks, different = next(boundaries), 0, 0
     reader = StoreReader.open(path)
     queues = [(TOPIC, queue_id) for queue_id in range(QUEUES)]
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while True:
+        is_asked = bool(select.select([sys.stdin], [], [], 0)[0])
+        if is_asked and not sys.stdin.readline():
+            return
         looks += 1
         try:
             ends = tuple(info.max_offset for info in reader.queue_infos(queues))
         except (TopicNotFound, QueueNotFound):
-            continue
+            ends = last
         different += ends != last
         while last < ends:
             last = next(boundaries)
         assert last == ends, f"look {looks} saw {ends}, and a batch ends at {last}"
+        if is_asked:
+            print(different, flush=True)
         if looks % 500 == 0:
             reader.close()
             reader = StoreReader.open(path)
         time.sleep(0.0002)
-    print(looks, different)
 
 
 if __name__ == "__main__":

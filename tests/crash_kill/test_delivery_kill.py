@@ -40,7 +40,7 @@ def run(path: Path, flush: str, kills: int, seed: int) -> None:
     with MessageStore.open(path, config(flush)) as store:
         store.dispatch()
         with store.reader() as reader:
-            wait_for(lambda: not any(level.waiting for level in reader.delay_levels()), 60)
+            wait_for(lambda: not any(level.waiting for level in reader.delay_levels()))
     found = Counter(bodies_of(str(path)))
     assert found == Counter(bodies_of(str(path), "SCHEDULE_TOPIC_XXXX"))
     assert set(found.values()) == {1}

@@ -8,6 +8,7 @@ import threading
 from tests.support.http_proxy import HttpProxy
 from tests.support.programs import child_environment
 from tests.support.s3_server import KEYS
+from tests.support.waiting import WAIT_LIMIT_S
 
 
 class KillingProxy(HttpProxy):
@@ -29,7 +30,7 @@ class KillingProxy(HttpProxy):
                 command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         try:
-            return self._victim.wait(120)
+            return self._victim.wait(WAIT_LIMIT_S)
         finally:
             self._victim.kill()
             self._victim.wait()

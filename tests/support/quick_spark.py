@@ -4,8 +4,9 @@ python -m tests.support.quick_spark    prepares the Python that runs it, which `
 
 Two things are kept where that Python is installed, and a Spark is there in half the time: an archive of the classes
 that a JVM loads, and a Spark home like that of the package pyspark, but for its zip, out of which every Python worker
-imports, and so compiles, PySpark again; without it they import the installed package. Nothing depends on either: where
-they are not, or were made with another Java or Spark, all is loaded as ever. Benchmarks run without any of this.
+imports, and so compiles, PySpark again; without it they import the installed package. In the zip's place is a directory
+whose one module lets Spark's daemons import what their workers use (quick_workers). Nothing depends on any of it: where
+it is not, or was made with another Java or Spark, all is loaded as ever. Benchmarks run without any of this.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ def prepare() -> None:
         link = _HOME / name
         link.unlink(missing_ok=True)
         link.symlink_to(installed / name)
+    # Spark puts this path before all others of its Python processes, and of no other one.
+    imports_ahead = _HOME / "python" / "lib" / "pyspark.zip"
+    imports_ahead.parent.mkdir(parents=True, exist_ok=True)
+    imports_ahead.unlink(missing_ok=True)
+    imports_ahead.symlink_to(Path(__file__).parent / "quick_workers")
     _ARCHIVE.unlink(missing_ok=True)
     make_spark_quick()
     unfinished = _ARCHIVE.with_suffix(".unfinished")

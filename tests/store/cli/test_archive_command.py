@@ -13,7 +13,7 @@ import pytest
 from commitlog_store.archive.generations import newest_or_none
 from tests.store.archive.archives import add_messages, objects_of, small_store, tree, url_of
 from tests.support.programs import child_environment, run_program
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -75,6 +75,6 @@ def test_following_archives_what_comes_and_ends_with_a_signal(tmp_path: Path) ->
     add_messages(builder, 200)
     wait_for(lambda: segments() >= 5)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=WAIT_LIMIT_S)
     assert process.returncode == 0
     assert "physical offsets 0 to" in output

@@ -17,7 +17,7 @@ from commitlog_store.testing import kill, parts_of
 from tests.store.half.test_check import answering, old
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 SOON = {"transaction_check_interval": 5, "transaction_time_out": 0}
 
@@ -81,7 +81,7 @@ def test_closing_waits_for_the_callback_under_way_and_none_comes_after(tmp_path:
 
     def callback(message: MessageExt) -> Answer:
         entered.set()
-        assert go_on.wait(60)
+        assert go_on.wait(WAIT_LIMIT_S)
         ended.append(message.body)
         return "commit"
 
@@ -89,13 +89,13 @@ def test_closing_waits_for_the_callback_under_way_and_none_comes_after(tmp_path:
     old(store, b"1")
     old(store, b"2")
     store.half_messages.start_checks(callback)
-    assert entered.wait(60)
+    assert entered.wait(WAIT_LIMIT_S)
     closing = threading.Thread(target=store.close)
     closing.start()
     wait_for(lambda: parts_of(store).is_closing)
     assert closing.is_alive()
     go_on.set()
-    closing.join(60)
+    closing.join(WAIT_LIMIT_S)
     assert ended == [b"1"]
     with open_store(tmp_path / "store") as store:
         assert [one.message.body for one in store.half_messages.pending()] == [b"1", b"2"], "its answer came too late"
@@ -112,7 +112,7 @@ def test_a_callback_may_close_the_store(tmp_path: Path) -> None:
 
     old(store, b"x")
     store.half_messages.start_checks(callback)
-    assert closed.wait(60)
+    assert closed.wait(WAIT_LIMIT_S)
     store.close()  # waits for the close that the callback asked for
     assert not checks_are_running()
     with open_store(tmp_path / "store") as store:

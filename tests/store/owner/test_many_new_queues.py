@@ -16,6 +16,7 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreRead
 from commitlog_store.files import disk
 from commitlog_store.threads import fair_lock
 from tests.support.clean_store import assert_clean
+from tests.support.waiting import WAIT_LIMIT_S
 
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2000)
 
@@ -40,7 +41,7 @@ class SlowQueues:
         def slow(path: str) -> None:
             if path.endswith("/slow"):
                 self.waits.set()
-                assert self.go.wait(30), "no other put came through"
+                assert self.go.wait(WAIT_LIMIT_S), "no other put came through"
             self.made += "consumequeue" in path
             make_directory(path)
 
@@ -61,7 +62,7 @@ def test_a_put_into_new_queues_that_waits_for_dispatch_holds_up_no_other_put(tmp
         store.create_topic("new-2", 1)
         store.dispatch()
         store.put_message(Message(topic="slow", body=b"1")).raise_for_status()
-        assert slow.waits.wait(30)
+        assert slow.waits.wait(WAIT_LIMIT_S)
         many = threading.Thread(target=lambda: store.put_messages(one_each(["new-1", "new-2"])).raise_for_status())
         many.start()
         while not is_in(many, fair_lock):
@@ -69,7 +70,7 @@ def test_a_put_into_new_queues_that_waits_for_dispatch_holds_up_no_other_put(tmp
         for _ in range(20):
             store.put_message(Message(topic="known", body=b"2", queue_id=0)).raise_for_status()
         slow.go.set()
-        many.join(30)
+        many.join(WAIT_LIMIT_S)
         assert not many.is_alive()
     assert_clean(tmp_path)
 
@@ -79,7 +80,7 @@ def test_a_put_into_a_new_queue_waits_for_a_few_of_the_files_that_dispatch_makes
 ) -> None:
     with MessageStore.open(tmp_path, CONFIG) as store:
         store.put_messages(one_each(["slow", *(f"topic-{number}" for number in range(3000))])).raise_for_status()
-        assert slow.waits.wait(30)
+        assert slow.waits.wait(WAIT_LIMIT_S)
         slow.go.set()
         store.put_message(Message(topic="another", body=b"1", queue_id=0)).raise_for_status()
         assert slow.made < 3000, "it did not wait for all of them"

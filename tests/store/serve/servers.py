@@ -21,6 +21,7 @@ from commitlog_store.serve.call_limits import CallLimits
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from tests.support.programs import child_environment
+from tests.support.waiting import WAIT_LIMIT_S
 
 
 def _open(path: str, on_damage: OnDamage) -> StoreReader:
@@ -67,7 +68,7 @@ class ServeProcess:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Exit code and what was printed after the first line."""
         os.kill(self.process.pid, number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=WAIT_LIMIT_S)
         return self.process.returncode, errors
 
     def __enter__(self) -> ServeProcess:

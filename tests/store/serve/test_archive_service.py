@@ -22,7 +22,7 @@ from tests.store.serve.http.scrapes import scrape, value
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.s3_server import BUCKET, KEYS, SECRET, options_for, s3_server
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 FILE = SMALL.mapped_file_size_commit_log
 
@@ -136,5 +136,5 @@ def test_a_failure_is_logged_once_repeated_with_back_off_and_forgotten(
 
 def test_several_stores_are_not_archived_to_one_place(tmp_path: Path) -> None:
     with ServeProcess("a=/a", "b=/b", "--read-only", "--archive", f"file://{tmp_path}") as server:
-        assert server.process.wait(60) == 1
+        assert server.process.wait(WAIT_LIMIT_S) == 1
         assert "--archive goes with one store" in server.first_line

@@ -29,7 +29,7 @@ from tests.store.serve.memory import anonymous_mib, descriptors, threads
 from tests.store.serve.servers import SPOKEN, ServeProcess, served
 from tests.support.clean_store import assert_clean
 from tests.support.long_runs import Progress
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 ROWS = 20_000
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="connections are looked for in /proc")
@@ -198,7 +198,7 @@ def test_stopping_waits_neither_for_waits_nor_for_readers_that_do_not_read(store
             waiting.start()
             begun = time.monotonic()
             code, said = server.stop()
-            waiting.join(60)
+            waiting.join(WAIT_LIMIT_S)
             assert time.monotonic() - begun < 30
         assert (code, len(ends)) == (0, 1)
         assert "cut off" in said

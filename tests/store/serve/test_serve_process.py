@@ -15,6 +15,7 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
+from tests.support.waiting import WAIT_LIMIT_S
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_an_owner_serves_its_store_and_closes_it_cleanly(store: Path) -> None:
 
 def test_a_store_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "nothing", "--read-only") as server:
-        assert server.process.wait(60) == 2
+        assert server.process.wait(WAIT_LIMIT_S) == 2
         assert "nothing" in server.first_line
 
 

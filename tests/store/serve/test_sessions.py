@@ -84,7 +84,7 @@ def test_a_call_that_is_repeated_while_it_is_under_way_waits_for_it() -> None:
 
     def slow(_: Session) -> bytes:
         begun.set()
-        assert may_end.wait(60)
+        assert may_end.wait(WAIT_LIMIT_S)
         return b"slow"
 
     def ask() -> None:
@@ -92,7 +92,7 @@ def test_a_call_that_is_repeated_while_it_is_under_way_waits_for_it() -> None:
 
     first = threading.Thread(target=ask)
     first.start()
-    assert begun.wait(60)
+    assert begun.wait(WAIT_LIMIT_S)
     begun.clear()
     second = threading.Thread(target=ask)
     second.start()

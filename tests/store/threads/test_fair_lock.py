@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 
@@ -20,12 +21,15 @@ def test_others_get_a_lock_that_one_thread_takes_again_at_once() -> None:
 
     thread = threading.Thread(target=dispatch)
     thread.start()
+    waited = []
     for _ in range(50):
+        before = rounds
         with lock:
-            pass
+            waited.append(rounds - before)
     done.set()
     thread.join()
-    assert rounds < 1000, "each of the 50 threads' turns came after a few rounds"
+    assert rounds < 10_000, "a turn came only when the other thread had ended"
+    assert statistics.median(waited) < 20, "each turn came after a few rounds"
 
 
 def test_an_error_within_releases_it() -> None:

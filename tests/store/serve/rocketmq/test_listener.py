@@ -19,7 +19,7 @@ from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
 from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand
 from tests.store.serve.rocketmq.brokers import Served, broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, pull_fields, send_fields
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 def _is_closed(connection: socket.socket) -> bool:
@@ -182,7 +182,7 @@ def test_more_bytes_in_flight_than_the_limit_wait(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_LIMIT_S)
         assert sent == [0] * 400
 
 

@@ -27,7 +27,7 @@ from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 def _broker_of(server: ServeProcess) -> str:
@@ -175,7 +175,7 @@ def test_what_cannot_be_served_is_said_at_once(tmp_path: Path, arguments: tuple[
         assert server.process.stderr is not None
         # Not communicate: it would not see what came together with the first line.
         rest = server.process.stderr.read()
-        assert server.process.wait(60) in (1, 2)
+        assert server.process.wait(WAIT_LIMIT_S) in (1, 2)
         assert said in (server.first_line + rest).replace("\n", " ")
 
 
@@ -195,7 +195,7 @@ def test_a_port_that_is_taken_is_said_before_the_store_is_opened(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with ServeProcess(tmp_path / "s", "--rocketmq", f"127.0.0.1:{port}") as server:
-            assert server.process.wait(60) == 1
+            assert server.process.wait(WAIT_LIMIT_S) == 1
             assert f"Cannot listen on 127.0.0.1:{port}" in server.first_line
     assert not (tmp_path / "s").exists()
 
