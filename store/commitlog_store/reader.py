@@ -61,7 +61,8 @@ from commitlog_store.groups.positions import (
 )
 from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
-from commitlog_store.index.service import IndexFileInfo, IndexService
+from commitlog_store.index.many_keys import SearchedIndex
+from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
@@ -231,11 +232,13 @@ class StoreReader:
             if self._snapshot is None
             else self._snapshot.catalog
         )
-        self._blocks: BlockSource = LogBlocks(self._commit_log)
-        self._index = IndexService(os.path.join(path, INDEX))
+        blocks = LogBlocks(self._commit_log)
+        self._blocks: BlockSource = blocks
+        self._index = SearchedIndex(os.path.join(path, INDEX))
         self._keys = KeyLookup(
             self._commit_log,
             self._index,
+            blocks,
             log_end=None if self._snapshot is None else self._snapshot.end,
             is_aborted=partial(disk.exists, os.path.join(path, ABORT)),
             skipped=None if on_damage == "raise" else self._skipped,
