@@ -220,6 +220,7 @@ def get(
             autocompletion=complete_topic,
         ),
     ] = None,
+    archive: ArchiveOption = None,
     body: BodyOption = False,
     line_format: FormatOption = None,
     columns: ColumnsOption = None,
@@ -232,12 +233,13 @@ def get(
 ) -> None:
     """Print one message, by its physical offset (decimal), its offset message id (hex), or its unique key.
 
-    Unique keys are looked up in the index files, topic by topic.
+    Unique keys are looked up in the index files, topic by topic. In an archive that costs a request for each of its
+    log files and topics: name the --topic.
     """
     clock = Clock(parse_zone(tz))
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
         found = find_message(reader, message, topic, verify_crc=not no_verify_crc)
         if form is OutputFormat.TABLE and not body and line_format is None:
             from commitlog_store.cli.console import print_message
@@ -263,6 +265,7 @@ def query(
             autocompletion=complete_topic,
         ),
     ] = None,
+    archive: ArchiveOption = None,
     since: Since = None,
     until: Until = None,
     count: Annotated[
@@ -278,7 +281,10 @@ def query(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the messages that carry a key, found through the index files, in the order of the log."""
+    """Print the messages that carry a key, found through the index files, in the order of the log.
+
+    In an archive that costs a request for each of its log files of that time.
+    """
     if ctx.args:
         form = f"commitlog query {path} {ctx.args[0]} --topic {key}"
         say(f"The key comes first, and topics are options: {form}")
@@ -288,7 +294,7 @@ def query(
     end = parse_time(until, clock.zone) if until is not None else MAX_LONG
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
         _write(out, found)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive.archiver import archive_store
@@ -24,6 +25,7 @@ from commitlog_store.archive.index_objects import (
 )
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive_reader.reader import ArchiveReader
+from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged
 from tests.support import golden
 
@@ -119,18 +121,33 @@ def test_a_key_costs_a_request_for_each_segment_of_the_time(store: Path, url: st
         assert archive.storage_counts.requests - before <= 20
 
 
+def test_commands_print_what_they_print_of_the_directory(store: Path, url: str) -> None:
+    runner = CliRunner()
+    for command in (["query", "PATH", "k7", "--json"], ["get", "PATH", "only37", "-t", "orders", "--json"]):
+        printed = [
+            runner.invoke(app, [path if word == "PATH" else word for word in command] + more)
+            for path, more in ((str(store), []), (url, []), (str(store), ["--archive", url]))
+        ]
+        assert [one.exit_code for one in printed] == [0, 0, 0]
+        assert printed[0].stdout == printed[1].stdout == printed[2].stdout != ""
+
+
 def test_every_hash_is_in_its_window() -> None:
     random = np.random.default_rng(7)
     alike = (np.arange(50_000) * 31 + 17).astype(np.int32)
     for hashes in (random.integers(0, 2**31, 50_000).astype(np.int32), alike, alike[:1], alike[:3]):
         positions = np.arange(len(hashes), dtype=np.int64) * 100
-        parts, count = encode_index(np.concatenate([hashes, hashes[:2]]), np.concatenate([positions, positions[:2] + 7]))
+        parts, count = encode_index(
+            np.concatenate([hashes, hashes[:2]]), np.concatenate([positions, positions[:2] + 7])
+        )
         data = b"".join(parts)
         assert decode_index_head(data, "index") == (count, len(decode_places(data[places_start(count) :])))
         rows = decode_rows(data[INDEX_HEAD : places_start(count)])
         assert count == len(np.unique(hashes))
         wide = 0
-        for row, mixed in enumerate(mixed_hashes(np.unique(hashes))[np.argsort(mixed_hashes(np.unique(hashes)))].tolist()):
+        for row, mixed in enumerate(
+            mixed_hashes(np.unique(hashes))[np.argsort(mixed_hashes(np.unique(hashes)))].tolist()
+        ):
             assert rows["mixed"][row] == mixed
             low, high = window(mixed, count)
             wide = max(wide, high - low)
