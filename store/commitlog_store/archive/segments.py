@@ -104,7 +104,10 @@ def sums_of(file: MappedFile, size: int, *, prefix: int = 0, read: Callable[[int
 
 
 def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Records:
-    """The records of the first ``size`` bytes of a file, past damage. Memory is 20 bytes a record, 12 a key, and a block."""
+    """The records of the first ``size`` bytes of a file, past damage.
+
+    Memory is 20 bytes a record, 12 a key, and a block.
+    """
     builder = QueueBuilder()
     records, last_frame = 0, None
     first_ms, last_ms = -1, -1

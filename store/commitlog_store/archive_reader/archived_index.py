@@ -30,8 +30,9 @@ from commitlog_store.index.many_keys import KeyHits
 from commitlog_store.index.service import IndexFileInfo, IndexHit
 from commitlog_store.object_storage.pages import ObjectPages, ReadAhead
 
-# Segments that are asked for a key before the first one's answer is needed.
-_SEGMENTS_AHEAD = 16
+# How many segments are asked for a key at a time, while the answers of those before are read: from few to many, since
+# a key that many messages have is found in the newest ones.
+_FIRST_STEP, _LONGEST_STEP = 2, 16
 # Records that are fetched ahead: as many as a query gives where it is not told.
 _RECORDS_AHEAD = 64
 # With so many keys, all rows of a segment are read.
@@ -99,9 +100,10 @@ class ArchivedIndex:
         mixed = mixed_hashes(hashes).astype(np.int64)
         coming: list[_SegmentHits] = []
         indexed = [one for one in segments if one.index_rows]
-        for start in range(0, len(indexed), _SEGMENTS_AHEAD):
-            some = indexed[start : start + _SEGMENTS_AHEAD]
-            new = [_SegmentHits(self._archive, one, mixed, ahead) for one in some]
+        start, step = 0, _FIRST_STEP
+        while start < len(indexed):
+            new = [_SegmentHits(self._archive, one, mixed, ahead) for one in indexed[start : start + step]]
+            start, step = start + step, min(2 * step, _LONGEST_STEP)
             for one in new:
                 one.expect_rows()
             yield from coming
@@ -196,7 +198,7 @@ class _SegmentHits:
         mixed, firsts = rows["mixed"].astype(np.int64), rows["first"].astype(np.int64)
         if high == self._rows:
             firsts = np.append(firsts, self._places)
-        whole = len(firsts) == high - low + 1 and 0 <= int(firsts[0]) and int(firsts[-1]) <= self._places
+        whole = len(firsts) == high - low + 1 and int(firsts[-1]) <= self._places
         if not whole or (np.diff(mixed) <= 0).any() or (np.diff(firsts) <= 0).any():
             raise ArchiveDamaged(
                 f"{self.path} has rows {low} to {high} that do not ascend: 'commitlog archive --check --deep "

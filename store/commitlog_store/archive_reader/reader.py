@@ -29,12 +29,13 @@ from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.object_storage.address import StorageAddress
-from commitlog_store.object_storage.objects import Objects, StorageCounts
+from commitlog_store.object_storage.objects import Objects
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import checked_seconds
 from commitlog_store.verify.store_facts import StoreFacts
 
@@ -145,10 +146,8 @@ class ArchiveReader(StoreReader):
         """``UnsupportedStore``: an archive has no files here."""
         raise self._not_here("this needs the files of a store", f"'commitlog restore {self.for_shell} DIR' makes them")
 
-    @property
-    def storage_counts(self) -> StorageCounts:
-        """Requests to object storage and bytes of their answers, so far."""
-        return self._objects.counts
+    def stats(self) -> StorageStats:
+        return self._objects.stats
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"

@@ -55,6 +55,7 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 from commitlog_store.verify.store_facts import StoreFacts
 
@@ -112,6 +113,9 @@ class HistoryReader(StoreReader):
     @property
     def skipped(self) -> list[SkippedRange]:
         return [*self._skipped, *self.past.skipped, *self.live.skipped]
+
+    def stats(self) -> StorageStats:
+        return self.past.stats()
 
     # Topics, queues and bounds.
 

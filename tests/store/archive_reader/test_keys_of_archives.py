@@ -104,24 +104,24 @@ def test_a_key_costs_a_request_for_each_segment_of_the_time(store: Path, url: st
     with opened(url) as archive:
         segments = archive.facts().log_files
         assert segments > 15
-        opening = archive.storage_counts.requests
+        opening = archive.stats().requests
         assert archive.query("orders", "no") == []
-        assert archive.storage_counts.requests - opening == segments
+        assert archive.stats().requests - opening == segments
         # Rows, places and records of small segments are in one page each.
-        before = archive.storage_counts.requests
+        before = archive.stats().requests
         assert len(archive.query("orders", "only37")) == 1
-        assert archive.storage_counts.requests - before == 1
+        assert archive.stats().requests - before == 1
     with opened(url) as archive:
         newest_ms = archive.store_timestamp("audit", 0, 0)
-        before = archive.storage_counts.requests
+        before = archive.stats().requests
         assert archive.query("orders", "all", begin=newest_ms + 1) == []
-        assert archive.storage_counts.requests == before
+        assert archive.stats().requests == before
         # The newest are in the last segments: those before are not needed, though some are asked ahead.
         assert len(archive.query("orders", "all", limit=1)) == 1
-        assert archive.storage_counts.requests - before <= 20
+        assert archive.stats().requests - before <= 8
 
 
-def test_commands_print_what_they_print_of_the_directory(store: Path, url: str) -> None:
+def test_commands_print_what_they_print_of_the_directory(store: Path, url: str, tmp_path: Path) -> None:
     runner = CliRunner()
     for command in (["query", "PATH", "k7", "--json"], ["get", "PATH", "only37", "-t", "orders", "--json"]):
         printed = [
@@ -130,6 +130,17 @@ def test_commands_print_what_they_print_of_the_directory(store: Path, url: str) 
         ]
         assert [one.exit_code for one in printed] == [0, 0, 0]
         assert printed[0].stdout == printed[1].stdout == printed[2].stdout != ""
+    cache = ["--cache-dir", str(tmp_path / "cache"), "--cache-size", "1G"]
+    cached = ["query", url, "k7", "-t", "orders", *cache, "--stats"]
+    said = [runner.invoke(app, cached).stderr for _ in range(2)]
+    assert "from the cache" in said[0]
+    assert said[0].endswith("0 bytes from the cache.\n")
+    assert said[1].startswith("commitlog: 3 requests to object storage: ")
+    assert not said[1].endswith(" 0 bytes from the cache.\n")
+    exported = runner.invoke(app, ["export", url, "--to", f"ndjson:{tmp_path}/rows", "-t", "audit", "--stats"])
+    assert "requests to object storage" in exported.stderr
+    refused = runner.invoke(app, ["query", str(store), "k7", "--cache-size", "1G"])
+    assert (refused.exit_code, "are for an archive" in refused.stderr) == (2, True)
 
 
 def test_every_hash_is_in_its_window() -> None:
