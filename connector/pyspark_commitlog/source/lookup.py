@@ -7,10 +7,10 @@ docs/decisions/0017-lookup.md has the reasons.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.functions import col
@@ -20,8 +20,8 @@ from pyspark.sql.utils import is_remote
 from commitlog_store import OnDamage, StoreReader, column_type
 from commitlog_store.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
-from pyspark_commitlog.options.remote import RemoteOptions
-from pyspark_commitlog.options.stores import parse_commit_log, parse_one_place
+from pyspark_commitlog.options.remote import RemoteOptions, is_archive
+from pyspark_commitlog.options.stores import parse_archives, parse_commit_log, parse_one_place
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
@@ -36,9 +36,25 @@ if TYPE_CHECKING:
 _PLACE = "queueOffset"
 
 
+def lookup_place(
+    path: str | os.PathLike[str], archive: str | None, of_archive: Mapping[str, Any], of_server: Mapping[str, Any]
+) -> tuple[str, RemoteOptions]:
+    """The store of a look-up, and how it is reached. ``OptionError`` for arguments that do not go with it."""
+    text = os.fspath(path).strip()
+    store = text if is_archive(text) else parse_one_place("path", os.fspath(path))
+    archives = {} if archive is None else parse_archives("archive", archive, store, {})
+    given = {name: value for name, value in of_archive.items() if value is not None}
+    if given and not archives and not is_archive(store):
+        name = next(iter(given))
+        raise OptionError(f"{name} is for an archive: path or archive is s3://BUCKET/PREFIX or its like.", option=name)
+    if "cache_dir" in given:
+        given["cache_dir"] = os.path.abspath(given["cache_dir"])
+    return store, RemoteOptions(archives=archives, **given, **of_server)
+
+
 def add_messages(
     df: DataFrame,
-    path: str | os.PathLike[str],
+    store: str,
     topic: str,
     key_column: str | Column,
     *,
@@ -50,9 +66,8 @@ def add_messages(
     verify_crc: bool,
     remote: RemoteOptions,
 ) -> DataFrame:
-    """``pyspark_commitlog.lookup``, which has the arguments."""
+    """``pyspark_commitlog.lookup``, which has the arguments; ``store`` and ``remote`` are of ``lookup_place``."""
     arrow_udf = find_arrow_udf()
-    store = parse_one_place("path", os.fspath(path))
     log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
     validate_topic(topic)
     if how not in ("left", "inner"):

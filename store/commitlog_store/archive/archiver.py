@@ -1,8 +1,9 @@
 """Archiver: copies a store's log into an archive, a segment at a time; and ``archive_store``.
 
-A step reads one log file twice: for its checksums and units, then for the upload, if the archive does not have it yet.
-Then it puts the units, a table or a group if one is full, the catalog and the config files, and last the manifest. It
-may be killed anywhere: what the newest manifest does not name is put again, or found there by the next step.
+A step reads one log file twice: for its checksums, units and keys, then for the upload, if the archive does not have it
+yet. Then it puts the units and the index, a table of a group if one is full, the catalog and the config files, and last
+the manifest. It may be killed anywhere: what the newest manifest does not name is put again, or found there by the next
+step.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive import layout
 from commitlog_store.archive.generations import commit, create_identity, newest_or_none, read_identity
+from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
 from commitlog_store.archive.object_store import ObjectStore
@@ -280,6 +282,8 @@ class Archiver:
         self._uploads.log_file(log, self._checked(found, sums))
         head, pieces = encode_units(records.queues)
         units = self._uploads.put(layout.UNITS, start, [head, *(piece.view(np.uint8).data for piece in pieces)])
+        keys, index_rows = encode_index(records.key_hashes, records.key_positions)
+        index = self._uploads.put(layout.INDEX, start, keys)
         tables = QueueTables(None if base is None else self._catalog(base))
         if replaced is not None:
             tables.drop_last()
@@ -295,6 +299,8 @@ class Archiver:
             rows=records.rows,
             records=records.records,
             strays=strays,
+            index=index,
+            index_rows=index_rows,
             first_timestamp_ms=records.first_timestamp_ms,
             last_timestamp_ms=records.last_timestamp_ms,
             head_crc32=sums.head_crc32,

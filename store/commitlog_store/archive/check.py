@@ -15,6 +15,7 @@ import numpy as np
 
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive.generations import newest, read_identity
+from commitlog_store.archive.index_objects import INDEX_HEAD, PLACE_SIZE, decode_index_head, places_start
 from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive
 from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, ObjectRef, Segment
 from commitlog_store.archive.object_store import ObjectStore
@@ -133,10 +134,12 @@ class _Check:
         return size == ref.size
 
     def _segment(self, index: int, sound: set[str], parts: dict[int, list[QueuePart]]) -> None:
-        """One segment: its unit directory, and the first and last bytes of its log file."""
+        """One segment: its unit directory, the head of its index, and the first and last bytes of its log file."""
         segment = self._manifest.segments[index]
         if segment.log.name in sound:
             self._log_ends(segment)
+        if segment.index.name in sound:
+            self._index_head(segment)
         if segment.units.name not in sound:
             return
         (head,) = self._ranges(segment.units.name, (0, segment.units_head))
@@ -146,6 +149,12 @@ class _Check:
         if (rows, expected) != (segment.rows, segment.units.size):
             self._say(f"{segment.units.name} has {rows} units in its directory, and {segment.rows} in the manifest")
         parts[index] = directory.parts()
+
+    def _index_head(self, segment: Segment) -> None:
+        (head,) = self._ranges(segment.index.name, (0, INDEX_HEAD))
+        rows, places = decode_index_head(head, segment.index.name)
+        if (rows, places_start(rows) + places * PLACE_SIZE) != (segment.index_rows, segment.index.size):
+            self._say(f"{segment.index.name} has {rows} rows and {places} places, and not those of the manifest")
 
     def _log_ends(self, segment: Segment) -> None:
         stop = segment.tail_stop - segment.start

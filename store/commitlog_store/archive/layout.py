@@ -9,6 +9,7 @@
       groups/<20 digits>-<16 hex>         where the units of each queue are in 32 consecutive segments (``catalog``)
       commitlog/<20 digits>-<16 hex>      a segment: a log file, byte for byte, or the written part of the last one
       units/<20 digits>-<16 hex>          the queue units of that segment's records (``unit_objects``)
+      index/<20 digits>-<16 hex>          where that segment's messages are, by key (``index_objects``)
       config/<20 digits>-<16 hex>         a JSON file of the store's config/, as it was
 
 The 20 digits are a physical offset: that of the segment's first byte; of a group's first segment; in ``catalog/`` and
@@ -32,6 +33,7 @@ __all__ = [
     "CONFIG",
     "GROUPS",
     "IDENTITY",
+    "INDEX",
     "MANIFEST",
     "UNITS",
     "generation_of",
@@ -46,12 +48,13 @@ CATALOG = "catalog"
 GROUPS = "groups"
 COMMIT_LOG = "commitlog"
 UNITS = "units"
+INDEX = "index"
 CONFIG = "config"
 
 _LAST = 10**20 - 1
 _DIGITS = 20
 _HASH_DIGITS = 16
-_KINDS = "|".join((CATALOG, GROUPS, COMMIT_LOG, UNITS, CONFIG))
+_KINDS = "|".join((CATALOG, GROUPS, COMMIT_LOG, UNITS, INDEX, CONFIG))
 _OBJECT_NAME = re.compile(rf"(?:{_KINDS})/[0-9]{{{_DIGITS}}}-[0-9a-f]{{{_HASH_DIGITS}}}", re.ASCII)
 _MANIFEST_NAME = re.compile(rf"{MANIFEST}/([0-9]{{{_DIGITS}}})", re.ASCII)
 

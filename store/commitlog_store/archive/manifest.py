@@ -14,6 +14,7 @@ first ``head_size`` bytes: a log that has another file there is another store's.
      "writer": "pyspark-commitlog 0.9.0", "attempt": "<16 hex>", "file_size": 1073741824, "group_size": 32,
      "segments": [
        {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
+        "index": OBJECT, "index_rows": 1620880,
         "first_timestamp_ms": ..., "last_timestamp_ms": ...,
         "head_crc32": 305419896, "tail_stop": 1073740000, "tail_crc32": 2271560481},
        ...],
@@ -29,6 +30,7 @@ with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., 
 - ``head_crc32`` is that of the segment's first ``HEAD_SIZE`` bytes. ``tail_stop`` is the physical offset after its last
   record, and ``tail_crc32`` that of the up to ``HEAD_SIZE`` bytes before it. A log that differs there is another one.
 - ``units_head``, ``catalog_head`` and ``head`` are the bytes with which the object begins that say what is in it.
+- ``index_rows`` are the rows of the index object, which is one for each hash of a key.
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
@@ -87,6 +89,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     records: int
     strays: int
+    index: ObjectRef
+    index_rows: int
     first_timestamp_ms: int
     last_timestamp_ms: int
     head_crc32: int
@@ -157,7 +161,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def objects(self) -> list[ObjectRef]:
         """Every object that this generation consists of, besides the manifest and the identity."""
-        of_segments = [one for segment in self.segments for one in (segment.log, segment.units)]
+        of_segments = [one for segment in self.segments for one in (segment.log, segment.units, segment.index)]
         return [*of_segments, *(group.table for group in self.groups), self.catalog, *self.config.values()]
 
 

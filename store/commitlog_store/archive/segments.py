@@ -1,4 +1,4 @@
-"""A segment of an archive, made of one log file: its checksums, and the queue units of its records."""
+"""A segment of an archive, made of one log file: its checksums, and the queue units and keys of its records."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from commitlog_store.archive.manifest import HEAD_SIZE
 from commitlog_store.archive.unit_objects import QueueUnits
 from commitlog_store.batch.frames import FoundFrame, frames_in
-from commitlog_store.columnar.dispatch import dispatch_requests
+from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
 from commitlog_store.errors import FileChanged
 from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.log.scan import FileWalk
@@ -39,10 +42,13 @@ class Sums:
 class Records:
     """What the records of a segment say: the units of their queues, sorted by name, and the last batch's frame.
 
-    ``strays`` are whole records without a place in a queue, as their offset or topic is damaged.
+    ``key_hashes`` are those of their keys, one after the other, and ``key_positions`` the places of the records in the
+    file that have them. ``strays`` are whole records without a place in a queue, as their offset or topic is damaged.
     """
 
     queues: list[QueueUnits]
+    key_hashes: Int32Array
+    key_positions: Int64Array
     records: int
     strays: int
     first_timestamp_ms: int
@@ -98,18 +104,25 @@ def sums_of(file: MappedFile, size: int, *, prefix: int = 0, read: Callable[[int
 
 
 def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Records:
-    """The records of the first ``size`` bytes of a file, past damage. Memory is 20 bytes a record, and a block."""
+    """The records of the first ``size`` bytes of a file, past damage.
+
+    Memory is 20 bytes a record, 12 a key, and a block.
+    """
     builder = QueueBuilder()
     records, last_frame = 0, None
     first_ms, last_ms = -1, -1
     end = file.base + size
     tail_stop = file.base
+    hashes, positions = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for part in walk_past_damage(_OneFile(file), file.base, end, check_crc=False, block_size=_BLOCK_SIZE):
         if isinstance(part, Gap):
             builder.add_gap(part.size)
             continue
         requests = dispatch_requests(part, delay_levels_ms)
         builder.add(requests)
+        keys = index_entries(part, requests)
+        hashes.append(keys.key_hashes)
+        positions.append(requests.physical_offsets[keys.rows] - file.base)
         frames = frames_in(part, requests)
         last_frame = frames[-1] if frames else last_frame
         low, high = int(requests.store_timestamps.min()), int(requests.store_timestamps.max())
@@ -120,6 +133,8 @@ def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Rec
     queues = [_units(queue) for queue in builder.finish(file.path, end)]
     return Records(
         queues=queues,
+        key_hashes=np.concatenate(hashes),
+        key_positions=np.concatenate(positions),
         records=records,
         strays=sum(stray.records for stray in builder.strays),
         first_timestamp_ms=first_ms,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from commitlog_store.archive_reader.archived_log import ArchivedFile, ArchivedLog
 from commitlog_store.archive_reader.archived_queues import ArchivedQueue
 from commitlog_store.errors import CommitLogError
@@ -67,6 +69,15 @@ class ArchivedBlocks(LogBlocks):
             for block in super().of_ranges(ranges, limits, wanted=wanted):
                 yield block
                 steps.reach(int(block.positions.sum()) - before)
+        finally:
+            ahead.close()
+
+    def at_places(self, physical_offsets: Int64Array, sizes: Int64Array | None, limits: BlockLimits) -> Iterator[Block]:
+        """See ``LogBlocks.at_places``. ``ArchiveFailed``, ``ArchiveDamaged``."""
+        ahead = self._pages.ahead()
+        try:
+            self._log.expect(ahead, physical_offsets, np.ones_like(physical_offsets) if sizes is None else sizes)
+            yield from super().at_places(physical_offsets, sizes, limits)
         finally:
             ahead.close()
 

@@ -2,7 +2,7 @@
 
 What a directory's reader does with files, this one does with ranges of objects: the same code finds, checks, filters
 and decodes. An archive has the log and the queues of a store; what else a store knows (consumer groups, delayed
-messages, the index) is the store's own.
+messages) is the store's own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from commitlog_store.archive_reader.archived_blocks import ArchivedBlocks
+from commitlog_store.archive_reader.archived_index import ArchivedIndex
 from commitlog_store.archive_reader.archived_log import ArchivedFiles, ArchivedLog
 from commitlog_store.archive_reader.archived_queues import ArchivedCatalog
 from commitlog_store.archive_reader.opened_archive import OpenedArchive
@@ -25,14 +26,16 @@ from commitlog_store.errors import UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.index.service import IndexFileInfo
+from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.object_storage.address import StorageAddress
-from commitlog_store.object_storage.objects import Objects, StorageCounts
+from commitlog_store.object_storage.objects import Objects
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arrivals import checked_deadline
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
@@ -124,7 +127,16 @@ class ArchiveReader(StoreReader):
         self._commit_log = ArchivedLog(self._files)
         self._archived = ArchivedCatalog(self._archive)
         self._catalog = self._archived
-        self._blocks = ArchivedBlocks(self._commit_log, self._pages)
+        self._blocks = blocks = ArchivedBlocks(self._commit_log, self._pages)
+        self._archived_index = ArchivedIndex(self._archive, self._pages)
+        self._keys = KeyLookup(
+            self._commit_log,
+            self._archived_index,
+            blocks,
+            log_end=None,
+            is_aborted=lambda: False,
+            skipped=None if on_damage == "raise" else self._skipped,
+        )
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._reads = _Generations(self._look, lambda: self._archive.manifest.generation)
 
@@ -133,10 +145,8 @@ class ArchiveReader(StoreReader):
         """``UnsupportedStore``: an archive has no files here."""
         raise self._not_here("this needs the files of a store", f"'commitlog restore {self.for_shell} DIR' makes them")
 
-    @property
-    def storage_counts(self) -> StorageCounts:
-        """Requests to object storage and bytes of their answers, so far."""
-        return self._objects.counts
+    def stats(self) -> StorageStats:
+        return self._objects.stats
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
@@ -165,6 +175,7 @@ class ArchiveReader(StoreReader):
             self._archive = newer
             self._files.use(newer)
             self._archived.use(newer)
+            self._archived_index.use(newer)
 
     def _not_here(self, what: str, advice: str) -> UnsupportedStore:
         return UnsupportedStore(f"{self.path} is an archive, and {what}: {advice}.", path=self.path)
@@ -216,8 +227,9 @@ class ArchiveReader(StoreReader):
         return None
 
     def index_files(self) -> list[IndexFileInfo]:
-        """None: an archive has no index."""
-        return []
+        """The index objects of the segments."""
+        self._refuse_closed()
+        return self._archived_index.files()
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         """As ``StoreReader.wait_for_any``, for what the next generation brings; one request every two seconds."""
@@ -250,21 +262,6 @@ class ArchiveReader(StoreReader):
         )
         low, high = queue.offset_at(first), queue.offset_at(last)
         return max(low, info.min_offset), max(min(high, info.max_offset), info.min_offset)
-
-    def query(self, *_: object, **__: object) -> NoReturn:
-        """``UnsupportedStore``: an archive has no index."""
-        raise self._no_index()
-
-    def query_keys(self, *_: object, **__: object) -> NoReturn:
-        """``UnsupportedStore``: an archive has no index."""
-        raise self._no_index()
-
-    def _no_index(self) -> UnsupportedStore:
-        self._refuse_closed()
-        return self._not_here(
-            "archives have no index",
-            "read with keys=..., which compares the keys of all messages of a queue, or restore it and ask there",
-        )
 
     def topic_settings(self) -> dict[str, TopicSettings]:
         """None: they are the store's own."""

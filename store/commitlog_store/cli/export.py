@@ -10,7 +10,6 @@ from commitlog_store.cli.completion import complete_columns, complete_topic, one
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, say_lost_ends
 from commitlog_store.cli.options import (
     LOOK,
-    ArchiveOption,
     AsJson,
     CommitLogDir,
     FilterOption,
@@ -21,6 +20,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.render import counted
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.store_paths import StorePaths
 
@@ -72,6 +72,7 @@ def register(app: typer.Typer) -> None:
     )(export)
 
 
+@takes_storage
 def export(
     path: StorePath,
     to: Annotated[
@@ -79,7 +80,6 @@ def export(
         typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE, csv:FILE; s3:// too."),
     ],
     commit_log: CommitLogDir = None,
-    archive: ArchiveOption = None,
     topic: _Topics = None,
     since: Since = None,
     until: Until = None,
@@ -94,6 +94,7 @@ def export(
     no_verify_crc: NoVerifyCrcOption = False,
     compression: _Compression = "snappy",
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Copy messages into Parquet, JSON lines or CSV. Changes nothing in the store.
 
@@ -132,13 +133,14 @@ def export(
                 on_damage=on_damage.value,
                 verify_crc=not no_verify_crc,
                 store_path_commit_log=commit_log,
-                archive=archive,
+                **storage.arguments(),
                 compression=compression,
                 progress=progress,
             )
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
+    storage.say(report.storage)
     lost = say_lost_ends(report.lost_ends, StorePaths.of(path, commit_log).for_shell)
     if report.skipped:
         _say_skipped(report)

@@ -32,6 +32,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import connect_to, is_address
 from commitlog_store.cli.render import printable_text, say, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import parse_zone
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
@@ -63,6 +64,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(groups, name="groups", rich_help_panel=GROUPS)
 
 
+@takes_storage
 def groups_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -71,10 +73,11 @@ def groups_list(
     full: FullOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
     clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+    with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups()
     shown = [row for row in rows if show_all or not is_system_group(row.group)]
     print_groups(shown, clock_zone, form, full=full)
@@ -86,6 +89,7 @@ def _print_hidden(rows: Sequence[GroupPosition], shown: Sequence[GroupPosition],
         print_hidden(len({row.group for row in rows} - {row.group for row in shown}), "group")
 
 
+@takes_storage
 def groups_lag(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -95,6 +99,7 @@ def groups_lag(
     full: FullOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each queue of each topic that a group consumes: its position and what waits. Takes no lock.
 
@@ -103,7 +108,7 @@ def groups_lag(
     positions.
     """
     clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+    with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups(group)
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")

@@ -24,6 +24,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import open_owner
 from commitlog_store.cli.render import printable_text, say
 from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.queries.half_message_plan import half_message_words
@@ -52,19 +53,21 @@ def register(app: typer.Typer) -> None:
     app.add_typer(half, name="half", rich_help_panel=TRANSACTIONS)
 
 
+@takes_storage
 def half_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
     from_log: FromLogOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """The half messages that are pending, oldest first. Takes no lock.
 
     What cannot be read because of damage is reported at the end: exit code 1. Half messages that ended by a damaged op
     message then count as pending.
     """
-    with open_reader(path, from_log, OnDamage.SKIP, commit_log) as reader:
+    with open_reader(path, from_log, OnDamage.SKIP, commit_log, storage) as reader:
         print_pending(reader.pending_half_messages(), chosen_output(output, as_json))
 
 

@@ -13,7 +13,6 @@ from commitlog_store.cli.open_reader import FromLogOption, OnDamage, OnDamageOpt
 from commitlog_store.cli.options import (
     LOOK,
     AllOption,
-    ArchiveOption,
     AsJson,
     CommitLogDir,
     FullOption,
@@ -27,6 +26,7 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.render import camel_members, say
 from commitlog_store.cli.row_output import print_hidden, print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog_store.errors import LogNotFound, StoreOpenError, UnsupportedStore
 from commitlog_store.paths import is_system_topic
@@ -71,10 +71,10 @@ def register(app: typer.Typer) -> None:
     )(verify)
 
 
+@takes_storage
 def info(
     path: StorePath,
     commit_log: CommitLogDir = None,
-    archive: ArchiveOption = None,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
     show_all: AllOption = False,
     sizes: Annotated[
@@ -85,6 +85,7 @@ def info(
     on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Topics, queues, offsets and times of a store, and with --sizes the bytes of each queue.
 
@@ -116,7 +117,7 @@ def info(
         return is_wrong
 
     try:
-        with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
+        with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
             is_wrong = show(summary.summarize(reader, with_sizes=sizes, assessed=not from_log))
     except LogNotFound as error:
         is_wrong = show(summary.summarize_lost_log(path, commit_log, error))
@@ -124,17 +125,18 @@ def info(
         raise typer.Exit(1)
 
 
+@takes_storage
 def offset_at(
     path: StorePath,
     when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
     commit_log: CommitLogDir = None,
-    archive: ArchiveOption = None,
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Print for each queue the offset of the first message stored at or after a time, and when that was.
 
@@ -142,7 +144,7 @@ def offset_at(
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     timestamp = parse_time(when, clock.zone)
-    with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         names, unreadable = _readable_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
         for problem in unreadable:
@@ -151,6 +153,7 @@ def offset_at(
         raise typer.Exit(1)
 
 
+@takes_storage
 def stats(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -160,6 +163,7 @@ def stats(
     full: FullOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Messages stored a second within the last 10, 60 and 600 seconds, for each topic, by store times.
 
@@ -170,7 +174,7 @@ def stats(
     from commitlog_store.queries.topic_rates import topic_rates
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with open_reader(path, False, OnDamage.RAISE, commit_log) as reader:
+    with open_reader(path, False, OnDamage.RAISE, commit_log, storage) as reader:
         readable, unreadable = _readable_topics(reader, topics)
         names = readable if topics or show_all else [topic for topic in readable if not is_system_topic(topic)]
         print_stats(topic_rates(reader, names), clock, form, full=full)

@@ -22,7 +22,6 @@ from commitlog_store.cli.open_reader import (
 )
 from commitlog_store.cli.options import (
     LOOK,
-    ArchiveOption,
     AsJson,
     ColumnsOption,
     CommitLogDir,
@@ -44,6 +43,7 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.progress import count_bar
 from commitlog_store.cli.render import say, stop_without_reader
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import Clock, parse_time, parse_zone
 from commitlog_store.cli.values import parse_columns, parse_filter
 from commitlog_store.columnar.columns import arrow_schema
@@ -104,11 +104,11 @@ def register(app: typer.Typer) -> None:
     )(query)
 
 
+@takes_storage
 def cat(
     path: StorePath,
     topics: Topics,
     commit_log: CommitLogDir = None,
-    archive: ArchiveOption = None,
     queue: QueueOption = None,
     offset: Annotated[
         int | None, typer.Option(min=0, metavar="OFFSET", help="Begin at this queue offset (with --queue).")
@@ -132,6 +132,7 @@ def cat(
     no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Print messages from the first one on, or from an offset or a time."""
     if offset is not None and (queue is None or since is not None or len(topics) > 1):
@@ -144,7 +145,7 @@ def cat(
     )
     chosen = parse_filter(tag=tag, key=key, where=where)
     pattern = _body_pattern(grep)
-    with open_reader(path, from_log, on_damage, commit_log, archive) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
         lost = is_whole and say_lost_ends(reader.lost_ends(), reader.for_shell)
@@ -152,6 +153,7 @@ def cat(
         raise typer.Exit(1)
 
 
+@takes_storage
 def tail(
     path: StorePath,
     topics: Topics,
@@ -175,6 +177,7 @@ def tail(
     no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Print the newest messages, and with -f new ones as they come.
 
@@ -186,7 +189,7 @@ def tail(
     begin = None if since is None else parse_time(since, clock.zone)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     chosen, pattern = parse_filter(tag=tag, key=key, where=where), _body_pattern(grep)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
         position = scan.after(whole)
         if chosen.is_all and pattern.pattern is None:
@@ -206,6 +209,7 @@ def tail(
         raise typer.Exit(1)
 
 
+@takes_storage
 def get(
     path: StorePath,
     message: Annotated[str, typer.Argument(metavar="ID", help="A physical offset, a message id, or a unique key.")],
@@ -229,15 +233,17 @@ def get(
     no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """Print one message, by its physical offset (decimal), its offset message id (hex), or its unique key.
 
-    Unique keys are looked up in the index files, topic by topic.
+    Unique keys are looked up in the index files, topic by topic. In an archive that costs a request for each of its
+    log files and topics: name the --topic.
     """
     clock = Clock(parse_zone(tz))
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         found = find_message(reader, message, topic, verify_crc=not no_verify_crc)
         if form is OutputFormat.TABLE and not body and line_format is None:
             from commitlog_store.cli.console import print_message
@@ -248,6 +254,7 @@ def get(
             _write(message_output(form, clock=clock, columns=names, body=body, line_format=line_format), [found])
 
 
+@takes_storage
 def query(
     ctx: typer.Context,
     path: StorePath,
@@ -277,8 +284,12 @@ def query(
     no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
-    """Print the messages that carry a key, found through the index files, in the order of the log."""
+    """Print the messages that carry a key, found through the index files, in the order of the log.
+
+    In an archive that costs a request for each of its log files of that time.
+    """
     if ctx.args:
         form = f"commitlog query {path} {ctx.args[0]} --topic {key}"
         say(f"The key comes first, and topics are options: {form}")
@@ -288,7 +299,7 @@ def query(
     end = parse_time(until, clock.zone) if until is not None else MAX_LONG
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with open_reader(path, from_log, on_damage, commit_log) as reader:
+    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
         _write(out, found)
 

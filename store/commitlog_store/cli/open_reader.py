@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from commitlog_store.cli.render import counted, say
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 
@@ -40,15 +41,13 @@ NoVerifyCrcOption = Annotated[
 
 @contextmanager
 def open_reader(
-    path: str, from_log: bool, on_damage: OnDamage, commit_log: str | None, archive: str | None = None
+    path: str, from_log: bool, on_damage: OnDamage, commit_log: str | None, storage: Storage = NO_STORAGE
 ) -> Iterator[StoreReader]:
-    """A reader of the store, with its archive if that is given.
+    """A reader of the store, with its archive if ``storage`` names one.
 
     What it cannot read is logged as it is met; at the end it is counted: exit code 1.
     """
-    with StoreReader.open(
-        path, store_path_commit_log=commit_log, from_log=from_log, on_damage=on_damage.value, archive=archive
-    ) as reader:
+    with storage.open(path, store_path_commit_log=commit_log, from_log=from_log, on_damage=on_damage.value) as reader:
         yield reader
         gaps, strays, skipped = reader.log_gaps, reader.strays, reader.skipped
     if gaps:

@@ -20,10 +20,10 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.queries.durations import duration_text
-from commitlog_store.reader import StoreReader
 
 _COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "overdueMs", "oldest", "position", "minOffset", "maxOffset")
 
@@ -42,12 +42,14 @@ def _schedule() -> None:
     """Delayed messages, which wait for their time of delivery."""
 
 
+@takes_storage
 def schedule_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
     tz: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
 
@@ -59,7 +61,7 @@ def schedule_list(
     offset, in SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+    with storage.open(path, store_path_commit_log=commit_log) as reader:
         levels = reader.delay_levels()
     now_ms = time.time_ns() // 1_000_000
     is_table = form is OutputFormat.TABLE

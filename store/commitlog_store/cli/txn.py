@@ -28,6 +28,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
 from commitlog_store.cli.render import printable_text, say
 from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.forgotten_batches import forgotten_words, last_batch_of, unknown_application
@@ -44,9 +45,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(txn, name="txn", rich_help_panel=TRANSACTIONS)
 
 
-def txn_list(path: StorePath, commit_log: CommitLogDir = None, output: Output = None, as_json: AsJson = False) -> None:
+@takes_storage
+def txn_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    output: Output = None,
+    as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
+) -> None:
     """The last batch of every application or streaming query. Takes no lock."""
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+    with storage.open(path, store_path_commit_log=commit_log) as reader:
         print_batches(reader.batches(), chosen_output(output, as_json))
 
 

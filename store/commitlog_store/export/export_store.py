@@ -11,9 +11,8 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -46,6 +45,7 @@ from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.queue.catalog import matching_topics
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class ExportReport:
     ``skipped`` counts the messages, by topic, that ``on_damage="skip"`` left out since the last call that came to its
     end; ``total_skipped`` those of all calls. ``committed`` is the number of Parquet files, or the length of the file
     in bytes. ``lost_ends`` is what the store says is missing at its ends (``StoreReader.lost_ends``), unless ``until``
-    was given.
+    was given. ``storage`` is what reading asked of object storage.
     """
 
     target: ExportTarget
@@ -84,6 +84,7 @@ class ExportReport:
     total_skipped: dict[str, int]
     committed: int
     lost_ends: list[str] = field(default_factory=list)
+    storage: StorageStats = field(default_factory=StorageStats)
 
 
 class _Range(NamedTuple):
@@ -109,6 +110,9 @@ def export_store(
     verify_crc: bool = True,
     store_path_commit_log: str | os.PathLike[str] | None = None,
     archive: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | None = None,
     compression: str = "snappy",
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Progress | None = None,
@@ -122,7 +126,8 @@ def export_store(
     those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of
     messages, as Arrow has them in memory; the directory stands for the column ``topic``.
 
-    ``store_path_commit_log``, ``archive`` and ``from_log`` are those of ``StoreReader.open``.
+    ``store_path_commit_log``, ``from_log``, ``archive``, ``storage_options``, ``cache_dir`` and ``cache_size`` are
+    those of ``StoreReader.open``.
 
     Bodies are compared with their CRC, unless ``verify_crc`` is false. Damage ends the export with an error; with
     ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted. Both options may change later.
@@ -150,8 +155,16 @@ def export_store(
     source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
-    opened = partial(StoreReader.open, source, store_path_commit_log=store_path_commit_log, archive=archive)
-    with opened(from_log=from_log, on_damage=on_damage) as reader:
+    with StoreReader.open(
+        source,
+        store_path_commit_log=store_path_commit_log,
+        from_log=from_log,
+        on_damage=on_damage,
+        storage_options=storage_options,
+        cache_dir=cache_dir,
+        cache_size=cache_size,
+        archive=archive,
+    ) as reader:
         for inside in () if served or target.in_objects else (source, reader.paths.commit_log):
             check_outside(target.path, inside)
         names = _wanted(reader, topics)
@@ -168,7 +181,8 @@ def export_store(
                 export = _Export(reader, place, writer, state, positions, chosen, progress, verify_crc=verify_crc)
                 state = export.run(ranges)
         lost_ends = reader.lost_ends() if last is None else []
-    return _report(target, names, export.new_rows, began, state, lost_ends)
+        storage = reader.stats()
+    return replace(_report(target, names, export.new_rows, began, state), lost_ends=lost_ends, storage=storage)
 
 
 def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
@@ -299,9 +313,7 @@ def _with_starts(
     return state
 
 
-def _report(
-    target: ExportTarget, topics: list[str], rows: int, began: ExportState, state: ExportState, lost_ends: list[str]
-) -> ExportReport:
+def _report(target: ExportTarget, topics: list[str], rows: int, began: ExportState, state: ExportState) -> ExportReport:
     """The report of a call that began at one state and ended at another."""
     # What a call skipped that did not come to its end, no report has said.
     reported = Counter(began.skipped if began.finished else {})
@@ -313,7 +325,6 @@ def _report(
         skipped=dict(Counter(state.skipped) - reported),
         total_skipped=state.skipped,
         committed=state.committed,
-        lost_ends=lost_ends,
     )
 
 

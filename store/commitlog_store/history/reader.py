@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.columnar.columns import DEFAULT_COLUMNS
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import (
     CommitLogError,
@@ -23,10 +25,10 @@ from commitlog_store.errors import (
     MessageNotFound,
     NotFoundError,
     TopicNotFound,
-    UnsupportedStore,
 )
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
@@ -35,18 +37,23 @@ from commitlog_store.history.blocks import HistoryBlocks
 from commitlog_store.history.sides import GONE, BothSides, QueueKey, Sides
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
+from commitlog_store.key_lookup import WantedKeys
 from commitlog_store.message import MessageExt
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult, GetMessageStatus, PullLimits, checked_count
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
+# Always read: it is NULL for a key without a message, and only then.
+_PLACE = "queueOffset"
 Boundary = Literal["lower", "upper"]
 # What a pull from the live store answers when retention has taken the message since the bounds were asked for.
 _REMOVED = frozenset(
@@ -98,6 +105,9 @@ class HistoryReader(StoreReader):
     @property
     def skipped(self) -> list[SkippedRange]:
         return [*self._skipped, *self.past.skipped, *self.live.skipped]
+
+    def stats(self) -> StorageStats:
+        return self.past.stats()
 
     # Topics, queues and bounds.
 
@@ -366,7 +376,7 @@ class HistoryReader(StoreReader):
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:
-        """Those of the live store if they are ``limit``; else ``UnsupportedStore`` where the archive has no index."""
+        """Those of the live store, and where these are fewer than ``limit``, older ones of the archive."""
         self._refuse_closed()
 
         def ask(reader: StoreReader) -> list[MessageExt]:
@@ -375,18 +385,50 @@ class HistoryReader(StoreReader):
         found = ask(self.live)
         if len(found) >= limit:
             return found
+        self.past.look_again()  # retention may have taken messages since, right after they were archived
         # What both have is in the archive's answer again: it has as many more as are left.
         older = ask(self.past)
         live_from = found[0].physical_offset if found else MAX_LONG
         return [*(one for one in older if one.physical_offset < live_from), *found][-limit:]
 
-    def query_keys(self, *_: object, **__: object) -> NoReturn:
-        """``UnsupportedStore``: the newest message of a key may be in either."""
+    def query_keys(
+        self,
+        topic: str,
+        keys: Sequence[str | None] | pa.Array | pa.ChunkedArray,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        max_batch_rows: int = DEFAULT_ROWS,
+        max_batch_bytes: int = DEFAULT_SIZE,
+        verify_crc: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """The archive is asked for keys that no message of the live store has."""
         self._refuse_closed()
-        raise UnsupportedStore(
-            f"{self.path} is read with its archive, and keys are looked up in a store alone: open it without archive.",
-            path=self.path,
-        )
+        wanted = WantedKeys(keys).all
+        names = [*columns, _PLACE]
+
+        def ask(reader: StoreReader, some: pa.StringArray) -> Iterator[pa.RecordBatch]:
+            return reader.query_keys(
+                topic,
+                some,
+                columns=names,
+                max_batch_rows=max_batch_rows,
+                max_batch_bytes=max_batch_bytes,
+                verify_crc=verify_crc,
+            )
+
+        def found() -> Iterator[pa.RecordBatch]:
+            at = 0
+            for batch in live:
+                missing = np.flatnonzero(batch.column(len(columns)).is_null().to_numpy(zero_copy_only=False))
+                if len(missing):
+                    self.past.look_again()
+                    older = ask(self.past, wanted.take(pa.array(at + missing)))
+                    batch = _filled(batch, missing, older)  # noqa: PLW2901 - the same batch, more of it
+                at += batch.num_rows
+                yield batch.select(range(len(columns)))
+
+        live = ask(self.live, wanted)
+        return self._while_open(found())
 
     def _pull(
         self, topic: str, queue_id: int, position: int, limits: PullLimits, wanted: MessageFilter
@@ -415,7 +457,7 @@ class HistoryReader(StoreReader):
             left = max(checked_seconds("timeout_s", timeout_s) - (time.monotonic() - started), 0.0)
         return self.live.wait_for_any(positions, left)
 
-    # What is the live store's.
+    # What both have, and what is the live store's.
 
     def lost_ends(self) -> list[str]:
         return self.live.lost_ends()
@@ -431,7 +473,7 @@ class HistoryReader(StoreReader):
         return self.live.checkpoint()
 
     def index_files(self) -> list[IndexFileInfo]:
-        return self.live.index_files()
+        return [*self.past.index_files(), *self.live.index_files()]
 
     def topic_settings(self) -> dict[str, TopicSettings]:
         return self.live.topic_settings()
@@ -462,6 +504,14 @@ class HistoryReader(StoreReader):
 
     def pending_half_messages(self) -> list[PendingHalfMessage]:
         return self.live.pending_half_messages()
+
+
+def _filled(batch: pa.RecordBatch, rows: Int64Array, given: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """The batch with its rows at ``rows`` replaced by those that are given for them."""
+    places = np.arange(batch.num_rows)
+    places[rows] = batch.num_rows + np.arange(len(rows))
+    both = pa.Table.from_batches([batch, *given], batch.schema).take(pa.array(places)).combine_chunks()
+    return both.to_batches()[0]
 
 
 def _within(sides: Sides, bounds: QueueInfo) -> Sides:

@@ -6,15 +6,45 @@ with ``IndexService.candidates``, which knows what to skip and what to report.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol
+
 import numpy as np
 
 from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
-from commitlog_store.index.service import IndexFile
+from commitlog_store.index.service import IndexFile, IndexHit, IndexService
 
 # A step of all chains costs as much as following some ten of them alone. So the last of many chains are given up when
 # they turn out to be long: one slot may hold any number of entries.
 _LONG_CHAIN = 64
 _FEW_CHAINS = 16
+
+
+class KeyHits(Protocol):
+    """Where, in one part of an index, the messages of many keys may be, from new to old.
+
+    Keys are numbered in the order of the hashes that were asked for.
+    """
+
+    @property
+    def given_up(self) -> BoolArray:
+        """The keys that are to be looked up alone: what was found of them is not all."""
+
+    def next_hits(self, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Of each of these keys, the next place: the keys that have one, and its physical offset."""
+
+    def release(self) -> None:
+        """Give back what the look-ups brought into memory."""
+
+
+class KeyIndex(Protocol):
+    """An index of a log's messages by key, whatever holds it."""
+
+    def candidates(self, topic: str, key: str, begin: int, end: int, *, strict: bool) -> Iterator[IndexHit]:
+        """The places of messages that may carry the key, newest first, stored (roughly) within ``[begin, end]`` ms."""
+
+    def hits_of(self, key_hashes: Int32Array) -> Iterator[KeyHits]:
+        """The hits of many keys, part by part of the index, the newest first."""
 
 
 class KeyChains:
@@ -34,6 +64,10 @@ class KeyChains:
         highest = min(file.header().index_count, capacity - 1)
         self.given_up: BoolArray = (self._numbers < 0) | (self._numbers > highest)
         self._steps = 0
+
+    def release(self) -> None:
+        """Give back the pages of the look-ups."""
+        self._file.release()
 
     def next_hits(self, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Of each of these keys, the next entry with its hash: the keys that have one, and its physical offset.
@@ -63,3 +97,11 @@ class KeyChains:
         if not found_keys:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         return np.concatenate(found_keys), np.concatenate(found_offsets)
+
+
+class SearchedIndex(IndexService):
+    """The index files of a store, in which one key is looked up, or many. A ``KeyIndex``."""
+
+    def hits_of(self, key_hashes: Int32Array) -> Iterator[KeyHits]:
+        """See ``KeyIndex``. The errors of ``KeyChains``."""
+        return (KeyChains(file, key_hashes) for file in self.newest_first())

@@ -10,11 +10,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, CommitLogError
 from commitlog_store.object_storage.address import StorageAddress, load_obstore, said
+from commitlog_store.storage_stats import StorageStats
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -25,15 +25,6 @@ _T = TypeVar("_T")
 _ATTEMPTS = 5
 _LONGEST_PAUSE_S = 2.0
 _LISTED_AT_ONCE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class StorageCounts:
-    """What was asked of object storage so far: requests with answers, their bytes, and attempts that were repeated."""
-
-    requests: int = 0
-    bytes: int = 0
-    repeated: int = 0
 
 
 class ObjectMissing(Exception):
@@ -49,12 +40,12 @@ class Objects:
         self._obstore = load_obstore()
         self._store = address.connect() if store is None else store
         self._lock = threading.Lock()
-        self._counts = StorageCounts()
+        self._stats = StorageStats()
         self._stopped = False
 
     @property
-    def counts(self) -> StorageCounts:
-        return self._counts
+    def stats(self) -> StorageStats:
+        return self._stats
 
     def stop(self) -> None:
         """Repeat nothing any more."""
@@ -98,17 +89,17 @@ class Objects:
             except Exception as error:  # noqa: BLE001 - obstore's errors derive from several of Python's
                 self._refuse(name, error, last=attempt == _ATTEMPTS)
             else:
-                self._count(1, size(found), 0)
+                self.count(StorageStats(requests=1, bytes_fetched=size(found)))
                 return found
-            self._count(0, 0, 1)
+            self.count(StorageStats(repeated=1))
             attempt += 1
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _count(self, requests: int, size: int, repeated: int) -> None:
+    def count(self, some: StorageStats) -> None:
+        """Add to what was asked."""
         with self._lock:
-            was = self._counts
-            self._counts = StorageCounts(was.requests + requests, was.bytes + size, was.repeated + repeated)
+            self._stats += some
 
     def _refuse(self, name: str, error: Exception, *, last: bool) -> None:
         """Raise the named error of one that another attempt does not change, or of the ``last`` one."""

@@ -22,6 +22,7 @@ from commitlog_store.errors import ReaderClosed
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.object_storage.objects import Objects
 from commitlog_store.object_storage.page_cache import NoPages, Pages
+from commitlog_store.storage_stats import StorageStats
 
 PAGE = 256 << 10
 _PAGES_OF_A_REQUEST = 32
@@ -270,8 +271,10 @@ class _Fetcher:
 
     def _kept_page(self, run: _Run, number: int) -> bytes | None:
         page = self._cache.get(run.source.key, number)
-        whole = page is not None and len(page) == min(PAGE, run.source.size - number * PAGE)
-        return page if whole else None
+        if page is None or len(page) != min(PAGE, run.source.size - number * PAGE):
+            return None
+        self._objects.count(StorageStats(bytes_from_cache=len(page)))
+        return page
 
     def _asked_for(self, source: StoredObject, first: int, last: int) -> memoryview:
         """Pages ``[first, last)``, in one request. They are kept in the cache from now on."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from commitlog_store import StoreReader
+import pyspark_commitlog
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive.archiver import archive_store
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
@@ -42,6 +44,31 @@ def test_batches_and_streams_have_the_rows_of_the_directory(spark: SparkSession,
         _add(builder, 30)
         archive_store(store, f"file://{tmp_path}/past", with_last=True)
     assert rows == [300, 30, 30]
+
+
+def test_lookups_have_the_messages_of_the_directory(spark: SparkSession, tmp_path: Path) -> None:
+    store, url = tmp_path / "store", f"archive+file://{tmp_path}/past"
+    with MessageStore.open(store, MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)) as owner:
+        for number in range(60):
+            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"])
+    archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    live = shutil.copytree(store, tmp_path / "live")
+    for file in sorted((live / "commitlog").iterdir())[:2]:
+        file.unlink()
+    keys = spark.createDataFrame([("no such key",), ("k1",), ("k55",)], "key string")
+    found = [
+        pyspark_commitlog.lookup(keys, path, "orders", "key", columns=["queueOffset", "body"], **given).collect()
+        for path, given in (
+            (store, {}),
+            (url, {"cache_dir": tmp_path / "cache"}),
+            (live, {"archive": url}),
+        )
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0][1]["message"]["body"] == b"1" * 60
+    assert list((tmp_path / "cache").rglob("*-0"))
+    with pytest.raises(OptionError, match="cache_size is for an archive"):
+        pyspark_commitlog.lookup(keys, store, "orders", "key", cache_size=1 << 30)
 
 
 def test_options_of_an_archive_reach_its_reader(tmp_path: Path) -> None:

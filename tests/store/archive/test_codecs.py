@@ -28,6 +28,8 @@ def _segment(start: int, size: int = FILE_SIZE) -> manifest.Segment:
         rows=3,
         records=4,
         strays=0,
+        index=_object(layout.INDEX, start, bytes(36)),
+        index_rows=1,
         first_timestamp_ms=1,
         last_timestamp_ms=2,
         head_crc32=5,
@@ -81,7 +83,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     written = _manifest(_segment(0), _segment(FILE_SIZE), _segment(3 * FILE_SIZE, 100), groups=1, group_size=2)
     assert manifest.decode_manifest(manifest.encode_manifest(written), "manifest/x") == written
     assert (written.start, written.stop, written.grouped) == (0, 3 * FILE_SIZE + 100, 2)
-    assert len(written.objects()) == 3 * 2 + 1 + 1 + 1
+    assert len(written.objects()) == 3 * 3 + 1 + 1 + 1
 
 
 def test_an_identity_is_read_as_it_was_written() -> None:

@@ -163,8 +163,6 @@ def test_an_archive_says_what_it_does_not_have(tmp_path: Path) -> None:
         for ask in (archive.groups, archive.batches, archive.pending_half_messages, archive.dead_letters):
             with pytest.raises(UnsupportedStore, match="is an archive"):
                 ask()
-        with pytest.raises(UnsupportedStore, match="no index"):
-            archive.query("orders", "k1")
         with pytest.raises(UnsupportedStore, match="commitlog restore"):
             _ = archive.paths
         assert archive.facts().log_files > 2

@@ -47,7 +47,7 @@ def opened(proxy: HttpProxy, **more: object) -> ArchiveReader:
 
 def test_an_archive_on_a_server_answers_as_the_directory(store: Path, proxy: HttpProxy) -> None:
     with StoreReader.open(store) as directory, opened(proxy) as archive:
-        assert archive.storage_counts.requests == 3
+        assert archive.stats().requests == 3
         assert same_answers(directory, archive) == 1200
 
 
@@ -60,7 +60,7 @@ def test_what_fails_is_asked_again(fault: str, store: Path, proxy: HttpProxy) ->
     with opened(proxy) as archive:
         proxy.faults.extend([fault, fault, "", fault])
         assert archive.scan("orders").read_all().equals(expected)
-        assert (archive.storage_counts.repeated > 0) == (fault == "cut")
+        assert (archive.stats().repeated > 0) == (fault == "cut")
     proxy.faults.clear()
     assert proxy.done[fault] > before
 
@@ -100,15 +100,15 @@ def test_the_cache_spares_requests_and_survives_damage(store: Path, proxy: HttpP
         expected = directory.scan("orders").read_all()
     with opened(proxy, cache_dir=tmp_path) as archive:
         assert archive.scan("orders").read_all().equals(expected)
-        cold = archive.storage_counts.requests
+        cold = archive.stats().requests
     with opened(proxy, cache_dir=tmp_path) as archive:
         assert archive.scan("orders").read_all().equals(expected)
-        assert archive.storage_counts.requests == 3 < cold
+        assert archive.stats().requests == 3 < cold
     for page in [one for one in tmp_path.rglob("*") if one.is_file()][::2]:
         page.write_bytes(page.read_bytes()[:-3])
     with opened(proxy, cache_dir=tmp_path) as archive:
         assert archive.scan("orders").read_all().equals(expected)
-        assert 3 < archive.storage_counts.requests <= cold
+        assert 3 < archive.stats().requests <= cold
 
 
 def test_tags_are_decided_before_records_are_fetched(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_tags_are_decided_before_records_are_fetched(tmp_path: Path) -> None:
         read = archive.read("orders", 0, 0, tags="rare", columns=["queueOffset"])
         assert sum(batch.num_rows for batch in read) == 200
         # The wanted are 230 KiB of 18 MiB; the units are 320 KiB.
-        assert archive.storage_counts.bytes < 1_500_000
+        assert archive.stats().bytes_fetched < 1_500_000
 
 
 def test_an_object_that_is_gone_is_named(store: Path, tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from commitlog_store import MessageFilter, StoreReader, export_store
+from commitlog_store import MessageFilter, MessageStore, MessageStoreConfig, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.cli.app import app
-from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue, UnsupportedStore
+from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue
 from commitlog_store.history.reader import HistoryReader
+from commitlog_store.queries.find_message import find_message
 from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
 from tests.store.serve.servers import served
 from tests.support.between_calls import change_before, spread
@@ -214,9 +215,38 @@ def test_an_archive_of_an_end_that_the_store_lost_is_refused(tmp_path: Path) -> 
         StoreReader.open(tmp_path / "store", archive=f"archive+file://{tmp_path}/past")
 
 
+def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: Path) -> None:
+    config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
+    columns = ["queueOffset", "keys", "queueOffset"]
+    with MessageStore.open(tmp_path / "whole", config) as store:
+        for number in range(120):
+            store.put("orders", b"x" * 200, keys=["all", f"k{number // 2}"], queue_id=0)
+    shutil.copytree(tmp_path / "whole", tmp_path / "store")
+    archive_store(tmp_path / "whole", f"file://{tmp_path}/past")
+    files = len(list((tmp_path / "store" / "commitlog").iterdir()))
+    for file in sorted((tmp_path / "store" / "commitlog").iterdir())[: files // 2]:
+        file.unlink()
+    with (
+        StoreReader.open(tmp_path / "whole") as whole,
+        StoreReader.open(tmp_path / "store") as live,
+        StoreReader.open(tmp_path / "store", archive=f"archive+file://{tmp_path}/past") as history,
+    ):
+        assert 20 < len(live.query("orders", "all", limit=1000)) < 100
+        for key, limit in (("all", 1000), ("all", 100), ("all", 3), ("k3", 9), ("k59", 9), ("no", 9)):
+            assert history.query("orders", key, limit=limit) == whole.query("orders", key, limit=limit)
+        keys = ["k59", "k3", None, "no", "k4", "k50", "k30", "k3"]
+        for rows in (1000, 3):
+            tables = [
+                pa.Table.from_batches(reader.query_keys("orders", keys, columns=columns, max_batch_rows=rows))
+                for reader in (whole, history)
+            ]
+            assert tables[0].equals(tables[1])
+        assert tables[0].column(0).to_pylist() == [119, 7, None, None, 9, 101, 61, 7]
+        message = whole.query("orders", "k3")[0]
+        assert find_message(history, message.message_id, None, verify_crc=True) == message
+
+
 def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
-    with pytest.raises(UnsupportedStore, match="open it without archive"):
-        history.query_keys("orders", ["k1"])
     with pytest.raises(InvalidValue, match="archive is the address of an archive"):
         StoreReader.open(aged.store, archive="/past")
     with pytest.raises(InvalidValue, match="without from_log"):

@@ -1,0 +1,103 @@
+"""Options of commands that look at archives in object storage: where one is, its cache, and what reading it cost."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from commitlog_store.cli.options import ArchiveOption, EndpointOption
+from commitlog_store.cli.render import counted, say
+from commitlog_store.cli.values import size_option
+from commitlog_store.reader import StoreReader
+from commitlog_store.storage_stats import StorageStats
+
+CacheDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Keep what is fetched from an archive there; default: the environment's COMMITLOG_CACHE_DIR.",
+        show_default=False,
+    ),
+]
+CacheSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cache-size",
+        parser=size_option,
+        metavar="SIZE",
+        help="With --cache-dir: at most so many bytes; default: 10G.",
+        show_default=False,
+    ),
+]
+StatsOption = Annotated[
+    bool, typer.Option("--stats", help="At the end, the requests to object storage and the bytes fetched.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """The values of the options."""
+
+    archive: ArchiveOption = None
+    endpoint: EndpointOption = None
+    cache_dir: CacheDirOption = None
+    cache_size: CacheSizeOption = None
+    stats: StatsOption = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of ``StoreReader.open``: only what was given."""
+        given: dict[str, Any] = {"archive": self.archive, "cache_dir": self.cache_dir, "cache_size": self.cache_size}
+        if self.endpoint is not None:
+            given["storage_options"] = {"endpoint": self.endpoint}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @contextmanager
+    def open(self, path: str, **more: Any) -> Iterator[StoreReader]:
+        """A reader of the store at ``path``, with its archive if that is given; at the end what ``--stats`` says."""
+        with StoreReader.open(path, **more, **self.arguments()) as reader:
+            try:
+                yield reader
+            finally:
+                self.say(reader.stats())
+
+    def say(self, found: StorageStats) -> None:
+        """What ``--stats`` says."""
+        if self.stats:
+            again = f", {counted(found.repeated, 'attempt')} repeated" if found.repeated else ""
+            say(
+                f"{counted(found.requests, 'request')} to object storage{again}: "
+                f"{counted(found.bytes_fetched, 'byte')} fetched, "
+                f"{counted(found.bytes_from_cache, 'byte')} from the cache."
+            )
+
+
+NO_STORAGE = Storage()
+
+
+def takes_storage(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options, which its parameter ``storage`` gets."""
+    hints, own = get_type_hints(command, include_extras=True), inspect.signature(command)
+    options = {one.name: one.default for one in fields(Storage)}
+    kinds = get_type_hints(Storage, include_extras=True)
+    parameters = [one.replace(annotation=hints[one.name]) for one in own.parameters.values() if one.name != "storage"]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name])
+        for name, default in options.items()
+    ]
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        storage = Storage(**{name: given.pop(name, default) for name, default in options.items()})
+        command(*args, **given, storage=storage)
+
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    del run.__wrapped__  # type: ignore[attr-defined]  # whose parameters typer would look at
+    return run

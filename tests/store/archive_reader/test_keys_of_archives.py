@@ -1,0 +1,179 @@
+"""Messages of an archive by key: the same as in the directory's index, for a request a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store.archive.archiver import archive_store
+from commitlog_store.archive.generations import newest
+from commitlog_store.archive.index_objects import (
+    INDEX_HEAD,
+    decode_index_head,
+    decode_places,
+    decode_rows,
+    encode_index,
+    mixed_hashes,
+    places_start,
+    window,
+)
+from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.archive_reader.reader import ArchiveReader
+from commitlog_store.cli.app import app
+from commitlog_store.errors import ArchiveDamaged
+from tests.support import golden
+
+MESSAGES = 300
+# One key that all messages have, some that several have, and one of each alone.
+KEYS = ["all", *(f"k{number}" for number in range(0, 40, 13)), "only37", "only299", "no"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Log files of 4 KiB, some twenty of them."""
+    path = tmp_path_factory.mktemp("keys") / "store"
+    config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
+    with MessageStore.open(path, config) as store:
+        store.put_messages(
+            [
+                Message(topic="orders", body=b"%d" % one * 60, keys=["all", f"k{one % 40}", f"only{one}"])
+                for one in range(MESSAGES)
+            ]
+        )
+        store.put_message(Message(topic="audit", body=b"x", keys=["all"]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(store: Path) -> Iterator[str]:
+    past = store.parent / "past"
+    archive_store(store, f"file://{past}", with_last=True)
+    return f"archive+file://{past}"
+
+
+def opened(url: str) -> ArchiveReader:
+    reader = StoreReader.open(url)
+    assert isinstance(reader, ArchiveReader)
+    return reader
+
+
+def test_keys_are_found_as_in_the_directory(store: Path, url: str) -> None:
+    with StoreReader.open(store) as directory, opened(url) as archive:
+        middle = directory.store_timestamp("orders", 0, 20)
+        for key in KEYS:
+            for limit in (1, 5, 1000):
+                for begin, end in ((0, 2**62), (0, middle), (middle, 2**62), (middle + 10**9, 2**62)):
+                    expected = directory.query("orders", key, begin=begin, end=end, limit=limit)
+                    assert archive.query("orders", key, begin=begin, end=end, limit=limit) == expected, key
+        assert len(archive.query("orders", "all", limit=1000)) == MESSAGES
+        assert len(archive.query("audit", "all")) == 1
+        # Few keys are looked up one by one, and many in all rows of a segment.
+        for keys in (KEYS, [*KEYS, None, "", *(f"only{number}" for number in range(MESSAGES))]):
+            tables = [
+                pa.Table.from_batches(reader.query_keys("orders", keys, columns=["queueOffset", "keys", "body"]))
+                for reader in (directory, archive)
+            ]
+            assert tables[0].equals(tables[1])
+            assert tables[0].num_rows == len(keys)
+
+
+@pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
+def test_keys_of_a_golden_store_are_found_as_in_its_index(name: str, tmp_path: Path) -> None:
+    store = golden.copy_golden(name, tmp_path / "store")
+    (store / "abort").unlink(missing_ok=True)
+    archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    found = 0
+    with StoreReader.open(store) as directory, opened(f"archive+file://{tmp_path}/past") as archive:
+        for topic in directory.topics():
+            rows = directory.scan(topic, columns=["keys", "uniqKey"]).read_all().to_pylist()
+            keys = {row["uniqKey"] for row in rows} | {key for row in rows for key in (row["keys"] or "").split()}
+            for key in sorted(keys - {None})[::9]:
+                expected = directory.query(topic, key)
+                assert archive.query(topic, key) == expected
+                found += len(expected)
+    assert found > 5
+
+
+def test_a_key_costs_a_request_for_each_segment_of_the_time(store: Path, url: str) -> None:
+    with opened(url) as archive:
+        segments = archive.facts().log_files
+        assert segments > 15
+        opening = archive.stats().requests
+        assert archive.query("orders", "no") == []
+        assert archive.stats().requests - opening == segments
+        # Rows, places and records of small segments are in one page each.
+        before = archive.stats().requests
+        assert len(archive.query("orders", "only37")) == 1
+        assert archive.stats().requests - before == 1
+    with opened(url) as archive:
+        newest_ms = archive.store_timestamp("audit", 0, 0)
+        before = archive.stats().requests
+        assert archive.query("orders", "all", begin=newest_ms + 1) == []
+        assert archive.stats().requests == before
+        # The newest are in the last segments: those before are not needed, though some are asked ahead.
+        assert len(archive.query("orders", "all", limit=1)) == 1
+        assert archive.stats().requests - before <= 8
+
+
+def test_commands_print_what_they_print_of_the_directory(store: Path, url: str, tmp_path: Path) -> None:
+    runner = CliRunner()
+    for command in (["query", "PATH", "k7", "--json"], ["get", "PATH", "only37", "-t", "orders", "--json"]):
+        printed = [
+            runner.invoke(app, [path if word == "PATH" else word for word in command] + more)
+            for path, more in ((str(store), []), (url, []), (str(store), ["--archive", url]))
+        ]
+        assert [one.exit_code for one in printed] == [0, 0, 0]
+        assert printed[0].stdout == printed[1].stdout == printed[2].stdout != ""
+    cache = ["--cache-dir", str(tmp_path / "cache"), "--cache-size", "1G"]
+    cached = ["query", url, "k7", "-t", "orders", *cache, "--stats"]
+    said = [runner.invoke(app, cached).stderr for _ in range(2)]
+    assert "from the cache" in said[0]
+    assert said[0].endswith("0 bytes from the cache.\n")
+    assert said[1].startswith("commitlog: 3 requests to object storage: ")
+    assert not said[1].endswith(" 0 bytes from the cache.\n")
+    exported = runner.invoke(app, ["export", url, "--to", f"ndjson:{tmp_path}/rows", "-t", "audit", "--stats"])
+    assert "requests to object storage" in exported.stderr
+    refused = runner.invoke(app, ["query", str(store), "k7", "--cache-size", "1G"])
+    assert (refused.exit_code, "are for an archive" in refused.stderr) == (2, True)
+
+
+def test_every_hash_is_in_its_window() -> None:
+    random = np.random.default_rng(7)
+    alike = (np.arange(50_000) * 31 + 17).astype(np.int32)
+    for hashes in (random.integers(0, 2**31, 50_000).astype(np.int32), alike, alike[:1], alike[:3]):
+        positions = np.arange(len(hashes), dtype=np.int64) * 100
+        parts, count = encode_index(
+            np.concatenate([hashes, hashes[:2]]), np.concatenate([positions, positions[:2] + 7])
+        )
+        data = b"".join(parts)
+        assert decode_index_head(data, "index") == (count, len(decode_places(data[places_start(count) :])))
+        rows = decode_rows(data[INDEX_HEAD : places_start(count)])
+        assert count == len(np.unique(hashes))
+        wide = 0
+        for row, mixed in enumerate(
+            mixed_hashes(np.unique(hashes))[np.argsort(mixed_hashes(np.unique(hashes)))].tolist()
+        ):
+            assert rows["mixed"][row] == mixed
+            low, high = window(mixed, count)
+            wide = max(wide, high - low)
+            assert low <= row < high
+        assert wide <= 2 * (3 * 224 + 16)
+
+
+def test_a_damaged_index_is_named_and_reads_go_on(store: Path, url: str, tmp_path: Path) -> None:
+    archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    segment = newest(ObjectStore.open(f"file://{tmp_path}/past")).segments[2]
+    path = tmp_path / "past" / segment.index.name
+    data = bytearray(path.read_bytes())
+    data[INDEX_HEAD : places_start(segment.index_rows)] = b"\xff" * 8 * segment.index_rows
+    path.write_bytes(data)
+    with opened(f"archive+file://{tmp_path}/past") as archive:
+        with pytest.raises(ArchiveDamaged, match=f"{segment.index.name} has rows .* that do not ascend"):
+            archive.query("orders", "all", limit=1000)
+        assert archive.scan("orders").read_all().num_rows == MESSAGES
