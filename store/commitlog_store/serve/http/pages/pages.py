@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue, RemoteAccessRefused
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
@@ -42,10 +43,13 @@ VIEWS = (
 class Pages:
     """Answers requests for pages of the served stores. ``downloads``: found messages may be downloaded."""
 
-    def __init__(self, stores: ServedStores, access: HttpAccess, *, downloads: bool = True) -> None:
+    def __init__(
+        self, stores: ServedStores, access: HttpAccess, *, downloads: bool = True, decoders: TopicDecoders
+    ) -> None:
         self._stores = stores
         self._access = access
         self._downloads = downloads
+        self._decoders = decoders
         self._shared = {name: SharedAnswers() for name in stores.names}
         self.streams = LiveStreams()
 
@@ -124,6 +128,7 @@ class Pages:
             query=dict(request.query_params),
             shared=self._shared[store],
             owned=self._stores.owned,
+            decoders=self._decoders,
             now=time.monotonic(),
             before=before,
         )

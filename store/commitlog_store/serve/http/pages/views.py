@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
@@ -34,6 +35,7 @@ class Asked:
     query: Mapping[str, str]
     shared: SharedAnswers
     owned: MessageStore | None
+    decoders: TopicDecoders
     now: float
     before: Values | None = None
 
