@@ -11,6 +11,7 @@ from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.actions.all_actions import ACTIONS
 from commitlog_store.serve.http.actions.frame import Actions
+from commitlog_store.serve.http.actions.verify import verify_actions
 from commitlog_store.serve.http.app import make_app
 from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
 from commitlog_store.serve.http.pages.pages import Pages
@@ -50,7 +51,7 @@ class HttpFront:
         self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._streams = pages.streams
-        actions = Actions(self.stores, access, pages.frame, ACTIONS)
+        actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
         app = make_app(self.stores, access, more=more, error_answer=pages.error)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)

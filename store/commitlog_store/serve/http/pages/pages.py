@@ -24,6 +24,7 @@ from commitlog_store.serve.http.pages import (
     replication,
     settings,
     topics,
+    verify,
     waiting,
 )
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
@@ -36,7 +37,7 @@ from commitlog_store.serve.http.served_stores import ServedStores
 VIEWS = (
     *(overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE),
     *(dead_letters.LIST, dead_letters.ONE, waiting.DELAYED, waiting.HALF, waiting.BATCHES),
-    *(disk_use.VIEW, replication.VIEW, settings.VIEW),
+    *(disk_use.VIEW, verify.VIEW, replication.VIEW, settings.VIEW),
 )
 
 
@@ -129,6 +130,7 @@ class Pages:
             shared=self._shared[store],
             owned=self._stores.owned,
             decoders=self._decoders,
+            verification=self._stores.verification(store),
             now=time.monotonic(),
             before=before,
         )
@@ -146,6 +148,7 @@ class Pages:
             "wants_token": self._access.wants_token,
             "downloads": self._downloads,
             "may_act": self._stores.is_owner and visitor is not None and visitor.may_act,
+            "may_verify": visitor is not None and visitor.may_act,
             "form_token": self._access.form_token(request),
             "live": None,
         }
