@@ -169,9 +169,13 @@ def row_of(message: MessageExt) -> Row:
 
 
 def with_previews(reader: StoreReader, rows: Sequence[Row], decoders: TopicDecoders) -> list[Row]:
-    """The rows with the beginning of each body, if that is short and can be read; decoded, if its topic is."""
+    """The rows with the beginning of each body, if that is short and can be read; decoded, if its topic is.
+
+    ``sent_to`` of a row is the topic that its message was sent to, if another one has it.
+    """
     bodies = [_small_body(reader, row) for row in rows]
-    messages = ((row["topic"], body) for row, body in zip(rows, bodies, strict=True) if isinstance(body, bytes))
+    topics = [row.get("sent_to") or row["topic"] for row in rows]
+    messages = ((topic, body) for topic, body in zip(topics, bodies, strict=True) if isinstance(body, bytes))
     decoded = decoders.decode_each(messages, seconds=_PREVIEWS_S)
     return [
         row | {"preview": body if isinstance(body, str) else _preview(body, next(decoded))}

@@ -10,6 +10,7 @@ from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.decoders.decoded_lines import with_decoded
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.export.json_lines import json_lines, utc_texts
+from commitlog_store.format.properties import REAL_TOPIC, RETRY_TOPIC
 from commitlog_store.message import MessageExt
 from commitlog_store.queries import scan
 from commitlog_store.queries.find_message import find_message
@@ -46,7 +47,7 @@ def _search(reader: StoreReader, asked: Asked) -> Values:
 
 def _one(reader: StoreReader, asked: Asked) -> Values:
     message = _message(reader, asked)
-    problem = ""
+    problem, topic = "", _topic_of_body(message)
     try:
         reader.message_at(message.physical_offset)
     except CommitLogError as error:
@@ -54,8 +55,8 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     return {
         "message": message,
         "row": scan.as_row(message),
-        "body": shown_body(message.body, asked.text("as"), asked.decoders.decode(message.topic, message.body)),
-        "decoder": asked.decoders.kind_of(message.topic),
+        "body": shown_body(message.body, asked.text("as"), asked.decoders.decode(topic, message.body)),
+        "decoder": asked.decoders.kind_of(topic),
         "size": len(message.body),
         "problem": problem,
     }
@@ -64,6 +65,12 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
 def _message(reader: StoreReader, asked: Asked) -> MessageExt:
     """The message of an id, whether its body matches its checksum or not."""
     return find_message(reader, asked.names["id"], asked.text("topic") or None, verify_crc=False)
+
+
+def _topic_of_body(message: MessageExt) -> str:
+    """The topic that a message was sent to, also while a retry topic, dead letters, a delay or a half topic has it."""
+    given = message.properties
+    return given.get(RETRY_TOPIC) or given.get(REAL_TOPIC) or message.topic
 
 
 def body_of(reader: StoreReader, asked: Asked) -> bytes:
