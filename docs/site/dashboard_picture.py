@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.reader import OnDamage
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PICTURES = Path(__file__).parents[1] / "pictures"
-MODES = ("light", "dark")
-_SIZE = {"width": 1100, "height": 610}
+MODES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 # How many messages each group has not consumed, and how many it has given up.
 _GROUPS = {"billing": (1840, 3), "shipping": (260, 0), "analytics": (75, 1), "audit": (0, 0)}
 _MESSAGES = 2000
@@ -52,7 +51,7 @@ def _open(path: str, on_damage: OnDamage) -> StoreReader:
 
 def draw(browser: Browser, url: str, directory: Path) -> None:
     for mode in MODES:
-        page = browser.new_page(viewport=_SIZE, color_scheme=mode)
+        page = browser.new_page(viewport={"width": 1100, "height": 610}, color_scheme=mode)
         page.goto(f"{url}/topics?sort=messages")  # counts the messages, which the overview shows then
         page.goto(f"{url}/verify")
         page.goto(url)

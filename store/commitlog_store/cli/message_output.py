@@ -116,7 +116,7 @@ class DecodedOutput:
     def __init__(self, out: MessageOutput, decoders: TopicDecoders) -> None:
         self._out = out
         self._decoders = decoders
-        self.columns = list(dict.fromkeys((*out.columns, "topic")))
+        self.columns: Sequence[str] = list(dict.fromkeys((*out.columns, "topic")))
 
     def write(self, table: pa.Table) -> None:
         bodies = []

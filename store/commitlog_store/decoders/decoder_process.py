@@ -62,9 +62,9 @@ class DecoderProcess:
 
     def _start(self) -> str:
         """Start the process. What is wrong with the decoder, or nothing."""
-        # Ctrl-C in the terminal is for the command, which ends this.
+        # -P: no file of the current directory is a module. Ctrl-C in the terminal is for the command, which ends this.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "commitlog_store.decoders.child", self.kind, self._argument],
+            [sys.executable, "-P", "-m", "commitlog_store.decoders.child", self.kind, self._argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -58,7 +58,7 @@ class Verification:
                 return False
             self._problem = ""
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "commitlog_store.serve.verify_child", paths.root, paths.elsewhere or ""],
+                [sys.executable, "-P", "-m", "commitlog_store.serve.verify_child", paths.root, paths.elsewhere or ""],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the server, which ends it
