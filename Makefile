@@ -32,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint types tidy bench stress versions format man site site-links plots build dist-check clean
+.PHONY: help setup demo test check lint types tidy bench stress versions format man site site-links plots dashboard-picture build dist-check clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,9 @@ site-links: $(DOCS_READY) ## Look up the documentation's links to other hosts (n
 plots: $(DOCS_READY) ## Draw docs/pictures: the tables of docs/benchmarks.md, and what the demo prints
 	@$(PYTHON) -m tests.benchmarks.plots
 	@$(WITH_JAVA) $(PYTHON) -m docs.site.demo_picture
+
+dashboard-picture: $(DOCS_READY) ## Draw docs/pictures/dashboard-*.png (needs playwright, and chromium in PATH)
+	@$(PYTHON) -m docs.site.dashboard_picture
 
 versions: $(DEV_READY) ## Tests in each version of Spark and Python, an hour or more (ARGS="spark-4.0" picks some)
 	@$(PYTHON) -m tests.versions $(ARGS)

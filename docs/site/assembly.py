@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,11 @@ GENERATED: Mapping[str, tuple[str, ...]] = {
 FILES = ("CITATION.cff", "LICENSE", "NOTICE")
 
 
+_PICTURES = (".svg", ".png")
+# A picture for light and dark pages, which Sphinx does not look into.
+_PICTURE = re.compile(r'<picture>.*?<img src="([^"]*)" alt="([^"]*)">\s*</picture>', re.DOTALL)
+
+
 class SiteError(Exception):
     """The pages do not make a site: a page is in no door, or in two, or a door lists what does not exist."""
 
@@ -39,7 +45,11 @@ def places_of(project: Path) -> dict[Path, Path]:
     for page in sorted(docs.rglob("*.md")):
         place = page.relative_to(docs)
         places[page] = place.with_name("index.md") if place.name == "README.md" else place
-    places |= {picture: picture.relative_to(docs) for picture in sorted(docs.rglob("*.svg"))}
+    places |= {
+        picture: picture.relative_to(docs)
+        for picture in sorted(docs.rglob("pictures/*"))
+        if picture.suffix in _PICTURES
+    }
     places |= {program: Path("examples", f"{program.name}.md") for program in examples(project)}
     return places | {project / name: Path(name) for name in FILES}
 
@@ -71,7 +81,8 @@ def assemble(project: Path, target: Path, generated: Mapping[str, str]) -> None:
 
 
 def _text(page: Path, places: dict[Path, Path]) -> str:
-    return with_links(page.read_text(encoding="utf-8"), lambda link: moved(link, page, places[page], places))
+    text = _PICTURE.sub(r"![\2](\1)", page.read_text(encoding="utf-8"))
+    return with_links(text, lambda link: moved(link, page, places[page], places))
 
 
 def _program_page(program: Path) -> str:

@@ -40,6 +40,12 @@ def test_links_of_the_assembled_pages_lead_somewhere(assembled: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_picture_for_light_and_dark_pages_is_the_light_one(assembled: Path) -> None:
+    for page in ("overview.md", "dashboard.md"):
+        assert "](pictures/dashboard-light.png)" in (assembled / page).read_text(encoding="utf-8")
+    assert 0 < (assembled / "pictures" / "dashboard-light.png").stat().st_size < 150_000
+
+
 def test_the_doors_list_is_the_navigation(assembled: Path) -> None:
     text = (assembled / "index.md").read_text(encoding="utf-8")
     doors = ["Tutorials </tutorials/index>", "How-to </how-to>", "Reference </reference>", "Explanation </explanation>"]

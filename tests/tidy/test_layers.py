@@ -31,6 +31,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "columnar": frozenset({"leaves", "format"}),
     "filter": frozenset({"leaves", "format", "columnar"}),
     "files": frozenset({"leaves"}),
+    "decoders": frozenset({"leaves", "files"}),
     "config_files": frozenset({"leaves", "files"}),
     "log": _BYTES | {"files"},
     "queue": _LOG | {"config_files", "filter", "threads"},
@@ -53,7 +54,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
-    | {"transaction", "verify", "export", "archive"},
+    | {"transaction", "verify", "export", "archive", "decoders"},
     "stager": _PARTS,
     "export": _PARTS | {"archive", "filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -79,7 +80,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "cli": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"}
-    | {"archive", "queries"},
+    | {"archive", "decoders", "queries"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -103,6 +104,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "leaves": frozenset({"javaproperties", "msgspec", "numpy", "pyarrow"}),
     "format": frozenset({"msgspec", "numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
+    "decoders": frozenset({"fastavro", "google", "msgspec", "pyarrow"}),
     "files": frozenset({"inotify_simple", "numpy", "pyarrow"}),
     "config_files": frozenset({"msgspec"}),
     "delayed": frozenset({"msgspec", "numpy", "pyarrow"}),

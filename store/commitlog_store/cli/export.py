@@ -75,10 +75,7 @@ def register(app: typer.Typer) -> None:
 @takes_storage
 def export(
     path: StorePath,
-    to: Annotated[
-        str,
-        typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE, csv:FILE; s3:// too."),
-    ],
+    to: Annotated[str, typer.Option(metavar="TARGET", help="parquet:DIR, ndjson:FILE, csv:FILE; s3:// too.")],
     commit_log: CommitLogDir = None,
     topic: _Topics = None,
     since: Since = None,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import typer
 
 from commitlog_store.cli.completion import complete_topic
+from commitlog_store.cli.decoding import decoding
 from commitlog_store.cli.message_format import FORMAT_HELP
 from commitlog_store.cli.message_output import MessageOutput, message_output
 from commitlog_store.cli.open_reader import (
@@ -25,6 +26,7 @@ from commitlog_store.cli.options import (
     AsJson,
     ColumnsOption,
     CommitLogDir,
+    DecodeOption,
     FilterOption,
     FullOption,
     GrepOption,
@@ -76,6 +78,7 @@ def register(app: typer.Typer) -> None:
             "commitlog cat /data/store orders --filter \"amount > 100 AND region IN ('eu', 'us')\"",
             "commitlog cat /data/store orders -q 0 --offset 4711 -n 1 --body > message.bin",
             r"commitlog cat /data/store orders --format '%t/%q@%o %k %s\n'",
+            "commitlog cat /data/store orders --decode 'orders=avro:/data/schemas' --json",
         ),
     )(cat)
     app.command(
@@ -124,6 +127,7 @@ def cat(
     grep: GrepOption = None,
     body: BodyOption = False,
     line_format: FormatOption = None,
+    decode: DecodeOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
@@ -140,12 +144,12 @@ def cat(
     clock = Clock(parse_zone(tz))
     begin, end = (None if text is None else parse_time(text, clock.zone) for text in (since, until))
     names = None if columns is None else parse_columns(columns)
-    out = message_output(
-        chosen_output(output, as_json), clock=clock, columns=names, body=body, line_format=line_format, full=full
-    )
+    form, pattern = chosen_output(output, as_json), _body_pattern(grep)
     chosen = parse_filter(tag=tag, key=key, where=where)
-    pattern = _body_pattern(grep)
-    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+        out = message_output(
+            form, clock=clock, columns=names, body=body, line_format=line_format, full=full, decoders=decoders
+        )
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
         lost = is_whole and say_lost_ends(reader.lost_ends(), reader.for_shell)
@@ -169,6 +173,7 @@ def tail(
     grep: GrepOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
     line_format: FormatOption = None,
+    decode: DecodeOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
@@ -187,9 +192,10 @@ def tail(
     names = None if columns is None else parse_columns(columns)
     clock = Clock(parse_zone(tz))
     begin = None if since is None else parse_time(since, clock.zone)
-    out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    chosen, pattern = parse_filter(tag=tag, key=key, where=where), _body_pattern(grep)
-    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+    form, pattern = chosen_output(output, as_json), _body_pattern(grep)
+    chosen = parse_filter(tag=tag, key=key, where=where)
+    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+        out = message_output(form, clock=clock, columns=names, line_format=line_format, full=full, decoders=decoders)
         whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
         position = scan.after(whole)
         if chosen.is_all and pattern.pattern is None:
@@ -226,6 +232,7 @@ def get(
     ] = None,
     body: BodyOption = False,
     line_format: FormatOption = None,
+    decode: DecodeOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
@@ -243,15 +250,21 @@ def get(
     clock = Clock(parse_zone(tz))
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         found = find_message(reader, message, topic, verify_crc=not no_verify_crc)
         if form is OutputFormat.TABLE and not body and line_format is None:
             from commitlog_store.cli.console import print_message
 
             row = scan.as_row(found)
+            decoded = decoders.decode(found.topic, found.body)
+            if decoded is not None and decoded.json is not None:
+                row["body"] = decoded.json.encode(errors="replace")
             print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
         else:
-            _write(message_output(form, clock=clock, columns=names, body=body, line_format=line_format), [found])
+            out = message_output(
+                form, clock=clock, columns=names, body=body, line_format=line_format, decoders=decoders
+            )
+            _write(out, [found])
 
 
 @takes_storage
@@ -276,6 +289,7 @@ def query(
         int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="At most this many, the newest.")
     ] = 64,
     line_format: FormatOption = None,
+    decode: DecodeOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
@@ -298,8 +312,9 @@ def query(
     begin = parse_time(since, clock.zone) if since is not None else 0
     end = parse_time(until, clock.zone) if until is not None else MAX_LONG
     names = None if columns is None else parse_columns(columns)
-    out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+    form = chosen_output(output, as_json)
+    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
+        out = message_output(form, clock=clock, columns=names, line_format=line_format, full=full, decoders=decoders)
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
         _write(out, found)
 

@@ -11,12 +11,15 @@ from typing import Any, Protocol
 
 import orjson
 import pyarrow as pa
+import typer
 from rich.cells import cell_len, set_cell_size
 
 from commitlog_store.cli.message_format import MessageFormat
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.render import body_text, printable_text, terminal_width
 from commitlog_store.cli.times import Clock
+from commitlog_store.decoders.decoded_lines import with_decoded
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.export.json_lines import json_lines
 from commitlog_store.queries.scan import ROW_COLUMNS, column_values
 
@@ -43,8 +46,29 @@ def message_output(
     body: bool = False,
     line_format: str | None = None,
     full: bool = False,
+    decoders: TopicDecoders | None = None,
 ) -> MessageOutput:
-    """The output that options ask for."""
+    """The output that options ask for. ``BadParameter`` for decoders, which nothing would stand between, and ``body``.
+
+    Lines of JSON have what ``decoders`` give beside the body, the others in its place.
+    """
+    if body and decoders:
+        raise typer.BadParameter("--body gives the bytes of bodies; leave --decode out.", param_hint="--body")
+    if decoders and output is OutputFormat.JSON and line_format is None:
+        return JsonOutput(columns or ROW_COLUMNS, clock, decoders)
+    out = _plain_output(output, clock=clock, columns=columns, body=body, line_format=line_format, full=full)
+    return DecodedOutput(out, decoders) if decoders and "body" in out.columns else out
+
+
+def _plain_output(
+    output: OutputFormat,
+    *,
+    clock: Clock,
+    columns: Sequence[str] | None,
+    body: bool,
+    line_format: str | None,
+    full: bool,
+) -> MessageOutput:
     if body:
         return BodyOutput()
     if line_format is not None:
@@ -69,17 +93,38 @@ def _rows(values: Columns) -> Iterable[tuple[Any, ...]]:
 class JsonOutput:
     """One JSON object a line. A body that is not UTF-8 text is base64, in ``bodyBase64``."""
 
-    def __init__(self, columns: Sequence[str], clock: Clock) -> None:
-        self.columns = columns
+    def __init__(self, columns: Sequence[str], clock: Clock, decoders: TopicDecoders | None = None) -> None:
+        self._shown = columns
+        self._decoders = decoders if decoders and "body" in columns else None
+        self.columns = list(dict.fromkeys((*columns, "topic"))) if self._decoders else columns
         self._clock = clock
         self._utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
 
     def write(self, table: pa.Table) -> None:
-        lines = json_lines(table, self.columns, self._clock.texts)
+        lines = json_lines(table, self._shown, self._clock.texts)
+        if self._decoders is not None:
+            lines = with_decoded(lines, table, self._decoders)
         if not self._utf8 and not lines.isascii():
             lines = b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in lines.splitlines())
         sys.stdout.flush()
         sys.stdout.buffer.write(lines)
+
+
+class DecodedOutput:
+    """Another output, with the JSON of decoded bodies in their place. Those that are not decoded stay as they are."""
+
+    def __init__(self, out: MessageOutput, decoders: TopicDecoders) -> None:
+        self._out = out
+        self._decoders = decoders
+        self.columns: Sequence[str] = list(dict.fromkeys((*out.columns, "topic")))
+
+    def write(self, table: pa.Table) -> None:
+        bodies = []
+        for topic, body in zip(table.column("topic").to_pylist(), table.column("body").to_pylist(), strict=True):
+            found = None if body is None else self._decoders.decode(topic, body)
+            bodies.append(body if found is None or found.json is None else found.json.encode(errors="replace"))
+        place = table.column_names.index("body")
+        self._out.write(table.set_column(place, "body", pa.array(bodies, table.column("body").type)))
 
 
 class CsvOutput:

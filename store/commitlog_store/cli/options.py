@@ -156,6 +156,15 @@ FilterOption = Annotated[
     typer.Option("--filter", metavar="SQL92", help="Only if this condition on properties holds, as a broker has it."),
 ]
 GrepOption = Annotated[str | None, typer.Option("--grep", metavar="REGEX", help="Only if the body matches.")]
+DecodeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--decode",
+        metavar="TOPIC=KIND:ARG",
+        help="Decode bodies: orders=msgpack, 'pay*=avro:FILE|DIR', orders=protobuf:FILE:MESSAGE; repeatable.",
+        show_default=False,
+    ),
+]
 FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to the terminal's width.")]
 SizeOption = Annotated[
     int | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.completion import one_of
-from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, examples
+from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, DecodeOption, examples
 from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
             "commitlog serve /data/store --read-only",
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
             "commitlog serve /data/store --http 127.0.0.1:8816",
+            "commitlog serve /data/store --http 127.0.0.1:8816 --decode 'orders=avro:/data/schemas'",
             "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --archive s3://bucket/orders",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
@@ -119,6 +120,7 @@ def serve(
     tokens: _Tokens = None,
     http: _Http = None,
     no_download: _NoDownload = False,
+    decode: DecodeOption = None,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
     namesrv: _NameServers = None,
@@ -142,10 +144,8 @@ def serve(
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if rocketmq is None and (advertise or namesrv or acl):
-        raise typer.BadParameter("They need --rocketmq.", param_hint="--advertise, --namesrv, --acl")
-    if http is None and no_download:
-        raise typer.BadParameter("It needs --http.", param_hint="--no-download")
+    _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
+    _refuse_without(http, "--http", no_download=no_download, decode=decode)
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
     file = None if read_only else broker_settings(config_file, commit_log, used=used)
@@ -169,9 +169,17 @@ def serve(
         acl=acl,
         http=http,
         http_downloads=not no_download,
+        decode=decode or (),
         archive=archive,
     )
     serve_until_stopped(request, say)
+
+
+def _refuse_without(needed: str | None, name: str, **given: object) -> None:
+    """``BadParameter`` for options that mean nothing without another one."""
+    lonely = ", ".join(f"--{option.replace('_', '-')}" for option, value in given.items() if value)
+    if needed is None and lonely:
+        raise typer.BadParameter(f"Needs {name}.", param_hint=lonely)
 
 
 def _log_calls() -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from commitlog_store.config import MessageStoreConfig
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.limits import allow_most_open_files
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
@@ -43,7 +44,8 @@ class ServeRequest:
 
     ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
-    broker's file, as far as it has them. ``archive`` is the URL at which the store is archived.
+    broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, ``decode`` has
+    the rules of ``TopicDecoders`` for the pages.
     """
 
     stores: Sequence[str]
@@ -63,6 +65,7 @@ class ServeRequest:
     acl: str | None = None
     http: str | None = None
     http_downloads: bool = True
+    decode: Sequence[str] = ()
     archive: str | None = None
 
     def named_paths(self) -> dict[str, str]:
@@ -124,6 +127,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     allow_most_open_files()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
+        decoders = stack.enter_context(TopicDecoders.parse(request.decode))
         settings, bound = None, None
         if request.rocketmq is not None:
             settings, bound = _bind_rocketmq(request)
@@ -144,7 +148,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
         if archive is not None:
             stack.callback(archive.stop, 0.0)
-        http = None if request.http is None else _http(request, openers, owned, archive)
+        http = None if request.http is None else _http(request, openers, owned, archive, decoders)
         if http is not None:
             stack.callback(http.stop, 0.0)
         server = StoreServer(
@@ -229,6 +233,7 @@ def _http(
     openers: Mapping[str, Callable[[OnDamage], StoreReader]],
     owned: MessageStore | None,
     archive: ArchiveService | None,
+    decoders: TopicDecoders,
 ) -> HttpFront:
     """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
     try:
@@ -250,6 +255,7 @@ def _http(
         cluster=given.get("brokerClusterName", ""),
         downloads=request.http_downloads,
         archive=None if archive is None else lambda: archive.state,
+        decoders=decoders,
     )
     front.start()
     return front

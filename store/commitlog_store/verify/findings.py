@@ -64,6 +64,13 @@ class Findings:
         for one in gone:
             self._counts.pop((one.check, one.severity, one.path), None)
 
+    def counts(self) -> list[tuple[str, Severity, int]]:
+        """How many findings each check has, by name. Another thread may ask while findings are added."""
+        found: Counter[tuple[str, Severity]] = Counter()
+        for (check, severity, _), count in list(self._counts.items()):
+            found[check, severity] += count
+        return [(*key, count) for key, count in sorted(found.items())]
+
     def all(self) -> list[Finding]:
         """Every finding; of too many alike, the last one says how many more."""
         more = [

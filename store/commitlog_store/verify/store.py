@@ -126,15 +126,19 @@ def verify_store(
 
 
 def verification_report(
-    path: str | os.PathLike[str], *, config: MessageStoreConfig | None = None, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    *,
+    config: MessageStoreConfig | None = None,
+    progress: Progress | None = None,
+    findings: Findings | None = None,
 ) -> VerificationReport:
-    """``verify_store``, with numbers of what was verified."""
+    """``verify_store``, with numbers of what was verified. ``findings``, an empty list, fills while it runs."""
     started = time.perf_counter()
     paths = paths_to_assess(path, config)
     directory, log_path = paths.root, paths.commit_log
+    findings = Findings() if findings is None else findings
     if is_kept_piece(directory):
-        return _report_on_kept(paths, started, progress)
-    findings = Findings()
+        return _report_on_kept(paths, started, progress, findings)
     aborted = disk.exists(os.path.join(directory, ABORT))
     checkpoint, mark = read_claims(directory, findings)
     index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
@@ -226,10 +230,12 @@ def _files(log_path: str, *, aborted: bool) -> LogOnDisk | None:
         return None
 
 
-def _report_on_kept(paths: StorePaths, started: float, progress: Progress | None) -> VerificationReport:
+def _report_on_kept(
+    paths: StorePaths, started: float, progress: Progress | None, findings: Findings
+) -> VerificationReport:
     """The verification of a kept piece: it has only a log, which begins where it was cut."""
     piece = read_kept_piece(paths.root)
-    findings, topics, nothing = Findings(), TopicSummary(), Checkpoint(0, 0, 0)
+    topics, nothing = TopicSummary(), Checkpoint(0, 0, 0)
     log = LogCheck(paths.commit_log, findings, aborted=False, checkpoint=nothing, mark=None)
     try:
         log.check_files(kept=True)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.actions.all_actions import ACTIONS
 from commitlog_store.serve.http.actions.frame import Actions
+from commitlog_store.serve.http.actions.verify import verify_actions
 from commitlog_store.serve.http.app import make_app
 from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
 from commitlog_store.serve.http.pages.pages import Pages
@@ -35,19 +37,21 @@ class HttpFront:
         limits: HttpLimits | None = None,
         downloads: bool = True,
         archive: Callable[[], ArchiveState] | None = None,
+        decoders: TopicDecoders | None = None,
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
         ``openers`` are those of ``ServedStores``, ``node`` and ``cluster``, too. ``downloads``: found messages may be
         downloaded from the pages. ``archive`` returns the state of the service that archives the store.
+        ``decoders`` are the caller's to close.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
         access = HttpAccess(listen)
         tls = None if listen.tls is None else tls_context(listen.tls)
         self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
-        pages = Pages(self.stores, access, downloads=downloads)
+        pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._streams = pages.streams
-        actions = Actions(self.stores, access, pages.frame, ACTIONS)
+        actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
         app = make_app(self.stores, access, more=more, error_answer=pages.error)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)

@@ -12,6 +12,7 @@ from commitlog_store.errors import NotServed, ServerBusy
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import answering
 from commitlog_store.serve.reader_pool import ReaderPool
+from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class ServedStores:
         self.archive = archive
         self.node, self.cluster = node, cluster
         self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
+        self._verifications = {name: Verification() for name in openers}
         self._question_s = question_s
         self._turns = asyncio.Semaphore(_THREADS)
         self._under_way = 0
@@ -63,11 +65,19 @@ class ServedStores:
     @contextmanager
     def lent(self, name: str = "", on_damage: OnDamage = "raise") -> Iterator[StoreReader]:
         """A reader of the store of this name for one thread; an empty name is that of the first one. ``NotServed``."""
-        pool = self._pools.get(name) if name else next(iter(self._pools.values()))
-        if pool is None:
-            raise NotServed(f"This server has no store {name!r}. Its stores are {', '.join(self._pools)}.")
-        with pool.lent(on_damage) as reader:
+        with self._pools[self._known(name)].lent(on_damage) as reader:
             yield reader
+
+    def verification(self, name: str = "") -> Verification:
+        """That of the store of this name; an empty name is that of the first one. ``NotServed``."""
+        return self._verifications[self._known(name)]
+
+    def _known(self, name: str) -> str:
+        if not name:
+            return self.names[0]
+        if name not in self._pools:
+            raise NotServed(f"This server has no store {name!r}. Its stores are {', '.join(self._pools)}.")
+        return name
 
     async def in_thread(self, work: Callable[[], _T], *, seconds: float | None = None) -> _T:
         """What ``work`` returns, called in one of the threads for reading.
@@ -104,5 +114,7 @@ class ServedStores:
     def close(self) -> None:
         """Close the readers, after the loop that asked has ended."""
         self.stop()
+        for verification in self._verifications.values():
+            verification.close()
         for pool in self._pools.values():
             pool.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from commitlog_store import MessageStore, StoreReader
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.reader import OnDamage
 from commitlog_store.serve.http.front import HttpFront
 from commitlog_store.serve.http.listener import HttpLimits
@@ -31,13 +32,14 @@ def shown(
     owned: MessageStore | None = None,
     limits: HttpLimits | None = None,
     downloads: bool = True,
+    decoders: TopicDecoders | None = None,
     **named: Path,
 ) -> Iterator[HttpFront]:
     """A front of a store, or of several by name."""
     stores = {"": paths[0]} if paths else named if owned is None else {"": owned.path}
     openers = {name: partial(_open, str(path)) for name, path in stores.items()}
     listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
-    front = HttpFront(openers, listen, owned=owned, limits=limits, downloads=downloads)
+    front = HttpFront(openers, listen, owned=owned, limits=limits, downloads=downloads, decoders=decoders)
     front.start()
     try:
         yield front

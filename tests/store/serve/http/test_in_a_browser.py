@@ -12,6 +12,7 @@ import pytest
 from commitlog_store import Message, MessageStore
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.fronts import shown
+from tests.store.serve.http.test_accessibility import PATHS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -145,11 +146,37 @@ def test_a_script_in_a_body_does_not_run(page: Page, url: str) -> None:
 def test_pages_fit_a_narrow_screen(page: Page, url: str) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     waiting = ("/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
-    operation = ("/disk", "/replication", "/settings")
+    operation = ("/disk", "/verify", "/replication", "/settings")
     for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups", *waiting, *operation):
         page.goto(url + path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
     page.set_viewport_size({"width": 1280, "height": 800})
+
+
+@pytest.mark.stress
+def test_axe_finds_nothing_in_either_mode(page: Page, admin_url: str) -> None:
+    """It takes a second or two a page: `make test` has the checks of test_accessibility.py."""
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    script = Path(axe.__file__).with_name("axe.min.js").read_text()
+    found = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for path in PATHS:
+            page.goto(admin_url + path)
+            page.evaluate(script)
+            result = page.evaluate("() => axe.run(document)")
+            found += [(scheme, path, one["id"], one["nodes"][0]["html"]) for one in result["violations"]]
+    page.emulate_media(color_scheme="light")
+    assert found == []
+
+
+def test_a_user_verifies_the_store_and_sees_the_report_come(page: Page, admin_url: str) -> None:
+    page.goto(f"{admin_url}/verify")
+    page.get_by_role("button", name="Verify…").click()
+    page.get_by_role("button", name="Verify it").click()
+    page.get_by_role("main").get_by_role("link", name="Verify").click()
+    page.get_by_role("heading", name="Last report").wait_for()
+    page.get_by_text("Nothing is wrong.").wait_for()
 
 
 def test_a_user_sends_a_dead_letter_again(page: Page, admin_url: str, owned: MessageStore) -> None:

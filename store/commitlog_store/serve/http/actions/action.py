@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import is_wanted_still
 from commitlog_store.serve.http.pages.views import Values
-from commitlog_store.store import MessageStore
 
 # Bytes of a form, as it is sent.
 _LARGEST_FORM = 16 << 10
@@ -22,11 +22,15 @@ class PlanChanged(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ActionAsked:
-    """``names`` are those of the path, ``fields`` the action's own, each present. ``ends`` is monotonic, in seconds."""
+    """``names`` are those of the path, ``fields`` the action's own, each present. ``ends`` is monotonic, in seconds.
+
+    ``by`` is the name of the token.
+    """
 
     names: Mapping[str, str]
     fields: Mapping[str, str]
     ends: float
+    by: str = ""
 
     def text(self, name: str) -> str:
         return self.fields[name].strip()
@@ -69,8 +73,9 @@ def _all_fields(asked: ActionAsked) -> Mapping[str, object]:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """``plan`` and ``do`` run in a thread. ``do`` is given the plan that was confirmed, as it was made again. It may
-    raise ``PlanChanged``.
+    """``plan`` and ``do`` run in a thread. ``do`` is given the open ``MessageStore``, and the plan that was confirmed,
+    as it was made again. It may raise ``PlanChanged``. ``changes_store`` is False for an action that needs no open
+    store: it may be done beside the store's owner, too.
 
     ``form`` gives the values of the template ``NAME_form.html``, shown at the action's path; without it, the form is a
     part of a page. ``logged`` is what the audit log says of the fields. ``title`` and ``button`` name it on the page
@@ -83,9 +88,10 @@ class Action:
     button: str
     fields: Sequence[str]
     plan: Callable[[StoreReader, ActionAsked], Plan]
-    do: Callable[[MessageStore, ActionAsked, Plan], Done]
+    do: Callable[[Any, ActionAsked, Plan], Done]
     form: Callable[[StoreReader, Mapping[str, str]], Values] | None = None
     logged: Callable[[ActionAsked], Mapping[str, object]] = field(default=_all_fields)
     largest_form: int = _LARGEST_FORM
     on_damage: OnDamage = "raise"
     is_atomic: bool = True
+    changes_store: bool = True

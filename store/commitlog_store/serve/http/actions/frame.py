@@ -71,7 +71,7 @@ class Actions:
 
     def _form_of(self, action: Action) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            self._refuse_others(request)
+            self._refuse_others(request, action)
             return await self._form(
                 request, action, {name: request.query_params.get(name, "") for name in action.fields}
             )
@@ -80,7 +80,7 @@ class Actions:
 
     def _answer_of(self, action: Action) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            self._refuse_others(request)
+            self._refuse_others(request, action)
             form = await read_form(request, largest=action.largest_form, most_fields=len(action.fields) + 4)
             if not self._access.is_own_form(request, form.get("form_token", "")):
                 raise HTTPException(403, "The form is none of this session's: load its page again.")
@@ -97,10 +97,10 @@ class Actions:
 
         return answer
 
-    def _refuse_others(self, request: Request) -> MessageStore:
+    def _refuse_others(self, request: Request, action: Action) -> MessageStore | None:
         """``HTTPException`` 403 for who may not act, and where none may."""
         store, visitor = self._stores.owned, request.state.visitor
-        if store is None:
+        if store is None and action.changes_store:
             raise HTTPException(403, "This server shows the store read only: actions are done by the store's owner.")
         if not self._access.wants_token:
             raise HTTPException(
@@ -114,7 +114,12 @@ class Actions:
         return store
 
     def _asked(self, request: Request, fields: Mapping[str, str]) -> ActionAsked:
-        return ActionAsked(names=request.path_params, fields=fields, ends=time.monotonic() + self._action_s)
+        return ActionAsked(
+            names=request.path_params,
+            fields=fields,
+            ends=time.monotonic() + self._action_s,
+            by=request.state.visitor.name,
+        )
 
     def _plan(self, action: Action, asked: ActionAsked) -> Plan:
         with self._stores.lent(on_damage=action.on_damage) as reader:
@@ -153,7 +158,7 @@ class Actions:
         try:
             async with self._turn:
                 request.state.visitor = self._access.visitor(request)  # its token may have ended since
-                store = self._refuse_others(request)
+                store = self._refuse_others(request, action)
                 asked = self._asked(request, fields)
                 found = await self._stores.in_thread(
                     lambda: self._do(store, action, asked, state, by=by, peer=peer), seconds=self._action_s
@@ -165,14 +170,13 @@ class Actions:
         return HTMLResponse(render("done.html", {**self._frame(request), "action": action, "done": found}))
 
     def _do(
-        self, store: MessageStore, action: Action, asked: ActionAsked, state: object, *, by: str, peer: str
+        self, store: MessageStore | None, action: Action, asked: ActionAsked, state: object, *, by: str, peer: str
     ) -> Done | Plan:
         """What was done; the plan where it is another one than was shown. In a thread."""
-        assert self._audit is not None
         plan = self._plan(action, asked)
         if plan.state != state:
             return plan
-        entry = self._audit.begin(action=action.name, by=by, peer=peer, names=asked.names, fields=action.logged(asked))
+        entry = self._note_begin(action, asked, by=by, peer=peer)
         try:
             done = action.do(store, asked, plan)
         except PlanChanged:
@@ -186,9 +190,17 @@ class Actions:
         problem = self._note_end(entry, event, done.sentence)
         return replace(done, sentence=f"{done.sentence} {problem}".rstrip())
 
+    def _note_begin(self, action: Action, asked: ActionAsked, *, by: str, peer: str) -> str:
+        """The entry of the audit log; beside the store's owner, which writes there, a line of the server's log."""
+        if self._audit is None:
+            _LOG.warning("%s of %r from %s: %s", action.name, by, peer, dict(action.logged(asked)))
+            return ""
+        return self._audit.begin(action=action.name, by=by, peer=peer, names=asked.names, fields=action.logged(asked))
+
     def _note_end(self, entry: str, event: Any, result: str) -> str:
         """What is wrong with the audit log, which cannot undo what was done."""
-        assert self._audit is not None
+        if self._audit is None:
+            return ""
         try:
             self._audit.end(entry, event, result)
         except CommitLogError as error:

@@ -35,7 +35,8 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
         is_back = row["queueOffset"] < positions.get((topic, row["queueId"]), 0)
         rows.append(row | {"sent_to": row["properties"].get(RETRY_TOPIC), "is_back": is_back})
     return {
-        "group": group, "topic": topic, "summary": summary, "paging": paging, "rows": with_previews(reader, rows),
+        "group": group, "topic": topic, "summary": summary, "paging": paging,
+        "rows": with_previews(reader, rows, asked.decoders),
     }  # fmt: skip
 
 

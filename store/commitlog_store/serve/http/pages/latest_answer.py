@@ -29,17 +29,27 @@ class _Kept(Generic[_T]):
     took: float
     state: object | None
 
-    def is_fresh(self) -> bool:
-        return time.monotonic() - self.at < max(_LEAST_AGE_S, _TIMES * self.took)
+    def is_fresh(self, least_age_s: float) -> bool:
+        return time.monotonic() - self.at < max(least_age_s, _TIMES * self.took)
 
 
 class LatestAnswer(Generic[_T]):
     """Any number of threads; one of them asks."""
 
-    def __init__(self, ask: Callable[[StoreReader], _T], *, changes_with_queues_only: bool = False) -> None:
-        """``changes_with_queues_only``: the answer stays while ``StoreReader.settled_state`` does."""
+    def __init__(
+        self,
+        ask: Callable[[StoreReader], _T],
+        *,
+        changes_with_queues_only: bool = False,
+        least_age_s: float = _LEAST_AGE_S,
+    ) -> None:
+        """``changes_with_queues_only``: the answer stays while ``StoreReader.settled_state`` does.
+
+        It is asked again after ``least_age_s`` at the earliest.
+        """
         self._ask = ask
         self._looks_at_state = changes_with_queues_only
+        self._least_age_s = least_age_s
         self._asking = threading.Lock()
         self._kept: _Kept[_T] | None = None
 
@@ -48,11 +58,11 @@ class LatestAnswer(Generic[_T]):
         kept = self._kept
         if kept is not None:
             is_usable = time.monotonic() - kept.at < _MOST_AGE_S
-            if kept.is_fresh() or (is_usable and self._asking.locked()):
+            if kept.is_fresh(self._least_age_s) or (is_usable and self._asking.locked()):
                 return kept.value
         with self._asking:
             kept = self._kept
-            if kept is None or not kept.is_fresh():
+            if kept is None or not kept.is_fresh(self._least_age_s):
                 kept = self._kept = self._again(reader, kept)
             return kept.value
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from commitlog_store.decoders.decoder_process import Decoded
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import CommitLogError, InvalidValue, MessageNotFound
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
@@ -30,6 +32,8 @@ COLUMNS = (
 # Of larger messages no beginning of the body is shown in a list.
 _MOST_FOR_PREVIEW = 64 << 10
 _PREVIEW_BYTES = 160
+# All previews of a page are decoded within this time.
+_PREVIEWS_S = 3.0
 FIELDS = ("id", "key", "topic", "queue", "offset", "since", "until", "tags", "filter")
 
 Row = dict[str, Any]
@@ -164,18 +168,34 @@ def row_of(message: MessageExt) -> Row:
     return {name: row[name] for name in COLUMNS}
 
 
-def with_previews(reader: StoreReader, rows: Sequence[Row]) -> list[Row]:
-    """The rows with the beginning of each body, if that is short and can be read."""
-    return [row | {"preview": _preview(reader, row)} for row in rows]
+def with_previews(reader: StoreReader, rows: Sequence[Row], decoders: TopicDecoders) -> list[Row]:
+    """The rows with the beginning of each body, if that is short and can be read; decoded, if its topic is.
+
+    ``sent_to`` of a row is the topic that its message was sent to, if another one has it.
+    """
+    bodies = [_small_body(reader, row) for row in rows]
+    topics = [row.get("sent_to") or row["topic"] for row in rows]
+    messages = ((topic, body) for topic, body in zip(topics, bodies, strict=True) if isinstance(body, bytes))
+    decoded = decoders.decode_each(messages, seconds=_PREVIEWS_S)
+    return [
+        row | {"preview": body if isinstance(body, str) else _preview(body, next(decoded))}
+        for row, body in zip(rows, bodies, strict=True)
+    ]
 
 
-def _preview(reader: StoreReader, row: Row) -> str:
+def _small_body(reader: StoreReader, row: Row) -> bytes | str:
+    """The body, or words instead of it."""
     if row["storeSize"] > _MOST_FOR_PREVIEW:
         return "(large)"
     try:
-        body = reader.message_at(row["physicalOffset"], verify_crc=False).body
+        return reader.message_at(row["physicalOffset"], verify_crc=False).body
     except CommitLogError:
         return "(cannot be read)"
+
+
+def _preview(body: bytes, decoded: Decoded | None) -> str:
+    if decoded is not None and decoded.json is not None:
+        return decoded.json[:_PREVIEW_BYTES]
     part = body[:_PREVIEW_BYTES]
     for cut in range(4 if len(body) > len(part) else 1):  # the last character may be cut in its middle
         try:

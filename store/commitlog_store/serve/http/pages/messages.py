@@ -7,8 +7,10 @@ import io
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import arrow_schema
+from commitlog_store.decoders.decoded_lines import with_decoded
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.export.json_lines import json_lines, utc_texts
+from commitlog_store.format.properties import REAL_TOPIC, RETRY_TOPIC
 from commitlog_store.message import MessageExt
 from commitlog_store.queries import scan
 from commitlog_store.queries.find_message import find_message
@@ -21,6 +23,8 @@ _ROWS = 50
 _MOST_ROWS = 200
 _DOWNLOAD_ROWS = 10_000
 _DOWNLOAD_BYTES = 64 << 20
+# All bodies of a download are decoded within this time.
+_DECODE_S = 20.0
 DOWNLOADS = {"ndjson": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
@@ -34,12 +38,16 @@ def _search(reader: StoreReader, asked: Asked) -> Values:
         found = search.find(reader, asked.number("count", _ROWS, least=1, most=_MOST_ROWS))
     except CommitLogError as error:
         return values | {"problem": str(error), "has_searched": True}
-    return values | {"rows": with_previews(reader, found.rows), "note": found.note, "has_searched": True}
+    return values | {
+        "rows": with_previews(reader, found.rows, asked.decoders),
+        "note": found.note,
+        "has_searched": True,
+    }
 
 
 def _one(reader: StoreReader, asked: Asked) -> Values:
     message = _message(reader, asked)
-    problem = ""
+    problem, topic = "", _topic_of_body(message)
     try:
         reader.message_at(message.physical_offset)
     except CommitLogError as error:
@@ -47,7 +55,8 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     return {
         "message": message,
         "row": scan.as_row(message),
-        "body": shown_body(message.body, asked.text("as")),
+        "body": shown_body(message.body, asked.text("as"), asked.decoders.decode(topic, message.body)),
+        "decoder": asked.decoders.kind_of(topic),
         "size": len(message.body),
         "problem": problem,
     }
@@ -56,6 +65,12 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
 def _message(reader: StoreReader, asked: Asked) -> MessageExt:
     """The message of an id, whether its body matches its checksum or not."""
     return find_message(reader, asked.names["id"], asked.text("topic") or None, verify_crc=False)
+
+
+def _topic_of_body(message: MessageExt) -> str:
+    """The topic that a message was sent to, also while a retry topic, dead letters, a delay or a half topic has it."""
+    given = message.properties
+    return given.get(RETRY_TOPIC) or given.get(REAL_TOPIC) or message.topic
 
 
 def body_of(reader: StoreReader, asked: Asked) -> bytes:
@@ -85,7 +100,7 @@ def download(reader: StoreReader, asked: Asked, form: str) -> bytes:
         rows.append(scan.arrow_row(message))
     table = pa.Table.from_pylist(rows, schema=arrow_schema(scan.ROW_COLUMNS))
     if form == "ndjson":
-        return json_lines(table, scan.ROW_COLUMNS, utc_texts)
+        return with_decoded(json_lines(table, scan.ROW_COLUMNS, utc_texts), table, asked.decoders, seconds=_DECODE_S)
     import pyarrow.parquet as pq  # it takes 20 ms to import
 
     sink = io.BytesIO()

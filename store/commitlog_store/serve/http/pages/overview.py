@@ -25,6 +25,7 @@ def _look(reader: StoreReader, asked: Asked) -> Values:
         "stats": None if asked.owned is None else asked.owned.stats(),
         "messages": _messages(asked),
         "problem": "",
+        "verdict": _verdict(asked),
         "groups": [],
         "count_of_groups": None,
         "dead_letters": None,
@@ -47,6 +48,12 @@ def _disk_of(reader: StoreReader) -> Values:
         "free": free_bytes(log),
         "used_percent": round(100 * fullest_disk([log]).used, 1),
     }
+
+
+def _verdict(asked: Asked) -> str:
+    """That of the quick assessment, if the page that verifies has asked for it: it takes every queue."""
+    found = asked.shared.assessment.peek()
+    return "" if found is None else found.verdict.value
 
 
 def _messages(asked: Asked) -> int | None:

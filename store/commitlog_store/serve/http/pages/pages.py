@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue, RemoteAccessRefused
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
@@ -23,6 +24,7 @@ from commitlog_store.serve.http.pages import (
     replication,
     settings,
     topics,
+    verify,
     waiting,
 )
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
@@ -35,17 +37,20 @@ from commitlog_store.serve.http.served_stores import ServedStores
 VIEWS = (
     *(overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE),
     *(dead_letters.LIST, dead_letters.ONE, waiting.DELAYED, waiting.HALF, waiting.BATCHES),
-    *(disk_use.VIEW, replication.VIEW, settings.VIEW),
+    *(disk_use.VIEW, verify.VIEW, replication.VIEW, settings.VIEW),
 )
 
 
 class Pages:
     """Answers requests for pages of the served stores. ``downloads``: found messages may be downloaded."""
 
-    def __init__(self, stores: ServedStores, access: HttpAccess, *, downloads: bool = True) -> None:
+    def __init__(
+        self, stores: ServedStores, access: HttpAccess, *, downloads: bool = True, decoders: TopicDecoders
+    ) -> None:
         self._stores = stores
         self._access = access
         self._downloads = downloads
+        self._decoders = decoders
         self._shared = {name: SharedAnswers() for name in stores.names}
         self.streams = LiveStreams()
 
@@ -124,6 +129,8 @@ class Pages:
             query=dict(request.query_params),
             shared=self._shared[store],
             owned=self._stores.owned,
+            decoders=self._decoders,
+            verification=self._stores.verification(store),
             now=time.monotonic(),
             before=before,
         )
@@ -141,6 +148,7 @@ class Pages:
             "wants_token": self._access.wants_token,
             "downloads": self._downloads,
             "may_act": self._stores.is_owner and visitor is not None and visitor.may_act,
+            "may_verify": visitor is not None and visitor.may_act,
             "form_token": self._access.form_token(request),
             "live": None,
         }

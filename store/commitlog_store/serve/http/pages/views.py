@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
+from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
+from commitlog_store.verify.assessment import Assessment
 
 Values = dict[str, Any]
 
@@ -21,6 +24,10 @@ class SharedAnswers:
     def __init__(self) -> None:
         self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
         self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(lambda reader: reader.groups())
+        # The quick one. It asks for the ends of all queues, and nothing but damage changes it.
+        self.assessment: LatestAnswer[Assessment | None] = LatestAnswer(
+            lambda reader: reader.facts().assessment, least_age_s=60.0
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,8 @@ class Asked:
     query: Mapping[str, str]
     shared: SharedAnswers
     owned: MessageStore | None
+    decoders: TopicDecoders
+    verification: Verification
     now: float
     before: Values | None = None
 

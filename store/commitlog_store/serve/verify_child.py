@@ -1,0 +1,163 @@
+"""The program of a process that verifies a store: ``python -m commitlog_store.serve.verify_child PATH LOG``.
+
+It has the lowest priority, and pauses for as long as it works. ``LOG`` is the directory of the log, empty where that is
+in the store's. Lines of JSON go to stdout: ``Progressed`` each half second, then one ``Verified`` or ``VerifyFailed``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from commitlog_store.config import MessageStoreConfig
+from commitlog_store.errors import CommitLogError
+from commitlog_store.recovery.indexed import was_indexed
+from commitlog_store.verify.assessment import Assessment, assessment_of
+from commitlog_store.verify.findings import Finding, Findings
+from commitlog_store.verify.store import verification_report
+
+MOST_FINDINGS = 500
+_REPORT_S = 0.5
+_LONGEST_PAUSE_S = 1.0
+_LOWEST_PRIORITY = 19
+
+
+class Count(msgspec.Struct):
+    """How many findings a check has."""
+
+    check: str
+    severity: str
+    count: int
+
+
+class FoundPlace(msgspec.Struct):
+    """A finding (``verify.findings.Finding``) as it is sent: the characters of its texts are printable."""
+
+    check: str
+    severity: str
+    path: str
+    offset: int | None
+    message: str
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+
+
+class Progressed(msgspec.Struct, tag="progress"):
+    """Bytes of the log, those that were verified and at most all, and the findings so far."""
+
+    done: int
+    total: int
+    counts: list[Count]
+
+
+class Verified(msgspec.Struct, tag="verified"):
+    """The assessment, with the first ``MOST_FINDINGS`` findings; ``counts`` has all. ``seconds`` include the pauses."""
+
+    verdict: str
+    opening: str
+    log_start: int
+    log_end: int
+    records: int
+    queues: int
+    index_files: int
+    seconds: float
+    lost: int
+    unreadable: int
+    counts: list[Count]
+    findings: list[FoundPlace]
+    next_steps: list[str]
+
+
+class VerifyFailed(msgspec.Struct, tag="failed"):
+    """Why the store could not be verified."""
+
+    problem: str
+
+
+Line = Progressed | Verified | VerifyFailed
+
+
+def main() -> None:
+    path, commit_log = sys.argv[1:]
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    os.nice(_LOWEST_PRIORITY)
+    findings = Findings()
+
+    def send(line: Line) -> None:
+        target.write(msgspec.json.encode(line) + b"\n")
+        target.flush()
+
+    try:
+        report = verification_report(
+            path,
+            config=MessageStoreConfig(store_path_commit_log=commit_log or None, message_index_enable=was_indexed(path)),
+            progress=_pausing(lambda done, total: send(Progressed(done, total, _counts(findings)))),
+            findings=findings,
+        )
+        send(_verified(assessment_of(report), findings))
+    except CommitLogError as error:
+        send(VerifyFailed(_printable(str(error))))
+    except BrokenPipeError:  # the server has ended
+        os._exit(1)
+
+
+def _pausing(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """A progress that reports now and then, and pauses for as long as the work since the last pause took."""
+    worked_since = reported = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal worked_since, reported
+        now = time.monotonic()
+        if now - reported >= _REPORT_S:
+            report(done, total)
+            reported = now
+        time.sleep(min(now - worked_since, _LONGEST_PAUSE_S))
+        worked_since = time.monotonic()
+
+    return progress
+
+
+def _verified(found: Assessment, findings: Findings) -> Verified:
+    assert found.verification is not None, "a deep assessment"
+    return Verified(
+        verdict=found.verdict.value,
+        opening=_printable(found.opening.reason),
+        log_start=found.log_start,
+        log_end=found.log_end,
+        records=found.verification.records,
+        queues=found.queues,
+        index_files=found.index_files,
+        seconds=found.seconds,
+        lost=found.lost,
+        unreadable=found.unreadable,
+        counts=_counts(findings),
+        findings=[_place(one) for one in found.findings[:MOST_FINDINGS]],
+        next_steps=[_printable(one) for one in found.next_steps],
+    )
+
+
+def _counts(findings: Findings) -> list[Count]:
+    return [Count(*one) for one in findings.counts()]
+
+
+def _place(one: Finding) -> FoundPlace:
+    topic = None if one.topic is None else _printable(one.topic)
+    return FoundPlace(
+        *(one.check, one.severity, _printable(one.path), one.offset, _printable(one.message)),
+        *(topic, one.queue_id, one.queue_offset),
+    )
+
+
+def _printable(text: str) -> str:
+    """Names of files may not be UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+if __name__ == "__main__":
+    main()
