@@ -248,7 +248,7 @@ def in_each_case(test: Callable[..., None]) -> Callable[..., None]:
 def test_a_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:
-    """One call in four, of the operations with most calls one in eight: on each of the four kinds of store other ones."""
+    """One call in four, of most operations, or in eight: on each of the four kinds of store other ones."""
     kind = (begin == "crashed") + 2 * (flush is FlushDiskType.SYNC_FLUSH)
     if operation in ("write_at", "sync"):
         turns = itertools.count(1 + 2 * kind + (code == errno.ENOSPC), 8)
