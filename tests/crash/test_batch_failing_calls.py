@@ -31,8 +31,8 @@ SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 BEFORE = [("app", 1), ("loader", 1)]
 # The batches of a run, and of how many rows: the first lies in several files.
 BATCHES = [("app", 2, 110), ("loader", 2, 4)]
-# Of the operations that are many, the default run lets one of so many fail.
-_SOME = 5
+# Of the operations that are many, and of those that are few, the default run lets one of so many fail.
+_MANY, _SOME = 10, 3
 
 
 class Outcome:
@@ -153,8 +153,8 @@ def check_failing(flush: FlushDiskType, operation: str, code: int, step: int, me
 
 @pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
 def test_a_failing_call_leaves_whole_batches(operation: str, code: int, memory: Path) -> None:
-    many = operation in CHANGING[:2]
-    check_failing(SYNC if code == errno.EIO else ASYNC, operation, code, _SOME if many else 1, memory)
+    step = _MANY if operation in CHANGING[:2] else 1 if operation in ("unlink", "rename", "punch_hole") else _SOME
+    check_failing(SYNC if code == errno.EIO else ASYNC, operation, code, step, memory)
 
 
 @pytest.mark.stress
@@ -201,7 +201,7 @@ def check_interrupts(flush: FlushDiskType, step: int, memory: Path) -> None:
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
 def test_a_commit_that_is_interrupted_anywhere_is_stored_exactly_once(flush: FlushDiskType, memory: Path) -> None:
     """The program may go on, and commit again in the same store."""
-    check_interrupts(flush, 17, memory)
+    check_interrupts(flush, 37, memory)
 
 
 @pytest.mark.stress
@@ -237,7 +237,7 @@ def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> Non
 
 
 def test_a_flush_or_close_that_is_interrupted_anywhere_loses_nothing(memory: Path) -> None:
-    check_interrupted_ends(ASYNC, 23, memory)
+    check_interrupted_ends(ASYNC, 41, memory)
 
 
 @pytest.mark.stress

@@ -180,10 +180,10 @@ def check_deaths(death: Death, config: MessageStoreConfig, points: Sequence[int]
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_process_that_dies_within_a_commit_leaves_whole_batches(name: str, memory: Path) -> None:
     death = record(CONFIGS[name], memory / "run")
-    # Every sixth operation, each configuration beginning with another: more than 100 in all.
-    first = death.begin + 2 * list(CONFIGS).index(name)
-    points = range(first, death.recording.recorder.now + 1, 2 * len(CONFIGS))
-    assert len(points) >= 30
+    # Every twelfth operation, each configuration beginning with another.
+    first = death.begin + 4 * list(CONFIGS).index(name)
+    points = range(first, death.recording.recorder.now + 1, 4 * len(CONFIGS))
+    assert len(points) >= 15
     check_deaths(death, CONFIGS[name], points, OPENED, memory)
 
 

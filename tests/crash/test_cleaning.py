@@ -22,7 +22,7 @@ from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 
 # Crashes in the short test; images of the crash at each deletion in the long one.
-MOST = 12
+MOST = 8
 STRESS_IMAGES = 40
 DROPPED = "dropped"
 WAITS = "delayed messages of level 18 that are not delivered yet"

@@ -16,7 +16,7 @@ from tests.crash.workloads import Recording, Run, Workload, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer
 
-IMAGES, STRESS_IMAGES = 8, 200
+IMAGES, STRESS_IMAGES = 5, 200
 
 
 def _put(run: Run, count: int, level: int) -> None:

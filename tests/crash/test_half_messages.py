@@ -18,7 +18,7 @@ from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
-IMAGES, STRESS_IMAGES = 25, 400
+IMAGES, STRESS_IMAGES = 12, 400
 CONFIG = replace(small_config(FlushDiskType.SYNC_FLUSH), transaction_time_out=0, transaction_check_max=2)
 
 

@@ -33,7 +33,7 @@ from tests.store.retention.small_stores import SMALL, fill
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
-IMAGES, STRESS_IMAGES = 10, 200
+IMAGES, STRESS_IMAGES = 6, 200
 NEVER_MS = 3_600_000
 SYNC = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, schedule_enable=False)
 # Nothing is flushed but where the store itself has to.

@@ -17,7 +17,7 @@ from tests.crash.workloads import Recording, Run, Workload, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, timer_of
 
-IMAGES, STRESS_IMAGES = 8, 200
+IMAGES, STRESS_IMAGES = 5, 200
 
 
 def _put(run: Run, count: int, delay_s: int) -> None:

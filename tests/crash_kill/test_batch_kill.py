@@ -136,7 +136,7 @@ def run(tmp_path: Path, flush: str, kills: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("flush", "seed"), [("SYNC_FLUSH", 1), ("ASYNC_FLUSH", 2)])
 def test_killed_writers_leave_each_batch_once_and_readers_see_whole_ones(tmp_path: Path, flush: str, seed: int) -> None:
-    run(tmp_path, flush, 10, seed)
+    run(tmp_path, flush, 8, seed)
 
 
 @pytest.mark.stress

@@ -1,7 +1,8 @@
 """The process that is killed: ``python -m tests.crash_kill.writer SYNC_FLUSH|ASYNC_FLUSH STORE ROUND``.
 
-It opens the store (with what recovery that takes), says ``open``, and puts messages in every way until it is
-killed, one acknowledgement a line: queue, queue offset, number of messages, body of the first, and its message id.
+It says ``opening``, opens the store (with what recovery that takes), says ``open``, and puts messages in every way
+until it is killed, one acknowledgement a line: queue, queue offset, number of messages, body of the first, and its
+message id.
 Every body names the round and counts up, so that their order in a queue is known. Files hold a few dozen messages.
 """
 
@@ -39,6 +40,7 @@ def main(flush: str, path: str, round_: int) -> None:
     """Put until killed."""
     chance = random.Random(round_)
     config = MessageStoreConfig(**SMALL, flush_disk_type=FlushDiskType(flush))  # type: ignore[arg-type]
+    print("opening", flush=True)
     store = MessageStore.open(Path(path), config)
     print("open", flush=True)
     number = 0

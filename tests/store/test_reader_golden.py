@@ -221,7 +221,13 @@ def test_offsets_by_time_are_rocketmqs(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "size", "verify_crc"),
-    [(1, 1 << 20, False), (7, 1 << 20, True), (1000, 1, True), (1000, 900, False), (16_384, 8 << 20, False)],
+    [
+        pytest.param(1, 1 << 20, False, marks=pytest.mark.stress),
+        (7, 1 << 20, True),
+        pytest.param(1000, 1, True, marks=pytest.mark.stress),
+        (1000, 900, False),
+        (16_384, 8 << 20, False),
+    ],
 )
 def test_rows_are_the_same_whatever_the_batches(
     store: Store, expected_rows: Rows, rows: int, size: int, verify_crc: bool

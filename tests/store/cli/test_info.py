@@ -107,7 +107,7 @@ def test_info_says_that_the_owner_did_not_close_the_store(golden_498: Path) -> N
 
 def test_info_on_many_queues_is_quick(tmp_path: Path) -> None:
     """A queue costs the same number of calls however many there are, and opens few files."""
-    paths = []
+    paths: list[Path] = []
     for topics in (1, 1, 4, 16):  # the first run imports modules
         builder = StoreBuilder(tmp_path / str(len(paths)), log_file_size=4 << 20, queue_file_units=20)
         for topic in range(topics):

@@ -48,7 +48,7 @@ def test_scan_is_decoding_one_by_one(records: list[Record], behind: bytes) -> No
     assert_agrees(stretch(records, BASE) + behind)
 
 
-@settings(max_examples=10 * settings().max_examples)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.data())
 def test_any_damaged_byte_is_what_the_scan_stops_with(data: st.DataObject) -> None:
     """A flipped byte never raises and never hides a good record in front of it."""

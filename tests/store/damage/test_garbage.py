@@ -27,7 +27,7 @@ from tests.store.damage.filled_store import (
 from tests.support.store_builder import StoreBuilder
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("which", [log_file, queue_file, index_file])
 def test_files_cut_at_every_length_give_the_right_rows_or_an_error(
     builder: StoreBuilder, which: Callable[[StoreBuilder], Path], step: int

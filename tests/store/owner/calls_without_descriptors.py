@@ -27,7 +27,7 @@ from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import open_store
 
 # The numbers of files that may still be opened: each of the first ones meets another call of the system.
-_COUNTS = (*range(12), 16, 24, 40)
+_COUNTS = (*range(8), 10, 16, 40)
 _QUEUES = 6
 
 

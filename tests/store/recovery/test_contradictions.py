@@ -271,7 +271,7 @@ def test_a_cut_is_kept_reported_and_can_be_refused(tmp_path: Path, caplog: pytes
 
 def test_a_clean_open_of_many_queues_is_quick(tmp_path: Path) -> None:
     """A queue costs few calls of the opening thread."""
-    calls = []
+    calls: list[int] = []
     for queues in (20, 20, 220):  # the first run imports modules
         path = tmp_path / str(len(calls))
         with open_store(path) as store:

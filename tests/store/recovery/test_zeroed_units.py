@@ -148,8 +148,8 @@ def test_a_reader_ends_no_queue_at_zeros_before_its_last_unit(
 @pytest.mark.parametrize(
     ("size", "sparse", "step"),
     [
-        (512, True, 4),
-        (4096, False, 1),
+        (512, True, 8),
+        (4096, False, 2),
         pytest.param(512, True, 1, marks=pytest.mark.stress),
         pytest.param(512, False, 1, marks=pytest.mark.stress),
     ],
