@@ -11,7 +11,6 @@ from tests.connector.few_descriptors import CALLS, COUNTS
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
-
 # One at which nothing can be imported, one at which a call fails midway.
 FEW = (2, 9)
 
