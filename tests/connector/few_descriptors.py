@@ -1,4 +1,4 @@
-"""What Spark calls, while the process may open few files: ``python -m tests.connector.few_descriptors DIR PART``.
+"""What Spark calls, with few files: ``python -m tests.connector.few_descriptors DIR PART COUNT...``.
 
 Each call is made in a child that has imported no more than Spark has when it calls a source for the first time, so that
 the imports of a first use meet the limit too; and in one in which the same call has succeeded before. It succeeds, or
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # How many files may be opened. With none at all, Python cannot even import the errors.
-_COUNTS = (1, 2, 4, 6, 9, 13, 20)
+COUNTS = (1, 2, 4, 6, 9, 13, 20)
 _COLUMNS = StructType([StructField("body", BinaryType())])
 _SMALL = {"topic": "orders", "mappedFileSizeCommitLog": "256k", "maxHashSlotNum": "100", "maxIndexNum": "1000"}
 
@@ -165,11 +165,11 @@ def _in_child(action: Callable[[], str | None]) -> str:
     return said
 
 
-def main(base: Path, part: str) -> None:
-    """One part, with a store of its own."""
+def main(base: Path, part: str, *counts: int) -> None:
+    """One part, with a store of its own, at each of these counts."""
     _in_child(lambda: _build(base))
     faults = []
-    for count in _COUNTS:
+    for count in counts:
         for before in (False, True):
             said = _in_child(lambda count=count, before=before: _fault(CALLS[part], base, count, before=before))  # type: ignore[misc]
             faults += [f"{part} with {count} files, {before=}: {said}"] if said else []
@@ -177,4 +177,4 @@ def main(base: Path, part: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

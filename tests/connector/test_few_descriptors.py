@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.connector.few_descriptors import CALLS
+from tests.connector.few_descriptors import CALLS, COUNTS
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
+
+# One at which nothing can be imported, one at which a call fails midway.
+FEW = (2, 9)
+
+
+def check(directory: Path, part: str, counts: Sequence[int]) -> None:
+    given = [str(count) for count in counts]
+    done = run_program("-m", "tests.connector.few_descriptors", directory, part, *given, timeout=WAIT_LIMIT_S)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("part", CALLS)
 def test_what_spark_calls_is_refused_by_name_without_descriptors(tmp_path: Path, part: str) -> None:
-    done = run_program("-m", "tests.connector.few_descriptors", tmp_path, part, timeout=WAIT_LIMIT_S)
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
+    check(tmp_path, part, FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("part", CALLS)
+def test_what_spark_calls_is_refused_by_name_with_any_few_descriptors(tmp_path: Path, part: str) -> None:
+    check(tmp_path, part, COUNTS)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.local_spark import make_java_available
 from tests.support.programs import python_path
+from tests.support.spark_programs import SparkPrograms
 from tests.support.waiting import WAIT_LIMIT_S
 
 IMPORT = "import pyspark_commitlog"
@@ -107,21 +108,33 @@ SOCKETS = ["AccumulatorUnixServer", "True", True]
 TCP = ["AccumulatorTCPServer", None, True]
 
 
-# What the variable is in these is tested above, and what Spark does without it by the setting.
-_STRESS = pytest.mark.stress
+SETTING = {"spark.python.unix.domain.socket.enabled": "false"}
+
+
+@pytest.mark.parametrize(("settings", "expected"), [({}, SOCKETS), (SETTING, TCP)], ids=["as imported", "setting"])
+def test_a_session_uses_what_was_chosen_on_both_sides(
+    spark_programs: SparkPrograms, golden_533: Path, tmp_path: Path, settings: dict[str, str], expected: list[object]
+) -> None:
+    """The JVM has started with what the import asked for, as in any program."""
+    program = tmp_path / "program.py"
+    program.write_text(SESSION.format(store=str(golden_533), settings=settings))
+    ran = spark_programs.run(program, directory=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == expected
 
 
 @pytest.mark.spark
+@pytest.mark.stress
 @pytest.mark.parametrize(
     ("environment", "settings", "expected"),
     [
         pytest.param({}, {}, SOCKETS, id="as imported"),
-        pytest.param({}, {"spark.python.unix.domain.socket.enabled": "false"}, TCP, id="setting"),
-        pytest.param({"PYSPARK_UDS_MODE": "false"}, {}, TCP, id="variable", marks=_STRESS),
-        pytest.param({"TMPDIR": "long"}, {}, TCP, id="long directory", marks=_STRESS),
+        pytest.param({}, SETTING, TCP, id="setting"),
+        pytest.param({"PYSPARK_UDS_MODE": "false"}, {}, TCP, id="variable"),
+        pytest.param({"TMPDIR": "long"}, {}, TCP, id="long directory"),
     ],
 )
-def test_a_session_uses_what_was_chosen_on_both_sides(
+def test_a_session_of_its_own_process_uses_what_was_chosen_on_both_sides(
     golden_533: Path,
     long_directory: str,
     environment: dict[str, str],

@@ -8,17 +8,30 @@ from tests.support.long_runs import share_of
 
 # Two workers get what uses Spark, about as much each, so that no more than two Sparks of the tests' own start: the
 # fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
-_PROGRAMS = ("tests/connector/sink/test_retry", "tests/examples/test_examples", "tests/examples/test_readme")
+_PROGRAMS = (
+    "tests/connector/sink/test_retry",
+    "tests/connector/test_unix_sockets",
+    "tests/examples/test_examples",
+    "tests/examples/test_readme",
+    "tests/examples/test_rocketmq_pages",
+    "tests/examples/test_tutorials",
+)
 _SOURCE = tuple(
     f"tests/connector/source/test_{name}"
     for name in (
-        "spark_",
+        "archives",
+        "history",
         "listener_numbers",
+        "log_elsewhere",
         "lookup",
         "metadata_source",
         "minimum_of_a_trigger",
+        "missing_topics",
+        "numbers_of_a_query",
         "reading_by_time",
         "record_limit",
+        "served_stores",
+        "spark_",
     )
 )
 _SINK = (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import (
     OPTION_NAMES,
@@ -91,22 +92,28 @@ def test_an_answer_names_the_equivalent_or_the_reason(
         {"endingOffsets": "earliest"},
     ],
 )
-def test_what_is_wrong_in_a_batch_and_in_a_stream_is_refused_at_load(
-    spark: SparkSession, tmp_path: Path, options: dict[str, str]
-) -> None:
-    for parse in (parse_batch_options, parse_stream_options, parse_options_of_any_read):
+def test_what_is_wrong_in_a_batch_and_in_a_stream_is_refused(options: dict[str, str]) -> None:
+    for parse in (parse_batch_options, parse_stream_options):
         answer(parse, READ | options)
+    said = answer(parse_options_of_any_read, READ | options)
+    assert "In a stream: Option" in said
+    assert "In a batch: Option" in said
+
+
+def test_what_is_wrong_in_both_is_refused_at_load_and_what_is_right_for_one_is_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wrong = {"subscribe": "orders", "startingOffsets": "latest", "fromLog": "true"}
     for load in (read, stream):
-        said = error_of(lambda load=load: load(spark, tmp_path, subscribe="orders", **options))  # type: ignore[misc]
+        said = error_of(lambda load=load: load(spark, tmp_path, **wrong))  # type: ignore[misc]
         assert "In a stream: Option" in said
         assert "In a batch: Option" in said
+    assert "body" in read(spark, tmp_path, subscribe="orders", startingOffsets="latest").columns
 
 
 @pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"endingOffsets": "latest"}, {"fromLog": "true"}])
-def test_what_is_right_for_one_of_them_is_not_refused_at_load(
-    spark: SparkSession, tmp_path: Path, options: dict[str, str]
-) -> None:
-    assert "body" in read(spark, tmp_path, subscribe="orders", **options).columns
+def test_what_is_right_for_one_of_them_is_not_refused_for_its_columns(options: dict[str, str]) -> None:
+    assert "body" in DefaultSource({"path": "/s", "subscribe": "orders", **options}).schema().fieldNames()
 
 
 def test_hints_about_times_help_under_timestamp_ntz(spark: SparkSession, tmp_path: Path) -> None:

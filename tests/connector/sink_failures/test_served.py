@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 DONE = 10_000
 # Each is what happens while one batch is written; several follow each other.
 QUICK_DEATHS: Sequence[tuple[Death, ...]] = (
-    *((Death(call="upload_part", turn=turn),) for turn in (0, 1, 4, DONE)),
-    *((Death(call="commit_batch", turn=turn),) for turn in (0, 1, 3, 6, 9, 12, 16, 20, 25, DONE)),
+    *((Death(call="upload_part", turn=turn),) for turn in (0, 1, DONE)),
+    *((Death(call="commit_batch", turn=turn),) for turn in (0, 3, 9, 16, DONE)),
     tuple(Death(call=call, turn=turn) for call, turn in (("upload_part", 2), ("commit_batch", 7), ("commit_batch", 2))),
     tuple(Death(call="commit_batch", turn=turn, half=True) for turn in (4, 5, DONE)),
 )
@@ -43,7 +43,7 @@ STRESS_DEATHS: Sequence[tuple[Death, ...]] = (
     *((Death(call="commit_batch", turn=turn), Death(call="commit_batch", turn=DONE)) for turn in range(0, 60, 2)),
     *((Death(call="commit_batch", turn=DONE), Death(call="commit_batch", turn=turn)) for turn in range(0, 20, 2)),
 )
-QUICK_KILLS, STRESS_KILLS = 20, 200
+QUICK_KILLS, STRESS_KILLS = 14, 200
 # Turns of a commit at which the server stalls while a driver is killed.
 QUICK_STALLS: Sequence[int] = (DONE,)
 STRESS_STALLS: Sequence[int] = (DONE, -1, 3, -1, 0, -1, 8, -1) * 4

@@ -144,7 +144,7 @@ def test_a_plan_is_that_of_one_moment(growing: GrowingStore, name: str) -> None:
     growing.check_some(partial(_check, growing, (PLANS | OF_ONE_STORE)[name], str(growing.path)))
 
 
-@pytest.mark.parametrize("name", ["batch by time", "first batch", "first batch with a limit", "queues"])
+@pytest.mark.parametrize("name", ["batch by time", "first batch with a limit"])
 def test_a_plan_of_several_stores_is_that_of_one_moment_of_each(growing: GrowingStore, name: str) -> None:
     with GrowingStore.open(growing.path.parent / "other") as other:
         path = f"a={growing.path},b={other.path}"
@@ -213,8 +213,13 @@ STREAMS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    ("name", "several"),
+    [
+        *((name, False) for name in STREAMS),
+        *(pytest.param(name, True, marks=() if name == "with a limit" else pytest.mark.stress) for name in STREAMS),
+    ],
+)
 def test_a_stream_that_keeps_up_reads_everything_once(growing: GrowingStore, name: str, several: bool) -> None:
     with GrowingStore.open(growing.path.parent / "other") as other:
         path = f"a={growing.path},b={other.path}" if several else str(growing.path)
