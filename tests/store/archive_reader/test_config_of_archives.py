@@ -39,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(40):
             owner.put("orders", b"%d" % number * 60, queue_id=0)
         owner.put("orders", b"later", queue_id=0, delay="1h")
-        owner.put_half_message(Message(topic="orders", body=b"half", queue_id=0))
+        owner.half_messages.prepare(Message(topic="orders", body=b"half", queue_id=0), "payers")
         with owner.transaction("loader", version=3) as batch:
             batch.put_messages([Message(topic="orders", body=b"batch", queue_id=0)])
         with owner.consumer("billing", ["orders"]) as consumer:
