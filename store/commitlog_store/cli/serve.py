@@ -97,6 +97,12 @@ _Archive = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Archive closed log files there; retention waits.", show_default=False),
 ]
+_MaxRate = Annotated[
+    int | None,
+    typer.Option(
+        parser=size_option, metavar="SIZE", help="With --archive: upload at most so many bytes a second.", show_default=False
+    ),
+]
 _Acl = Annotated[
     str | None,
     typer.Option(
@@ -124,6 +130,7 @@ def serve(
     namesrv: _NameServers = None,
     acl: _Acl = None,
     archive: _Archive = None,
+    max_rate: _MaxRate = None,
     drain_timeout: _DrainTimeout = 10.0,
     max_calls: _MaxCalls = 256,
     call_timeout: _CallTimeout = 300.0,
@@ -144,6 +151,8 @@ def serve(
 
     if rocketmq is None and (advertise or namesrv or acl):
         raise typer.BadParameter("They need --rocketmq.", param_hint="--advertise, --namesrv, --acl")
+    if archive is None and max_rate:
+        raise typer.BadParameter("It needs --archive.", param_hint="--max-rate")
     if http is None and no_download:
         raise typer.BadParameter("It needs --http.", param_hint="--no-download")
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
@@ -170,6 +179,7 @@ def serve(
         http=http,
         http_downloads=not no_download,
         archive=archive,
+        archive_max_rate=max_rate or 0,
     )
     serve_until_stopped(request, say)
 
