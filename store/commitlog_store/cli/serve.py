@@ -100,7 +100,10 @@ _Archive = Annotated[
 _MaxRate = Annotated[
     int | None,
     typer.Option(
-        parser=size_option, metavar="SIZE", help="With --archive: upload at most so many bytes a second.", show_default=False
+        parser=size_option,
+        metavar="SIZE",
+        help="With --archive: upload at most so many bytes a second.",
+        show_default=False,
     ),
 ]
 _Acl = Annotated[
