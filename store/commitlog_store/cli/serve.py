@@ -152,12 +152,9 @@ def serve(
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    if rocketmq is None and (advertise or namesrv or acl):
-        raise typer.BadParameter("They need --rocketmq.", param_hint="--advertise, --namesrv, --acl")
-    if archive is None and max_rate:
-        raise typer.BadParameter("It needs --archive.", param_hint="--max-rate")
-    if http is None and no_download:
-        raise typer.BadParameter("It needs --http.", param_hint="--no-download")
+    _refuse_alone("--rocketmq", rocketmq, {"--advertise": advertise, "--namesrv": namesrv, "--acl": acl})
+    _refuse_alone("--http", http, {"--no-download": no_download})
+    _refuse_alone("--archive", archive, {"--max-rate": max_rate})
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
     file = None if read_only else broker_settings(config_file, commit_log, used=used)
@@ -185,6 +182,13 @@ def serve(
         archive_max_rate=max_rate or 0,
     )
     serve_until_stopped(request, say)
+
+
+def _refuse_alone(option: str, value: str | None, others: dict[str, object]) -> None:
+    """``BadParameter`` for options that need another one."""
+    if value is None and any(others.values()):
+        needs = "They need" if len(others) > 1 else "It needs"
+        raise typer.BadParameter(f"{needs} {option}.", param_hint=", ".join(others))
 
 
 def _log_calls() -> None:

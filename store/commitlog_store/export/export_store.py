@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -155,16 +156,9 @@ def export_store(
     source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
-    with StoreReader.open(
-        source,
-        store_path_commit_log=store_path_commit_log,
-        from_log=from_log,
-        on_damage=on_damage,
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_size=cache_size,
-        archive=archive,
-    ) as reader:
+    opened = partial(StoreReader.open, storage_options=storage_options, cache_dir=cache_dir, cache_size=cache_size)
+    opened = partial(opened, source, store_path_commit_log=store_path_commit_log, archive=archive)
+    with opened(from_log=from_log, on_damage=on_damage) as reader:
         for inside in () if served or target.in_objects else (source, reader.paths.commit_log):
             check_outside(target.path, inside)
         names = _wanted(reader, topics)
@@ -177,10 +171,7 @@ def export_store(
             reported = Counter(state.skipped if state.finished else {})
             positions = ExportPositions(reader, state)
             ranges = _ranges(reader, target, names, positions, first, last)
-            for one in ranges:  # a relative time means another offset when the export is resumed
-                positions.begin(one.topic, one.queue_id, one.start)
-            state = replace(positions.noted_in(state), finished=False)
-            place.save(state)
+            state = _started(place, state, positions, ranges)
             writer = place.writer(columns, state.committed, file_size=file_size, compression=compression)
             export = _Export(reader, place, writer, state, positions, chosen, progress, verify_crc=verify_crc)
             try:
@@ -188,16 +179,30 @@ def export_store(
             finally:
                 writer.close()
         lost_ends = reader.lost_ends() if last is None else []
+    report = _report(target, names, export.new_rows, state, reported)
+    return replace(report, lost_ends=lost_ends, storage=reader.stats())
+
+
+def _started(place: _Place, state: ExportState, positions: ExportPositions, ranges: Sequence[_Range]) -> ExportState:
+    """The state of an export that begins to read, which is saved."""
+    for one in ranges:  # a relative time means another offset when the export is resumed
+        positions.begin(one.topic, one.queue_id, one.start)
+    state = replace(positions.noted_in(state), finished=False)
+    place.save(state)
+    return state
+
+
+def _report(
+    target: ExportTarget, topics: list[str], new_rows: int, state: ExportState, reported: Counter[str]
+) -> ExportReport:
     return ExportReport(
         target=target,
-        topics=names,
-        rows=export.new_rows,
+        topics=topics,
+        rows=new_rows,
         total_rows=state.rows,
         skipped=dict(Counter(state.skipped) - reported),
         total_skipped=state.skipped,
         committed=state.committed,
-        lost_ends=lost_ends,
-        storage=reader.stats(),
     )
 
 
