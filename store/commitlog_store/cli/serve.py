@@ -158,8 +158,7 @@ def serve(
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
     file = None if read_only else broker_settings(config_file, commit_log, used=used)
-    if access_log:
-        _log_calls()
+    _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
@@ -191,7 +190,9 @@ def _refuse_alone(option: str, value: str | None, others: dict[str, object]) -> 
         raise typer.BadParameter(f"{needs} {option}.", param_hint=", ".join(others))
 
 
-def _log_calls() -> None:
+def _log_calls(*, wanted: bool) -> None:
+    if not wanted:
+        return
     import logging
 
     logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
