@@ -307,7 +307,7 @@ class StoreReader:
 
     @property
     def _waiting(self) -> WaitingMessages:
-        return WaitingMessages(self.path, self._commit_log, self._catalog, self._frames)
+        return WaitingMessages(self.config_home, self._commit_log, self._catalog, self._frames)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -475,13 +475,19 @@ class StoreReader:
         """
         return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
 
+    @property
+    def config_home(self) -> str:
+        """The directory whose ``config/`` has the settings and positions."""
+        self._refuse_closed()
+        return self.path
+
     def topic_settings(self) -> dict[str, TopicSettings]:
         """What ``config/topics.json`` says of each topic that it lists: over how many queues it is spread, its perm.
 
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
         self._refuse_closed()
-        return read_topic_settings(self.path)
+        return read_topic_settings(self.config_home)
 
     def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
         """The settings of all consumer groups that have some, or of one, from ``config/subscriptionGroup.json``.
@@ -489,7 +495,7 @@ class StoreReader:
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
         self._refuse_closed()
-        return [one for one in SubscriptionGroups(self.path).all() if group in (None, one.group_name)]
+        return [one for one in SubscriptionGroups(self.config_home).all() if group in (None, one.group_name)]
 
     def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
         """The SQL92 filters of all consumer groups, or of one, which brokers keep in ``config/consumerFilter.json``.
@@ -497,7 +503,7 @@ class StoreReader:
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
         self._refuse_closed()
-        return [one for one in consumer_filters(self.path) if group in (None, one.consumer_group)]
+        return [one for one in consumer_filters(self.config_home) if group in (None, one.consumer_group)]
 
     def log_start(self) -> int:
         """The log's first byte, a physical offset, which moves when retention deletes files; -1 without files."""

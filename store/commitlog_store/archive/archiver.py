@@ -47,6 +47,7 @@ from commitlog_store.paths import (
     SUBSCRIPTION_GROUP_CONFIG,
     TOPICS_CONFIG,
 )
+from commitlog_store.queue.queue_counts import queue_file_size_of
 
 __all__ = ["CONFIG_FILES", "ArchiveReport", "ArchiveSettings", "Archiver", "archive_store", "open_archiver"]
 
@@ -351,6 +352,7 @@ class Archiver:
             writer=_writer(),
             attempt=secrets.token_hex(8),
             file_size=file_size,
+            queue_file_size=self._queue_file_size() or (0 if base is None else base.queue_file_size),
             segments=(*before, segment),
             groups=groups,
             catalog=catalog,
@@ -358,6 +360,14 @@ class Archiver:
             queues=len(tables.queues),
             config=config,
         )
+
+    def _queue_file_size(self) -> int:
+        """The size of the store's queue files; 0 while it has none."""
+        while True:
+            try:
+                return queue_file_size_of(self._paths.root)
+            except FileNotFoundError:  # retention has removed it since it was listed
+                continue
 
     def _begun(self) -> Identity:
         assert self._identity is not None  # made before the first segment

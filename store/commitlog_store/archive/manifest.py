@@ -12,6 +12,7 @@ first ``head_size`` bytes: a log that has another file there is another store's.
 
     {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "generation": 7, "created_ms": ...,
      "writer": "pyspark-commitlog 0.9.0", "attempt": "<16 hex>", "file_size": 1073741824, "group_size": 32,
+     "queue_file_size": 6000000,
      "segments": [
        {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
         "index": OBJECT, "index_rows": 1620880,
@@ -32,6 +33,7 @@ with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., 
 - ``units_head``, ``catalog_head`` and ``head`` are the bytes with which the object begins that say what is in it.
 - ``index_rows`` are the rows of the index object, which is one for each hash of a key.
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
+- ``queue_file_size`` is that of the store's queue files, for restore; 0 where it had none.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
 
@@ -137,6 +139,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     attempt: str = ""
     file_size: int
     group_size: int = GROUP_SIZE
+    queue_file_size: int = 0
     segments: tuple[Segment, ...]
     groups: tuple[Group, ...]
     catalog: ObjectRef

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
@@ -82,6 +82,7 @@ def restore_store(
             files=len(segments),
             downloaded=restoring.downloaded,
             file_size=manifest.file_size,
+            queue_file_size=manifest.queue_file_size,
         )
         restoring.note(unbuilt)
         if disk.is_directory(target):
@@ -99,6 +100,7 @@ class _Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     downloaded: int
     file_size: int
+    queue_file_size: int
 
 
 def _unbuilt(target: str) -> _Unbuilt | None:
@@ -112,7 +114,7 @@ def _unbuilt(target: str) -> _Unbuilt | None:
 def _built(target: str, unbuilt: _Unbuilt) -> RestoreReport:
     """Build the queues and the index of what was restored."""
     try:
-        _build(target, unbuilt.file_size)
+        _build(target, unbuilt.file_size, unbuilt.queue_file_size)
     except CommitLogError:
         disk.unlink(os.path.join(target, _UNBUILT))  # a repeated call would not help
         raise
@@ -262,9 +264,11 @@ def _writing(path: str) -> Iterator[None]:
         raise TargetFailed("write", path=error.filename or path, cause=error) from error
 
 
-def _build(path: str, file_size: int) -> None:
+def _build(path: str, file_size: int, queue_file_size: int) -> None:
     """Open the store and close it: that builds queues and index. No message is delivered."""
     config = MessageStoreConfig(mapped_file_size_commit_log=file_size, schedule_enable=False)
+    if queue_file_size:
+        config = replace(config, mapped_file_size_consume_queue=queue_file_size)
     opening = StoreOpening(path, config, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None)
     try:
         opening.run().close()

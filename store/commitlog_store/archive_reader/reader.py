@@ -1,8 +1,8 @@
 """ArchiveReader: ``StoreReader`` of an archive in object storage.
 
 What a directory's reader does with files, this one does with ranges of objects: the same code finds, checks, filters
-and decodes. An archive has the log and the queues of a store; what else a store knows (consumer groups, delayed
-messages) is the store's own.
+and decodes. What a store knows besides its messages (consumer groups, delayed messages, batches) is what the newest
+generation has of its config files.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn, TypeVar
 
 from commitlog_store.archive_reader.archived_blocks import ArchivedBlocks
+from commitlog_store.archive_reader.archived_config import ArchivedConfig
 from commitlog_store.archive_reader.archived_index import ArchivedIndex
 from commitlog_store.archive_reader.archived_log import ArchivedFiles, ArchivedLog
 from commitlog_store.archive_reader.archived_queues import ArchivedCatalog
 from commitlog_store.archive_reader.opened_archive import OpenedArchive
 from commitlog_store.batch.frames import StoredFrames
+from commitlog_store.batch.ledger import delivered_offsets
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
-from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.object_storage.address import StorageAddress
@@ -32,7 +35,6 @@ from commitlog_store.object_storage.objects import Objects
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.storage_stats import StorageStats
@@ -128,6 +130,7 @@ class ArchiveReader(StoreReader):
         self._archived = ArchivedCatalog(self._archive)
         self._catalog = self._archived
         self._blocks = blocks = ArchivedBlocks(self._commit_log, self._pages)
+        self._config = ArchivedConfig(self._pages)
         self._archived_index = ArchivedIndex(self._archive, self._pages)
         self._keys = KeyLookup(
             self._commit_log,
@@ -160,6 +163,7 @@ class ArchiveReader(StoreReader):
     def close(self) -> None:
         self._closed = True
         self._commit_log.close()
+        self._config.close()
         self._pages.close()
 
     def look_again(self) -> None:
@@ -263,40 +267,38 @@ class ArchiveReader(StoreReader):
         low, high = queue.offset_at(first), queue.offset_at(last)
         return max(low, info.min_offset), max(min(high, info.max_offset), info.min_offset)
 
-    def topic_settings(self) -> dict[str, TopicSettings]:
-        """None: they are the store's own."""
+    @property
+    def config_home(self) -> str:
+        """The directory of the copies of config files. ``ArchiveDamaged``, ``ArchiveFailed``, ``ReadFailed``."""
         self._refuse_closed()
-        return {}
+        return self._config.home(self._archive)
+
+    def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
+        """As ``StoreReader.groups``; positions are those of the time when the newest generation was made."""
+        return [
+            replace(row, error=_not_archived_yet(row)) if _is_ahead(row) else row
+            for row in super().groups(group, now_ms=now_ms)
+        ]
 
     def delay_levels(self) -> list[DelayLevel]:
-        """None: what waits is delivered by the store."""
-        self._refuse_closed()
-        return []
+        """Without timer messages: which of them were delivered is not in an archive."""
+        delivered = delivered_offsets(self._waiting.ledger())
+        return delay_levels(self.config_home, self._catalog, self._commit_log, delivered)
 
     def waiting_timers(self) -> NoReturn:
-        raise self._of_the_store("Waiting timer messages")
-
-    def pending_half_messages(self) -> NoReturn:
-        raise self._of_the_store("Half messages")
-
-    def batches(self) -> NoReturn:
-        raise self._of_the_store("Committed batches")
-
-    def groups(self, *_: object, **__: object) -> NoReturn:
-        raise self._of_the_store("Positions of consumer groups")
-
-    def group_offsets(self, *_: object, **__: object) -> NoReturn:
-        raise self._of_the_store("Positions of consumer groups")
-
-    def dead_letters(self, *_: object, **__: object) -> NoReturn:
-        raise self._of_the_store("Dead letters, as far as they were put back,")
-
-    def group_settings(self, *_: object, **__: object) -> NoReturn:
-        raise self._of_the_store("Settings of consumer groups")
-
-    def group_filters(self, *_: object, **__: object) -> NoReturn:
-        raise self._of_the_store("Filters of consumer groups")
-
-    def _of_the_store(self, what: str) -> UnsupportedStore:
+        """``UnsupportedStore``: an archive has no timer log."""
         self._refuse_closed()
-        return self._not_here("an archive has messages alone", f"{what} are known to the store that it was made of")
+        raise self._not_here("which timer messages were delivered is not in it", "ask the store that it was made of")
+
+
+def _is_ahead(row: GroupPosition) -> bool:
+    return row.committed_offset is not None and row.max_offset is not None and row.committed_offset > row.max_offset
+
+
+def _not_archived_yet(row: GroupPosition) -> str:
+    assert row.committed_offset is not None
+    assert row.max_offset is not None
+    return (
+        f"The position is {row.committed_offset - row.max_offset} after the archive's end: what the group consumed "
+        "there is not archived yet."
+    )

@@ -307,7 +307,7 @@ def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
     yield "queues", f"{counted(found.queues, 'queue')}, {counted(found.index_files, 'index file')}"
     if found.opening.kind != "keptPiece":
         yield "mark", _mark_text(found)
-    if not found.path.startswith(REMOTE_SCHEMES) and (hold := _archive_hold(found)):
+    if hold := _archive_hold(found):
         yield "archive", hold
     yield "opening", opening_text(found)
     yield "messages", known_loss(found)
@@ -316,10 +316,23 @@ def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
 def _archive_hold(found: Assessment) -> str:
     """What retention waits for; empty without an archive."""
     try:
-        hold = read_status(found.path)
+        hold = _hold_of(found)
     except CommitLogError as error:
         return str(error)
     return "" if hold is None else archive_hold_text(hold, found.log_end, Clock(parse_zone("UTC")))
+
+
+def _hold_of(found: Assessment) -> ArchiveHoldStatus | None:
+    """The archive that retention waits for. ``CorruptConfig``, ``ReadFailed``."""
+    return None if found.path.startswith(REMOTE_SCHEMES) else read_status(found.path)
+
+
+def _hold_members(found: Assessment) -> dict[str, Any] | None:
+    try:
+        hold = _hold_of(found)
+    except CommitLogError as error:
+        return {"failure": str(error)}
+    return None if hold is None else camel_members(hold)
 
 
 def archive_hold_text(hold: ArchiveHoldStatus, log_end: int, clock: Clock) -> str:
@@ -385,6 +398,7 @@ def print_json(found: Assessment, limits: Sequence[Measured]) -> None:
         "checkpoint": camel_members(found.checkpoint),
         "mark": None if found.mark is None else camel_members(found.mark),
         "batches": found.batches,
+        "archiveHold": _hold_members(found),
         "opening": opening,
         "found": found.found,
         "lost": found.lost,
@@ -426,7 +440,10 @@ def nagios_line(found: Assessment, limits: Sequence[Measured]) -> str:
         if one.value is not None:
             bounds = ";".join("" if bound is None else f"{bound:g}" for bound in (one.warn, one.critical))
             data.append(f"{one.name}={one.value:g}{'s' if one.name == 'overdue' else ''};{bounds}")
-    return f"{_nagios_text(nagios_level(found, limits), f'{found.path} {headline(found, limits)}')} | {' '.join(data)}"
+    text = f"{found.path} {headline(found, limits)}"
+    if hold := _archive_hold(found):
+        text += f"; {hold}"
+    return f"{_nagios_text(nagios_level(found, limits), text)} | {' '.join(data)}"
 
 
 def nagios_unknown(error: Exception | str) -> str:

@@ -139,8 +139,7 @@ def export(
     _print_report(report, as_json=as_json)
     storage.say(report.storage)
     lost = say_lost_ends(report.lost_ends, StorePaths.of(path, commit_log).for_shell)
-    if report.skipped:
-        _say_skipped(report)
+    _say_skipped(report)
     if lost or report.skipped:
         raise typer.Exit(1)
 
@@ -148,6 +147,8 @@ def export(
 def _say_skipped(report: ExportReport) -> None:
     from commitlog_store.cli.render import printable_text, say
 
+    if not report.skipped:
+        return
     by_topic = ", ".join(f"{printable_text(topic)} {count}" for topic, count in sorted(report.skipped.items()))
     say(f"{counted(sum(report.skipped.values()), 'message')} skipped because of damage: {by_topic}.")
 

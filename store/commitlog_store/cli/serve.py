@@ -98,6 +98,15 @@ _Archive = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Archive closed log files there; retention waits.", show_default=False),
 ]
+_MaxRate = Annotated[
+    int | None,
+    typer.Option(
+        parser=size_option,
+        metavar="SIZE",
+        help="With --archive: upload at most so many bytes a second.",
+        show_default=False,
+    ),
+]
 _Acl = Annotated[
     str | None,
     typer.Option(
@@ -126,6 +135,7 @@ def serve(
     namesrv: _NameServers = None,
     acl: _Acl = None,
     archive: _Archive = None,
+    max_rate: _MaxRate = None,
     drain_timeout: _DrainTimeout = 10.0,
     max_calls: _MaxCalls = 256,
     call_timeout: _CallTimeout = 300.0,
@@ -146,11 +156,11 @@ def serve(
 
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
     _refuse_without(http, "--http", no_download=no_download, decode=decode)
+    _refuse_without(archive, "--archive", max_rate=max_rate)
     tls = _tls_files(tls_cert, tls_key, tls_client_ca)
     used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
     file = None if read_only else broker_settings(config_file, commit_log, used=used)
-    if access_log:
-        _log_calls()
+    _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
         listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
@@ -171,6 +181,7 @@ def serve(
         http_downloads=not no_download,
         decode=decode or (),
         archive=archive,
+        archive_max_rate=max_rate or 0,
     )
     serve_until_stopped(request, say)
 
@@ -182,7 +193,9 @@ def _refuse_without(needed: str | None, name: str, **given: object) -> None:
         raise typer.BadParameter(f"Needs {name}.", param_hint=lonely)
 
 
-def _log_calls() -> None:
+def _log_calls(*, wanted: bool) -> None:
+    if not wanted:
+        return
     import logging
 
     logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)

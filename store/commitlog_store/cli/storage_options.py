@@ -99,5 +99,5 @@ def takes_storage(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
-    del run.__wrapped__  # type: ignore[attr-defined]  # whose parameters typer would look at
+    del run.__wrapped__  # whose parameters typer would look at
     return run

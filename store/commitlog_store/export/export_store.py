@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -155,16 +156,9 @@ def export_store(
     source = str(path) if served else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
-    with StoreReader.open(
-        source,
-        store_path_commit_log=store_path_commit_log,
-        from_log=from_log,
-        on_damage=on_damage,
-        storage_options=storage_options,
-        cache_dir=cache_dir,
-        cache_size=cache_size,
-        archive=archive,
-    ) as reader:
+    opened = partial(StoreReader.open, storage_options=storage_options, cache_dir=cache_dir, cache_size=cache_size)
+    opened = partial(opened, source, store_path_commit_log=store_path_commit_log, archive=archive)
+    with opened(from_log=from_log, on_damage=on_damage) as reader:
         for inside in () if served or target.in_objects else (source, reader.paths.commit_log):
             check_outside(target.path, inside)
         names = _wanted(reader, topics)

@@ -115,7 +115,7 @@ def committed_offsets(reader: ReaderView) -> ConsumerOffsets:
 
     ``CorruptConfig``, ``ReadFailed``.
     """
-    offsets = ConsumerOffsets(reader.path)
+    offsets = ConsumerOffsets(reader.config_home)
     try:
         restore_positions(offsets, reader)
     except CommitLogError:

@@ -392,7 +392,7 @@ def pending_half_messages(
 ) -> list[PendingHalfMessage]:
     """``StoreReader.pending_half_messages``, read once. The errors of ``HalfQueues``, ``CorruptConfig``."""
     # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
-    offsets = ConsumerOffsets(reader.path)
+    offsets = ConsumerOffsets(reader.config_home)
     topics = reader.topics()
     queues = [queue for queue in (_HALF_QUEUE, _OP_QUEUE) if queue[0] in topics]
     bounds = dict(zip(queues, ((one.min_offset, one.max_offset) for one in reader.queue_infos(queues)), strict=True))

@@ -77,14 +77,24 @@ class ArchiveService:
 
     @classmethod
     def open(
-        cls, path: str, url: str, *, commit_log: str | None = None, on_archived: Callable[[], None] | None = None
+        cls,
+        path: str,
+        url: str,
+        *,
+        commit_log: str | None = None,
+        on_archived: Callable[[], None] | None = None,
+        max_rate: int = 0,
     ) -> ArchiveService:
-        """The service for the store at ``path``. ``InvalidValue``, ``StoreOpenError``."""
+        """The service for the store at ``path``. ``max_rate`` is that of ``ArchiveSettings``.
+
+        ``InvalidValue``, ``StoreOpenError``.
+        """
         objects = ObjectStore.open(url, writes=True, retry_timeout_s=_RETRY_S)
+        settings = ArchiveSettings(max_rate=max_rate)
 
         def make(progress: Callable[[int, int], None]) -> Archiver:
             return open_archiver(
-                *(path, objects, ArchiveSettings()), store_path_commit_log=commit_log, progress=progress, idle_s=_IDLE_S
+                *(path, objects, settings), store_path_commit_log=commit_log, progress=progress, idle_s=_IDLE_S
             )
 
         return cls(path, url, make, on_archived or (lambda: None))

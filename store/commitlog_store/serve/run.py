@@ -44,8 +44,8 @@ class ServeRequest:
 
     ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
-    broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, ``decode`` has
-    the rules of ``TopicDecoders`` for the pages.
+    broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
+    ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
     """
 
     stores: Sequence[str]
@@ -67,6 +67,7 @@ class ServeRequest:
     http_downloads: bool = True
     decode: Sequence[str] = ()
     archive: str | None = None
+    archive_max_rate: int = 0
 
     def named_paths(self) -> dict[str, str]:
         """``InvalidValue`` for a name given twice, for several stores that are not read only, and for addresses."""
@@ -224,7 +225,10 @@ def _archive(request: ServeRequest, path: str, owned: MessageStore | None) -> Ar
     # An owner's log may be elsewhere by its settings.
     commit_log = request.commit_log if owned is None else owned.config.store_path_commit_log
     return ArchiveService.open(
-        *(path, request.archive), commit_log=commit_log, on_archived=None if hold is None else hold.look_again
+        *(path, request.archive),
+        commit_log=commit_log,
+        on_archived=None if hold is None else hold.look_again,
+        max_rate=request.archive_max_rate,
     )
 
 

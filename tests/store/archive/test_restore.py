@@ -45,6 +45,19 @@ def test_a_restored_store_takes_messages(tmp_path: Path) -> None:
         assert store.put("orders", b"new", queue_id=0).queue_offset == before
 
 
+def test_restored_queues_have_files_of_the_size_that_the_store_had(tmp_path: Path) -> None:
+    config = MessageStoreConfig.embedded(mapped_file_size_commit_log=FILE_SIZE, mapped_file_size_consume_queue=2000)
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for number in range(150):
+            store.put("orders", b"%d" % number, queue_id=0)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored")
+    files = sorted((tmp_path / "restored" / "consumequeue" / "orders" / "0").iterdir())
+    assert [file.name for file in files[:2]] == [f"{0:020d}", f"{2000:020d}"]
+    with MessageStore.open(tmp_path / "restored", config) as store:
+        assert store.put("orders", b"new", queue_id=0).queue_offset == 150
+
+
 def test_since_leaves_out_the_files_before(tmp_path: Path) -> None:
     small_store(tmp_path / "store", 400)
     archive_store(tmp_path / "store", url_of(tmp_path / "a"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(store: Path) -> Iterator[str]:
+def url(store: Path) -> str:
     past = store.parent / "past"
     archive_store(store, f"file://{past}", with_last=True)
     return f"archive+file://{past}"

@@ -235,6 +235,7 @@ def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: 
         for key, limit in (("all", 1000), ("all", 100), ("all", 3), ("k3", 9), ("k59", 9), ("no", 9)):
             assert history.query("orders", key, limit=limit) == whole.query("orders", key, limit=limit)
         keys = ["k59", "k3", None, "no", "k4", "k50", "k30", "k3"]
+        tables: list[pa.Table] = []
         for rows in (1000, 3):
             tables = [
                 pa.Table.from_batches(reader.query_keys("orders", keys, columns=columns, max_batch_rows=rows))

@@ -96,6 +96,8 @@ def test_an_open_store_waits_for_the_archive_of_its_settings(tmp_path: Path) -> 
         assert f"retention waits for the archive {url}, which lacks" in text
         assert f"from {stop} on, for 7 d at most" in text
         assert f"retention waits for the archive {url}" in " ".join(run("doctor", path).split())
+        assert json.loads(run("doctor", path, "--json"))["archiveHold"]["url"] == url
+        assert f"; retention waits for the archive {url}, which lacks" in run("doctor", path, "--nagios")
     with MessageStore.open(path, SMALL):
         assert json.loads(run("info", path, "--json"))["archiveHold"] is None
 
