@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from commitlog_store.format.figures_record import (
     figures_of,
     good_records,
     name_hash,
-    sum_of,
 )
 from commitlog_store.paths import FIGURES
 from commitlog_store.serve.figures import series
@@ -132,6 +132,19 @@ def test_a_ring_of_other_bytes_is_empty_and_is_written_again(tmp_path: Path) -> 
     Path(ring.path).unlink()
     Path(ring.path).mkdir()
     assert series.of_store(ring, "1h", _NOON).is_empty
+
+
+def test_a_write_that_finds_no_room_leaves_the_other_records(tmp_path: Path) -> None:
+    ring = FigureRing(str(tmp_path))
+    ring.add(_figures(_NOON - 60))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            ring.add(_figures(_NOON))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ring.read(60, _NOON - 3600, _NOON + 60)["begin"].tolist() == [_NOON - 60]
 
 
 class _Clock:

@@ -45,6 +45,11 @@ class FigureRing:
     def __init__(self, path: str) -> None:
         self.path = os.path.join(path, FIGURES)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the file exists."""
+        return disk.is_file(self.path)
+
     def add(self, minute: Figures) -> None:
         """Write the figures of a minute, added to what the ring has of it, and its ten minutes again.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -62,10 +62,10 @@ def of_store(ring: FigureRing, span: str, now: float, groups: Iterable[str] = ()
         Series("storedBytes", "Bytes stored a second", "bytes_per_second", parts.rate("stored_bytes")),
         Series("read", "Messages read a second", "per_second", parts.rate("read")),
         Series("failedPuts", "Failed puts a second", "per_second", parts.rate("failed_puts")),
-        Series("logBegin", "Log begins at", "bytes", parts.last(lambda records: records["log_begin"])),
-        Series("logEnd", "Log ends at", "bytes", parts.last(lambda records: records["log_end"])),
-        Series("diskUsed", "Disk used", "bytes", parts.last(lambda records: records["disk_used"])),
-        Series("diskSize", "Disk size", "bytes", parts.last(lambda records: records["disk_size"])),
+        Series("logBegin", "Log begins at", "bytes", parts.last("log_begin")),
+        Series("logEnd", "Log ends at", "bytes", parts.last("log_end")),
+        Series("diskUsed", "Disk used", "bytes", parts.last("disk_used")),
+        Series("diskSize", "Disk size", "bytes", parts.last("disk_size")),
         *_lags(parts, groups),
     ]
     return PastFigures(span, parts.step, parts.times, found)
@@ -137,16 +137,14 @@ class _Parts:
             for count, time in zip(sums.tolist(), seconds.tolist(), strict=True)
         ]
 
-    def last(
-        self, of: Callable[[Records], npt.NDArray[Any]], is_known: npt.NDArray[np.bool_] | None = None
-    ) -> list[Value]:
+    def last(self, name: str) -> list[Value]:
+        return self._last(self.records[name], np.ones(len(self.records), bool))
+
+    def _last(self, found: npt.NDArray[Any], is_known: npt.NDArray[np.bool_]) -> list[Value]:
         """The last known value of each part."""
         values: list[Value] = [None] * len(self.times)
-        found = of(self.records).tolist()
-        known = [True] * len(found) if is_known is None else is_known.tolist()
-        for part, value, knows in zip(self.part.tolist(), found, known, strict=True):
-            if knows:
-                values[part] = value
+        for part, value in zip(self.part[is_known].tolist(), found[is_known].tolist(), strict=True):
+            values[part] = value
         return values
 
     def lag(self, group: str) -> list[Value]:
@@ -155,4 +153,4 @@ class _Parts:
         lags = np.where(is_it, listed["lag"].astype(np.int64), 0).sum(axis=1)
         flags = self.records["flags"]
         is_known = (flags & LAGS_UNKNOWN == 0) & (is_it.any(axis=1) | (flags & GROUPS_LEFT_OUT == 0))
-        return self.last(lambda _: lags, is_known)
+        return self._last(lags, is_known)

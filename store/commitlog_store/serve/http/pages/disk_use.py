@@ -11,6 +11,7 @@ from commitlog_store.files.limits import disk_size, free_bytes, fullest_disk
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, LogFile
 from commitlog_store.retention.survey import log_files
+from commitlog_store.serve.http.pages import past
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 from commitlog_store.store import MessageStore
 
@@ -59,7 +60,7 @@ def _look(reader: StoreReader, asked: Asked) -> Values:
         "rate": None if rate is None else int(rate[0]), "rate_since": None if rate is None else rate[1],
         "full_at": None if rate is None else full_at(free, rate[0], now_ms),
         "log_bytes": end - files[0].base if files else 0, "count": len(files), "config": config,
-        "report": report, "problem": problem, "paging": paging,
+        "report": report, "problem": problem, "paging": paging, **past.charts_of(reader, past.DISK_CHARTS),
         "rows": [_row(one, end, reasons, config) for one in files[paging.start : paging.stop]],
     }  # fmt: skip
 
