@@ -240,14 +240,13 @@ class TopScreen(App[None]):
 def summary_of(found: StoreOverview, path: str, now_s: float) -> str:
     """The lines above the tables."""
     clock = time.strftime("%H:%M:%S", time.gmtime(now_s))
-    known = found.disk_size is not None and found.disk_free is not None
-    used = f"{100 * (1 - (found.disk_free or 0) / (found.disk_size or 1)):.1f} %" if known else _UNKNOWN
+    used = _UNKNOWN if found.disk_used is None else f"{100 * found.disk_used:.0f} %"
     waiting = sum(one.lag or 0 for one in found.groups)
     return "\n".join(
         [
             f"{printable_text(path)}  {clock} UTC",
-            f"Messages/s {_count(found.rate)}   Bytes/s {_size(found.bytes_rate)}   "
-            f"Log {_count(found.log_start)} to {_count(found.log_end)}   Lag {_count(waiting)}",
+            f"Messages/s {_count(found.rate)}   Bytes/s {_size(found.bytes_rate)}   Lag {_count(waiting)}",
+            f"Log {_count(found.log_start)} to {_count(found.log_end)}",
             f"Disk used {used}   free {_size(found.disk_free)}   Store's files {_size(found.files_size)}",
         ]
     )

@@ -37,7 +37,7 @@ class TopicLook:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOverview:
-    """``disk_size`` and ``disk_free`` are those of the log's disk, ``files_size`` what the store's files take of it.
+    """``disk_used``, a share, and ``disk_free`` are those of the log's disk, ``files_size`` what the files take.
 
     None is what is not known. ``bytes_rate`` is how many bytes a second the log grows by. ``problems`` are the errors
     of the questions that could not be answered now; their last answers stay.
@@ -47,7 +47,7 @@ class StoreOverview:
     log_end: int | None = None
     bytes_rate: float | None = None
     files_size: int | None = None
-    disk_size: int | None = None
+    disk_used: float | None = None
     disk_free: int | None = None
     topics: Sequence[TopicLook] = ()
     groups: Sequence[GroupSummary] = ()
@@ -86,8 +86,8 @@ class OverviewLooks:
             log_end=None if log is None else log[1],
             bytes_rate=log_rates.get(""),
             files_size=None if facts is None else facts.disk_size,
-            disk_size=facts.log_disk_size or None if facts else None,
-            disk_free=facts.log_disk_free if facts and facts.log_disk_size else None,
+            disk_used=None if facts is None else facts.log_disk_used,
+            disk_free=None if facts is None else facts.log_disk_free,
             topics=[
                 TopicLook(topic=topic, queues=queues, messages=messages, rate=rates.get(topic))
                 for topic, (queues, messages, _) in found.items()
