@@ -10,7 +10,6 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files.limits import disk_size, free_bytes, fullest_disk
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, LogFile
-from commitlog_store.retention.survey import log_files
 from commitlog_store.serve.http.pages import past
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 from commitlog_store.store import MessageStore
@@ -45,7 +44,7 @@ def full_at(free: int, rate: float, now_ms: int) -> int | None:
 
 def _look(reader: StoreReader, asked: Asked) -> Values:
     now_ms = time.time_ns() // 1_000_000
-    found = log_files(reader.paths)
+    found = asked.shared.log_files.of(reader)
     files = found.files
     end = found.end if asked.owned is None else asked.owned.physical_bounds()[1]
     log = reader.paths.commit_log
@@ -85,5 +84,5 @@ def _row(file: LogFile, log_end: int, reasons: dict[int, str], config: MessageSt
     }  # fmt: skip
 
 
-# A look reads the first record of every file and asks the owner's job thread: not again and again for each visitor.
+# A look asks the owner's job thread: not again and again for each visitor.
 VIEW = View(name="disk", path="/disk", look=_look, is_live=False)

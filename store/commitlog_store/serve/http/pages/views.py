@@ -9,6 +9,7 @@ from typing import Any
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.retention.survey import LogFiles, log_files
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.store import MessageStore
 
@@ -20,6 +21,8 @@ class SharedAnswers:
 
     def __init__(self) -> None:
         self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
+        # The first record of each file is read for its time.
+        self.log_files: LatestAnswer[LogFiles] = LatestAnswer(lambda reader: log_files(reader.paths))
         self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(lambda reader: reader.groups())
 
 
