@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -62,7 +62,10 @@ def _pages(front: HttpFront) -> None:
 
 
 def _puts(store: MessageStore, front: HttpFront) -> None:
-    ways = {"nothing": nullcontext, "a live overview": partial(_looked_at, front)}
+    ways: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        "nothing": nullcontext,
+        "a live overview": partial(_looked_at, front),
+    }
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(_TURNS):
         for way, beside in ways.items():

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.paths import is_system_topic
@@ -74,7 +74,7 @@ class OverviewLooks:
 
     def look(self) -> StoreOverview:
         """The store now, as far as it can be read: errors of this package are among the ``problems``."""
-        questions: tuple[_Question[object], ...] = (self._topics, self._groups, self._log, self._facts)
+        questions: tuple[_Question[Any], ...] = (self._topics, self._groups, self._log, self._facts)
         problems = [problem for one in questions if (problem := one.ask())]
         found = self._topics.answer or {}
         rates = self._ends.of({topic: end for topic, (_, _, end) in found.items()}, self._topics.at)
