@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from commitlog_store.queries.group_summary import GroupSummary
 from commitlog_store.queries.printable_text import printable_text
 from commitlog_store.queries.store_overview import StoreOverview, TopicLook
 from commitlog_store.sizes import size_text
+from commitlog_store.threads.wakeup import Wakeup
 
 _PAUSE_S = 1.0
 # Of each table: the first ones by its order.
@@ -155,7 +155,7 @@ class TopScreen(App[None]):
         """``interrupt`` takes what ``look`` calls between its steps, and raises when the screen closes."""
         super().__init__()
         self._look, self._path, self._shows_system, self._pause_s = look, path, shows_system, pause_s
-        self._stopping = threading.Event()
+        self._stopping, self._wakeup = False, Wakeup()
         interrupt(self._refuse_stopped)
         self._found = StoreOverview()
         self.topics = _Ordered(TOPIC_COLUMNS, lambda one: one.topic, id="Topics")
@@ -174,23 +174,24 @@ class TopScreen(App[None]):
         self._follow()
 
     def on_unmount(self) -> None:
-        self._stopping.set()
+        self._stopping = True
+        self._wakeup.set()
 
     @work(thread=True)
     def _follow(self) -> None:
         """Look until the screen closes."""
-        while not self._stopping.is_set():
+        while not self._stopping:
             try:
                 found = self._look()
             except CommitLogError:
-                if self._stopping.is_set():
+                if self._stopping:
                     return
                 raise
             self.post_message(self.Looked(found))
-            self._stopping.wait(self._pause_s)
+            self._wakeup.wait(self._pause_s)
 
     def _refuse_stopped(self) -> None:
-        if self._stopping.is_set():
+        if self._stopping:
             raise StoreClosed("The screen closes.")
 
     def on_top_screen_looked(self, message: Looked) -> None:
