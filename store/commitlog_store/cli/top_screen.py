@@ -158,15 +158,18 @@ class TopScreen(App[None]):
         self._stopping, self._wakeup = False, Wakeup()
         interrupt(self._refuse_stopped)
         self._found = StoreOverview()
+        self._summary = Static(printable_text(path), id="summary", markup=False)
+        self._problems = Static(id="problems", markup=False)
+        self._filter = Input(placeholder="A part of the name", id="filter")
         self.topics = _Ordered(TOPIC_COLUMNS, lambda one: one.topic, id="Topics")
         self.groups = _Ordered(GROUP_COLUMNS, lambda one: one.group, id="Groups")
 
     def compose(self) -> ComposeResult:
-        yield Static(printable_text(self._path), id="summary", markup=False)
-        yield Static(id="problems", markup=False)
+        yield self._summary
+        yield self._problems
         yield self.topics
         yield self.groups
-        yield Input(placeholder="A part of the name", id="filter")
+        yield self._filter
         yield Footer()
 
     def on_mount(self) -> None:
@@ -199,12 +202,13 @@ class TopScreen(App[None]):
         self._show()
 
     def _show(self) -> None:
+        if not self._summary.is_attached:  # the screen closes
+            return
         found = self._found
-        wanted = self.query_one("#filter", Input).value.strip().lower()
-        self.query_one("#summary", Static).update(summary_of(found, self._path, time.time()))
-        problems = self.query_one("#problems", Static)
-        problems.update("\n".join(map(printable_text, found.problems)))
-        problems.display = bool(found.problems)
+        wanted = self._filter.value.strip().lower()
+        self._summary.update(summary_of(found, self._path, time.time()))
+        self._problems.update("\n".join(map(printable_text, found.problems)))
+        self._problems.display = bool(found.problems)
         shows_all = self._shows_system
         self.topics.show_rows([one for one in found.topics if shows_all or not is_system_topic(one.topic)], wanted)
         self.groups.show_rows([one for one in found.groups if shows_all or not one.is_system], wanted)
@@ -219,14 +223,12 @@ class TopScreen(App[None]):
         self._table().turn_round()
 
     def action_filter(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = True
-        field.focus()
+        self._filter.display = True
+        self._filter.focus()
 
     def action_clear(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.value = ""
-        field.display = False
+        self._filter.value = ""
+        self._filter.display = False
         self.topics.focus()
         self._show()
 
