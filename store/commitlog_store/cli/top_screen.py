@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static
 
-from commitlog_store.errors import CommitLogError, StoreClosed
+from commitlog_store.errors import StoreClosed
 from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.durations import duration_text
 from commitlog_store.queries.group_summary import GroupSummary
@@ -184,13 +184,7 @@ class TopScreen(App[None]):
     def _follow(self) -> None:
         """Look until the screen closes."""
         while not self._stopping:
-            try:
-                found = self._look()
-            except CommitLogError:
-                if self._stopping:
-                    return
-                raise
-            self.post_message(self.Looked(found))
+            self.post_message(self.Looked(self._look()))
             self._wakeup.wait(self._pause_s)
 
     def _refuse_stopped(self) -> None:
