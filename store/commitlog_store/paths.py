@@ -12,6 +12,7 @@
       repair/<time of the cut>/                     what was cut off the log: kept.json, commitlog/ (ours)
       checkpoint  abort  lock
       audit.jsonl                                   what admins did from the pages of ``commitlog serve`` (ours)
+      figures.ring                                  what a served store did within the last days (ours)
       gate                                          the part of the log being dispatched as one batch (ours)
 
 Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPathConfigHelper.java``,
@@ -47,6 +48,7 @@ __all__ = [
     "DELAY_OFFSET_CONFIG",
     "DELETED_TOPICS",
     "DLQ_TOPIC_PREFIX",
+    "FIGURES",
     "GATE",
     "INDEX",
     "KEPT",
@@ -118,6 +120,7 @@ GATE = "gate"
 SETTLED = "settled"
 SAVED_ENDS = "savedends"
 AUDIT_LOG = "audit.jsonl"
+FIGURES = "figures.ring"
 # The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"

@@ -828,7 +828,7 @@ class StoreReader:
     def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
         """``store_timestamp`` for each of ``(topic, queue_id, offset)``, or the error that it raises."""
         self._refuse_closed()
-        return [answer_or_error(partial(self.store_timestamp, *one)) for one in positions]
+        return self._places.store_timestamps(positions)
 
     def offset_by_time(
         self,

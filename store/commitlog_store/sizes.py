@@ -9,6 +9,7 @@ import re
 from decimal import Decimal
 
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
+_UNITS_OF_TEXT = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 
@@ -23,3 +24,15 @@ def parse_size(text: str) -> int | None:
         return None
     size = Decimal(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()]
     return int(size) if size == int(size) else None
+
+
+def size_text(size: int) -> str:
+    """A number of bytes as people read it.
+
+    >>> size_text(512), size_text(1536)
+    ('512 B', '1.5 KiB')
+    """
+    left, place = float(size), 0
+    while left >= 1024 and place < len(_UNITS_OF_TEXT) - 1:
+        left, place = left / 1024, place + 1
+    return f"{size} B" if place == 0 else f"{left:.1f} {_UNITS_OF_TEXT[place]}"

@@ -122,7 +122,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
     "engine": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
+    "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "textual", "typer"}),
     "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "filter": frozenset({"lark", "numpy", "pyarrow"}),
     "pytest_plugin": frozenset({"pytest"}),

@@ -31,6 +31,7 @@ _MODULES = {
     "info": "look_commands",
     "offset-at": "look_commands",
     "stats": "look_commands",
+    "top": "top",
     "verify": "look_commands",
     "cat": "message_commands",
     "tail": "message_commands",

@@ -1,9 +1,13 @@
-"""LineLog: a file of lines that only grows; each line is on the device before the call that appends it returns."""
+"""LineLog: a file of lines; each line is on the device before the call that appends it returns.
+
+A file that has reached its bound gets the name ``PATH.1``, the one before it ``PATH.2``, and so on; the oldest goes.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from itertools import pairwise
 
 from commitlog_store.errors import TargetFailed
 from commitlog_store.files import disk
@@ -12,8 +16,10 @@ from commitlog_store.files import disk
 class LineLog:
     """Any number of threads of one process. The file is opened for each line, so it may be moved away at any time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, largest: int, kept: int) -> None:
+        """A file of ``largest`` bytes gets no further line; ``kept`` older ones stay beside it."""
         self.path = path
+        self._largest, self._older = largest, [f"{path}.{number}" for number in range(1, kept + 1)]
         self._lock = threading.Lock()
 
     def append(self, line: bytes) -> None:
@@ -29,6 +35,8 @@ class LineLog:
             raise TargetFailed("append to", path=self.path, cause=error) from error
 
     def _append(self, line: bytes) -> None:
+        if disk.file_size(self.path) >= self._largest:
+            self._put_aside()
         is_new = not disk.exists(self.path)
         descriptor = disk.create_file(self.path) if is_new else disk.open_for_writing(self.path)
         try:
@@ -40,3 +48,9 @@ class LineLog:
             disk.close(descriptor)
         if is_new:
             disk.sync_directory(os.path.dirname(self.path))
+
+    def _put_aside(self) -> None:
+        names = [self.path, *self._older]
+        for newer, older in reversed(list(pairwise(names))):
+            if disk.exists(newer):
+                disk.rename(newer, older)

@@ -33,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 Queue = tuple[str, int]
 """Topic and queue id."""
 
+# When messages were stored, by topic, queue id and queue offset; or why that cannot be read.
+_Times = Mapping[tuple[str, int, int], int | CommitLogError]
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
@@ -148,6 +151,7 @@ def group_positions(reader: ReaderView, now_ms: int, group: str | None = None) -
     queues, errors = _queues(reader, topics)
     wanted = [(topic, queue_id) for topic in sorted(queues) for queue_id in queues[topic]]
     bounds = dict(zip(wanted, reader.queue_infos(wanted), strict=True))
+    stored = _stored_times(reader, committed, queues, bounds)
     rows = []
     for (name, topic), positions in committed.items():
         retry = RETRY_TOPIC_PREFIX + name
@@ -166,7 +170,7 @@ def group_positions(reader: ReaderView, now_ms: int, group: str | None = None) -
             found = bounds.get((topic, queue_id))
             error = errors.get(topic, "" if found else f"Topic {topic!r} has no queue {queue_id}.")
             place = (name, topic, queue_id)
-            rows.append(_row(reader, place, positions.get(queue_id), found, now_ms, of_group, error))
+            rows.append(_row(stored, place, positions.get(queue_id), found, now_ms, of_group, error))
     return rows
 
 
@@ -185,8 +189,34 @@ def _lag(position: int | None, bounds: QueueInfo) -> int:
     return max(bounds.max_offset - max(bounds.min_offset, position or 0), 0)
 
 
-def _row(
+def _places(position: int | None, bounds: QueueInfo) -> tuple[int | None, int | None]:
+    """The offsets of the first message that waits, and of the last one that was consumed; None for none."""
+    low, high, lag = bounds.min_offset, bounds.max_offset, _lag(position, bounds)
+    return high - lag if lag else None, position - 1 if position is not None and low < position <= high else None
+
+
+def _stored_times(
     reader: ReaderView,
+    committed: Mapping[tuple[str, str], Mapping[int, int]],
+    queues: Mapping[str, list[int]],
+    bounds: Mapping[Queue, QueueInfo],
+) -> _Times:
+    """When the messages of ``_places`` were stored, all asked for at once."""
+    wanted = {
+        (info.topic, info.queue_id, offset)
+        for (name, topic), positions in committed.items()
+        if topic != DLQ_TOPIC_PREFIX + name
+        for queue_id in {*positions, *queues.get(topic, ())}
+        if (info := bounds.get((topic, queue_id))) is not None
+        for offset in _places(positions.get(queue_id), info)
+        if offset is not None
+    }
+    places = sorted(wanted)
+    return dict(zip(places, reader.store_timestamps(places), strict=True))
+
+
+def _row(
+    stored: _Times,
     place: tuple[str, str, int],
     position: int | None,
     bounds: QueueInfo | None,
@@ -207,22 +237,23 @@ def _row(
             "high. Consumers continue at the end."
         )
     waiting = last = None
+    first, consumed = _places(position, bounds)
     try:
-        if lag:
-            waiting = _stored(reader, topic, queue_id, high - lag)
-        if position is not None and low < position <= high:
-            last = _stored(reader, topic, queue_id, position - 1)
+        waiting = None if first is None else _time(stored[topic, queue_id, first])
+        last = None if consumed is None else _time(stored[topic, queue_id, consumed])
     except CommitLogError as fault:
         error = str(fault)
     lag_ms = (None if waiting is None else max(now_ms - waiting, 0)) if lag else 0
     return GroupPosition(*place, position, low, high, lag, lost, lag_ms, waiting, last, *of_group, error)
 
 
-def _stored(reader: ReaderView, topic: str, queue_id: int, offset: int) -> int | None:
-    try:
-        return reader.store_timestamp(topic, queue_id, offset)
-    except (OffsetOutOfRange, FileChanged):
-        return None  # deleted since, or a filler
+def _time(found: int | CommitLogError) -> int | None:
+    """None for a message that was deleted since, and for a filler. Raises any other error."""
+    if isinstance(found, (OffsetOutOfRange, FileChanged)):
+        return None
+    if isinstance(found, CommitLogError):
+        raise found
+    return found
 
 
 def restore_positions(offsets: ConsumerOffsets, reader: ReadableQueues, *, log_may_be_short: bool = False) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from commitlog_store.errors import CommitLogError
+
 Units = npt.NDArray[np.void]
 
 _T = TypeVar("_T")
@@ -101,6 +103,7 @@ class ReaderView(Protocol):
     def queue_info(self, topic: str, queue_id: int) -> QueueInfo: ...
     def queue_infos(self, queues: Sequence[tuple[str, int]], /) -> list[QueueInfo]: ...
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]: ...
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T: ...
     def read(
         self, topic: str, queue_id: int, start: int, stop: int, /, *, columns: Sequence[str]

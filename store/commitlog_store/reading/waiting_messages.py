@@ -14,7 +14,7 @@ from commitlog_store.queue.views import CatalogView
 
 
 class WaitingMessages:
-    """What waits in the store whose ``config/`` is in ``path``. ``StoreReader`` has the meanings, under the same names."""
+    """What waits in the store whose ``config/`` is in ``path``. ``StoreReader`` has the meanings."""
 
     def __init__(self, path: str, commit_log: CommitLog, catalog: CatalogView, frames: StoredFrames) -> None:
         self._path = path

@@ -23,6 +23,7 @@ from commitlog_store.files.limits import allow_most_open_files
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
+from commitlog_store.serve.figures.figures_service import FiguresService
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
 from commitlog_store.store import MessageStore, owned_by
@@ -141,6 +142,8 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
+        if owned is not None:
+            stack.callback(_kept_figures(owned, *openers.values()).stop)
         limits = CallLimits(request.max_calls, request.call_timeout_s)
         broker = None
         if owned is not None and settings is not None:
@@ -214,6 +217,13 @@ def _broker(owned: MessageStore, settings: RocketMQSettings, bound: socket.socke
     broker = RocketMQBroker(owned, settings, bound=bound)
     broker.start()
     return broker
+
+
+def _kept_figures(owned: MessageStore, open_reader: Callable[[OnDamage], StoreReader]) -> FiguresService:
+    """The service that keeps figures of the past, begun."""
+    service = FiguresService(owned, open_reader)
+    service.start()
+    return service
 
 
 def _archive(request: ServeRequest, path: str, owned: MessageStore | None) -> ArchiveService:

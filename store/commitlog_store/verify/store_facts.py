@@ -9,6 +9,7 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delayed.broker_marks import broker_mark, has_timer_wheel
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
+from commitlog_store.files.limits import free_bytes, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.recovery.indexed import was_indexed
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
@@ -22,7 +23,8 @@ class StoreFacts:
 
     ``delayed_left_to`` is what shows that a broker delivers delayed messages; None where ``MessageStore`` does.
     ``timer_wheel``: a broker keeps messages of its timer there. ``kept_problem`` is why ``kept`` or ``archive_hold``,
-    the archive that retention waits for, cannot be read.
+    the archive that retention waits for, cannot be read. ``log_disk_free`` is the bytes that are free on the
+    log's disk, and ``log_disk_used`` the share of it that is used, 0.0 to 1.0; None where they are not known.
     """
 
     log_files: int
@@ -33,6 +35,8 @@ class StoreFacts:
     kept_problem: str
     assessment: Assessment | None
     archive_hold: ArchiveHoldStatus | None = None
+    log_disk_free: int | None = None
+    log_disk_used: float | None = None
 
 
 def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
@@ -60,6 +64,8 @@ def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
         kept_problem=problem,
         assessment=assess_store(paths.root, config=config) if assessed else None,
         archive_hold=archive_hold,
+        log_disk_free=free_bytes(paths.commit_log),
+        log_disk_used=fullest_disk([paths.commit_log]).used,
     )
 
 

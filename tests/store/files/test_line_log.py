@@ -13,7 +13,7 @@ from tests.store.files.test_whole_file import fail_at
 
 def test_a_line_is_synced_with_its_file_and_follows_a_torn_one(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    log = LineLog(str(path))
+    log = LineLog(str(path), largest=1 << 20, kept=2)
     with pytest.MonkeyPatch.context() as patch:
         synced, named = fail_at(patch, "sync", turn=99), fail_at(patch, "sync_directory", turn=99)
         log.append(b"one")
@@ -34,4 +34,12 @@ def test_a_line_that_may_not_be_on_the_device_is_an_error(tmp_path: Path, call: 
     with pytest.MonkeyPatch.context() as patch:
         fail_at(patch, call)
         with pytest.raises(TargetFailed, match="lines"):
-            LineLog(str(tmp_path / "lines")).append(b"one")
+            LineLog(str(tmp_path / "lines"), largest=1 << 20, kept=2).append(b"one")
+
+
+def test_a_full_file_is_put_aside_and_the_oldest_one_goes(tmp_path: Path) -> None:
+    log = LineLog(str(tmp_path / "lines"), largest=8, kept=2)
+    for number in range(7):
+        log.append(b"%03d" % number)
+    found = {path.name: path.read_text().split() for path in tmp_path.iterdir()}
+    assert found == {"lines": ["006"], "lines.1": ["004", "005"], "lines.2": ["002", "003"]}

@@ -176,4 +176,9 @@ def test_what_needs_the_directory_says_so(place: Served, tmp_path: Path, command
 
 
 def test_no_command_is_left_out() -> None:
-    assert {one[0] for one in (*RIGHT, *WRONG, *DIRECTORY_ONLY)} == _MODULES.keys() - {"restore", "stats", "token"}
+    assert {one[0] for one in (*RIGHT, *WRONG, *DIRECTORY_ONLY)} == _MODULES.keys() - {
+        "restore",
+        "stats",
+        "token",
+        "top",
+    }

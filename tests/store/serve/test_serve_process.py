@@ -13,6 +13,9 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
+from commitlog_store.paths import FIGURES
+from commitlog_store.serve.figures.figure_ring import FigureRing
+from commitlog_store.serve.figures.series import of_store
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
@@ -34,6 +37,7 @@ def test_it_says_what_it_serves_and_stops_at_sigterm(store: Path) -> None:
         code, said = server.stop()
         assert code == 0
         assert "stopping" in said
+    assert not (store / FIGURES).exists()
 
 
 def test_an_owner_serves_its_store_and_closes_it_cleanly(store: Path) -> None:
@@ -46,6 +50,8 @@ def test_an_owner_serves_its_store_and_closes_it_cleanly(store: Path) -> None:
             assert reader.scan("orders", columns=["queueOffset"]).read_all().num_rows == 20_000
         assert server.stop(signal.SIGINT)[0] == 0
     assert_clean(store)
+    # The minute that has begun is kept, too.
+    assert not of_store(FigureRing(str(store)), "24h", time.time() + 60).is_empty
 
 
 def test_a_store_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:

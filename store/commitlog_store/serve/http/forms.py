@@ -8,6 +8,8 @@ from urllib.parse import parse_qs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from commitlog_store.queries.printable_text import printable_text
+
 _LARGEST = 4096
 _SECONDS = 20.0
 
@@ -31,4 +33,7 @@ async def read_form(
         fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=most_fields)
     except ValueError:
         raise HTTPException(400, f"A form has at most {most_fields} fields.") from None
+    for name, values in fields.items():
+        if len(values) > 1:
+            raise HTTPException(400, f"A form has each field once, and this one has {printable_text(name)!r} twice.")
     return {name: values[0] for name, values in fields.items()}

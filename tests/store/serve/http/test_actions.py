@@ -174,6 +174,13 @@ def test_a_refusal_of_the_store_is_shown_and_noted(admin: Admin, store: MessageS
     assert [line["event"] for line in audit(store)] == ["begins", "refused"]
 
 
+def test_a_form_with_a_field_twice_is_refused(admin: Admin, store: MessageStore) -> None:
+    fields = {"form_token": admin.form_token(), "body": ["x", "y"]}
+    answer = admin.client.post("/topics/orders/produce", data=fields)
+    assert (answer.status_code, "has each field once" in answer.text) == (400, True)
+    assert _count(store, "orders") == 3
+
+
 def test_nothing_is_done_that_the_audit_log_does_not_take(admin: Admin, store: MessageStore) -> None:
     (Path(store.path) / "audit.jsonl").mkdir()
     path = "/topics/orders/produce"

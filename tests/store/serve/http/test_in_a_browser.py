@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from commitlog_store import Message, MessageStore
+from commitlog_store.format.figures_record import COUNTS, STATES, Figures, name_hash
+from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.fronts import shown
 from tests.store.serve.http.test_accessibility import PATHS
@@ -223,3 +227,28 @@ def test_a_user_rolls_back_a_half_message(page: Page, admin_url: str) -> None:
     page.get_by_role("button", name="Roll back").click()
     page.get_by_role("button", name="Roll it back").click()
     page.get_by_text("Rolled back the half message").wait_for()
+
+
+def test_charts_of_the_past_are_drawn_by_keyboard_and_again_when_figures_come(
+    page: Page, url: str, owned: MessageStore
+) -> None:
+    ring, minute = FigureRing(owned.path), int(time.time()) // 60 * 60
+    numbers = dict.fromkeys(COUNTS, 120) | dict.fromkeys(STATES, 3 << 20)
+    lags = {name_hash("billing"): 17}
+    hour = Figures(begin=0, seconds=60, measured_ms=60_000, numbers=numbers, lags=lags)
+    for begin in range(minute - 1800, minute - 120, 60):
+        ring.add(dataclasses.replace(hour, begin=begin))
+    page.goto(url)
+    past = page.locator("section.past")
+    past.locator("canvas").nth(2).wait_for()
+    assert past.locator("canvas").count() == 3
+    assert past.get_by_text("Lag of billing").count() == 1
+    past.get_by_role("button", name="7d").press("Enter")
+    page.locator("section.past[data-drawn='7d']").wait_for()
+    before = page.locator("#figures-at").get_attribute("data-at")
+    for begin in (minute - 60, minute, minute + 60):
+        ring.add(dataclasses.replace(hour, begin=begin))
+    with page.expect_response(lambda answer: "/figures.json" in answer.url):
+        page.wait_for_function("at => document.getElementById('figures-at').dataset.at !== at", arg=before)
+    past.get_by_role("link", name="The same numbers as a table").click()
+    page.get_by_role("heading", name="Figures of the past").wait_for()

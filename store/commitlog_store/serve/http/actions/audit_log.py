@@ -6,6 +6,7 @@
 
 The events after ``begins`` are ``done``, ``refused`` (nothing was done), ``failed`` (perhaps a part was done) and
 ``unknown`` (opening the store again decides); ``result`` is the sentence or the error that the admin was shown.
+A file of 16 MiB becomes ``audit.jsonl.1``; nine older ones stay.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from commitlog_store.files.line_log import LineLog
 Event = Literal["done", "refused", "failed", "unknown"]
 # Characters of a value.
 _LONGEST = 1000
+# Of a file in bytes, some 30,000 actions; and how many older files stay.
+_LARGEST, _KEPT = 16 << 20, 9
 
 
 class AuditLog:
     """Any number of threads."""
 
-    def __init__(self, path: str) -> None:
-        self._lines = LineLog(path)
+    def __init__(self, path: str, *, largest: int = _LARGEST) -> None:
+        self._lines = LineLog(path, largest=largest, kept=_KEPT)
 
     def begin(self, *, action: str, by: str, peer: str, names: Mapping[str, str], fields: Mapping[str, object]) -> str:
         """Note that an action begins, on the device. Returns its id. The errors of ``LineLog.append``."""

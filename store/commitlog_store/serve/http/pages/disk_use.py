@@ -10,7 +10,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files.limits import disk_size, free_bytes, fullest_disk
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, LogFile
-from commitlog_store.retention.survey import log_files
+from commitlog_store.serve.http.pages import past
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 from commitlog_store.store import MessageStore
 
@@ -44,7 +44,7 @@ def full_at(free: int, rate: float, now_ms: int) -> int | None:
 
 def _look(reader: StoreReader, asked: Asked) -> Values:
     now_ms = time.time_ns() // 1_000_000
-    found = log_files(reader.paths)
+    found = asked.shared.log_files.of(reader)
     files = found.files
     end = found.end if asked.owned is None else asked.owned.physical_bounds()[1]
     log = reader.paths.commit_log
@@ -59,7 +59,7 @@ def _look(reader: StoreReader, asked: Asked) -> Values:
         "rate": None if rate is None else int(rate[0]), "rate_since": None if rate is None else rate[1],
         "full_at": None if rate is None else full_at(free, rate[0], now_ms),
         "log_bytes": end - files[0].base if files else 0, "count": len(files), "config": config,
-        "report": report, "problem": problem, "paging": paging,
+        "report": report, "problem": problem, "paging": paging, **past.charts_of(reader, past.DISK_CHARTS),
         "rows": [_row(one, end, reasons, config) for one in files[paging.start : paging.stop]],
     }  # fmt: skip
 
@@ -84,5 +84,5 @@ def _row(file: LogFile, log_end: int, reasons: dict[int, str], config: MessageSt
     }  # fmt: skip
 
 
-# A look reads the first record of every file and asks the owner's job thread: not again and again for each visitor.
+# A look asks the owner's job thread: not again and again for each visitor.
 VIEW = View(name="disk", path="/disk", look=_look, is_live=False)

@@ -7,6 +7,7 @@ from commitlog_store.files.limits import disk_size, free_bytes, fullest_disk
 from commitlog_store.paths import is_system_group, is_system_topic
 from commitlog_store.queries.group_summary import group_summaries
 from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.pages import past
 from commitlog_store.serve.http.pages.groups import most_behind
 from commitlog_store.serve.http.pages.views import Asked, Values, View
 
@@ -24,6 +25,7 @@ def _look(reader: StoreReader, asked: Asked) -> Values:
         "disk": _disk_of(reader),
         "stats": None if asked.owned is None else asked.owned.stats(),
         "messages": _messages(asked),
+        **past.charts_of(reader, past.STORE_CHARTS),
         "problem": "",
         "verdict": _verdict(asked),
         "groups": [],

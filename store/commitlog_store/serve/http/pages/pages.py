@@ -21,6 +21,7 @@ from commitlog_store.serve.http.pages import (
     groups,
     messages,
     overview,
+    past,
     replication,
     settings,
     topics,
@@ -37,7 +38,7 @@ from commitlog_store.serve.http.served_stores import ServedStores
 VIEWS = (
     *(overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE),
     *(dead_letters.LIST, dead_letters.ONE, waiting.DELAYED, waiting.HALF, waiting.BATCHES),
-    *(disk_use.VIEW, verify.VIEW, replication.VIEW, settings.VIEW),
+    *(disk_use.VIEW, verify.VIEW, replication.VIEW, settings.VIEW, past.VIEW),
 )
 
 
@@ -60,6 +61,7 @@ class Pages:
         yield HttpRoute(path="/sign-in", answer=self._sign_in, methods=("POST",), is_open=True)
         yield HttpRoute(path="/sign-out", answer=self._sign_out, methods=("POST",), is_open=True)
         yield HttpRoute(path="/topics/{name}/stored.json", answer=self._stored)
+        yield HttpRoute(path="/figures.json", answer=self._figures)
         if self._downloads:
             yield HttpRoute(path="/messages/download", answer=self._download)
             yield HttpRoute(path="/messages/{id}/body", answer=self._body)
@@ -159,6 +161,11 @@ class Pages:
             raise InvalidValue(f"span is one of {', '.join(topics.SPANS_S)}, not {span!r}.")
         name = request.path_params["name"]
         return JSONResponse(await self._read(request, lambda reader: topics.stored(reader, name, span)))
+
+    async def _figures(self, request: Request) -> Response:
+        asked = self._asked(request)
+        found = await self._read(request, lambda reader: past.past_figures(reader, asked))
+        return JSONResponse(past.as_json(found))
 
     async def _download(self, request: Request) -> Response:
         form = request.query_params.get("format", "ndjson")

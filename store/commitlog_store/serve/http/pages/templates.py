@@ -17,8 +17,7 @@ from markupsafe import Markup, escape
 
 from commitlog_store.queries.durations import duration_text
 from commitlog_store.queries.printable_text import printable_text
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from commitlog_store.sizes import size_text
 
 
 def number(value: int | float | None) -> str:
@@ -29,12 +28,7 @@ def number(value: int | float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    if value is None:
-        return "–"
-    left, place = float(value), 0
-    while left >= 1024 and place < len(_UNITS) - 1:
-        left, place = left / 1024, place + 1
-    return f"{value} B" if place == 0 else f"{left:.1f} {_UNITS[place]}"
+    return "–" if value is None else size_text(value)
 
 
 def duration(milliseconds: int | None) -> str:

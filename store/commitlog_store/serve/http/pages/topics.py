@@ -10,6 +10,7 @@ from commitlog_store.metadata import AllBounds
 from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.topic_rates import stored_over_time, topic_rates
 from commitlog_store.reader import QueueInfo, StoreReader
+from commitlog_store.serve.http.pages import past
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 
 _ROWS = 50
@@ -121,6 +122,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
         "messages": sum(one.max_offset - one.min_offset for one in infos), "rates": rates, "last": last,
         "rows": _queue_rows(reader, infos[paging.start : paging.stop]), "paging": paging, "settings": settings,
         "consumers": consumers, "problem": problem, "spans": list(SPANS_S),
+        **past.charts_of(reader, past.TOPIC_CHARTS),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.retention.survey import LogFiles, log_files
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
@@ -23,6 +24,8 @@ class SharedAnswers:
 
     def __init__(self) -> None:
         self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
+        # The first record of each file is read for its time.
+        self.log_files: LatestAnswer[LogFiles] = LatestAnswer(lambda reader: log_files(reader.paths))
         self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(lambda reader: reader.groups())
         # The quick one. It asks for the ends of all queues, and nothing but damage changes it.
         self.assessment: LatestAnswer[Assessment | None] = LatestAnswer(

@@ -1,4 +1,4 @@
-// Live parts of pages, and charts. Everything works without it, but for these two.
+// Live parts of pages, and charts. Everything works without it, but for these two; charts have a table.
 "use strict";
 
 // The part with data-live is replaced by what the server sends, unless a visitor is within it with the keyboard.
@@ -9,6 +9,7 @@ function follow(part) {
     source = new EventSource(part.dataset.live);
     source.onmessage = (event) => {
       if (!part.contains(document.activeElement)) part.innerHTML = event.data;
+      document.dispatchEvent(new CustomEvent("commitlog:part"));
     };
   };
   const end = () => {
@@ -68,7 +69,102 @@ async function draw(chart, words, span) {
   words.textContent = total.toLocaleString("en") + " messages stored in the last " + span + ".";
 }
 
+const UNITS = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+// The steps of an axis of bytes.
+const BYTE_STEPS = [...Array(58).keys()].map((power) => 2 ** power);
+
+// A number as people read it; of bytes with its unit.
+function shown(value, unit) {
+  if (value == null) return "--";
+  if (!unit.startsWith("bytes")) return value.toLocaleString("en", { maximumFractionDigits: 1 });
+  let place = 0;
+  for (; Math.abs(value) >= 1024 && place < UNITS.length - 1; place++) value /= 1024;
+  return value.toLocaleString("en", { maximumFractionDigits: 1 }) + " " + UNITS[place] + "B";
+}
+
+function drawPast(chart, found, span) {
+  const wanted = chart.dataset.series.split(" ");
+  const chosen = found.series.filter((one) =>
+    wanted.some((name) => (name.endsWith("*") ? one.name.startsWith(name.slice(0, -1)) : one.name === name)),
+  );
+  const style = getComputedStyle(document.documentElement);
+  const axis = {
+    stroke: style.getPropertyValue("--pico-color").trim(),
+    grid: { stroke: style.getPropertyValue("--pico-muted-border-color").trim() },
+  };
+  chart.replaceChildren();
+  if (!chosen.length) {
+    chart.textContent = "Nothing to show in this time.";
+    return;
+  }
+  const unit = chosen[0].unit;
+  new uPlot(
+    {
+      width: chart.clientWidth,
+      height: 180,
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
+      scales: { y: { range: (plot, low, high) => [0, Math.max(high, 1)] } },
+      axes: [
+        { ...axis, values: (plot, seconds) => seconds.map((one) => timeOf(one, span)) },
+        { ...axis, size: 80, ...(unit.startsWith("bytes") ? { incrs: BYTE_STEPS } : {}), values: (plot, values) => values.map((one) => shown(one, unit)) },
+      ],
+      series: [
+        { label: "Time (UTC)", value: (plot, seconds) => (seconds == null ? "--" : timeOf(seconds, "")) },
+        ...chosen.map((one, place) => ({
+          label: one.label,
+          stroke: style.getPropertyValue("--chart-" + (place % 4)).trim(),
+          // Lines are told apart without their colors, too.
+          dash: [[], [8, 4], [2, 3], [10, 3, 2, 3]][(place + (place >> 2)) % 4],
+          width: 2,
+          value: (plot, value) => shown(value, one.unit),
+        })),
+      ],
+    },
+    [found.times, ...chosen.map((one) => one.values)],
+    chart,
+  );
+}
+
+// The charts of the past below a section, drawn again when new figures came.
+function showPast(section) {
+  const words = section.querySelector(".past-words");
+  const buttons = [...section.querySelectorAll("[data-past]")];
+  let span = buttons[0].dataset.past;
+  let turn = 0;
+  const drawAll = async () => {
+    const own = ++turn;
+    const address = section.dataset.figures + (section.dataset.figures.includes("?") ? "&" : "?") + "span=" + span;
+    const answer = await fetch(address, { headers: { accept: "application/json" } });
+    if (own !== turn) return; // another span was chosen
+    if (!answer.ok) {
+      words.textContent = await answer.text();
+      return;
+    }
+    const found = await answer.json();
+    words.textContent = "";
+    for (const chart of section.querySelectorAll("[data-series]")) drawPast(chart, found, span);
+    section.dataset.drawn = span;
+  };
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      for (const one of buttons) one.setAttribute("aria-pressed", String(one === button));
+      span = button.dataset.past;
+      drawAll();
+    });
+  }
+  const newest = () => (document.getElementById("figures-at") || { dataset: {} }).dataset.at;
+  let at = newest();
+  document.addEventListener("commitlog:part", () => {
+    if (newest() === at) return;
+    at = newest();
+    drawAll();
+  });
+  drawAll();
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  const past = document.querySelector("[data-figures]");
+  if (past) showPast(past);
   const part = document.querySelector("[data-live]");
   if (part && part.dataset.live) follow(part);
   const chart = document.querySelector("[data-chart]");
