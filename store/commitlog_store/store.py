@@ -251,7 +251,9 @@ class MessageStore(Producing):
             self._engine.state.refuse_closed()
             return self._putter.put_together(messages)
 
-    def put_messages(self, table: MessageRows, *, topic: str | None = None, first_row: int = 0) -> PutTableResult:
+    def put_messages(
+        self, table: MessageRows, *, topic: str | None = None, first_row: int = 0, stop_at_refusal: bool = False
+    ) -> PutTableResult:
         """Append the rows of an Arrow table, a data frame or a list; status and offsets for each row.
 
         Taken are a pyarrow Table or RecordBatch, anything with ``__arrow_c_stream__`` (data frames of polars, pandas
@@ -260,7 +262,9 @@ class MessageStore(Producing):
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
         ``delayLevel``. Rows that no store accepts get their status, the others are appended. ``InvalidValue``
-        for wrong columns, before anything is written. ``first_row`` is the first row's number in reasons.
+        for wrong columns, before anything is written. ``first_row`` is the first row's number in reasons. With
+        ``stop_at_refusal``, no row after the first refused one is appended: the result's rows end with that one, and
+        what is corrected can be put from there on.
 
         Batches of ``StoreReader.read`` are taken too; what only a store gives in them (``queueOffset``, ``msgId``, ...,
         and properties such as ``REAL_TOPIC``) is ignored. To copy a queue with all that belongs to its messages::
@@ -271,7 +275,9 @@ class MessageStore(Producing):
         """
         with self._enter():
             self._engine.state.refuse_closed()
-            return self._engine.bulk.put_messages(table, topic=topic, first_row=first_row)
+            return self._engine.bulk.put_messages(
+                table, topic=topic, first_row=first_row, stop_at_refusal=stop_at_refusal
+            )
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""

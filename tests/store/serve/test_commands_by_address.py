@@ -90,6 +90,8 @@ WRONG = (
     ["groups", "reset", "PATH", "billing", "--to", "5"],
     ["dlq", "redrive", "PATH", "unknown"],
     ["topics", "rm", "PATH", "no-such-topic"],
+    ["produce", "PATH"],
+    ["produce", "PATH", "--topic", "no/topic"],
     ["clean", "PATH"],
     ["clean", "PATH", "--older-than", "1h", "--keep-for", "/no/such/checkpoint"],
 )
@@ -111,7 +113,7 @@ DIRECTORY_ONLY = (
     ["dump-log", "PATH"],
     ["dump-queue", "PATH", "orders"],
     ["dump-index", "PATH"],
-    ["produce", "PATH", "--topic", "orders"],
+    ["produce", "PATH", "--topic", "orders", "--async"],
     ["serve", "PATH", "--read-only"],
     ["follow", "127.0.0.1:1", "PATH"],
     ["promote", "PATH", "--yes"],
