@@ -338,16 +338,21 @@ class MessageStore(Producing):
             self._engine.run(self._engine.store_flush.flush_log)
         return committed
 
-    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
+    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0, perm: int | None = None) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
 
         ``read_queues``: the number of queues that consumers read, if messages name queues beyond the others. It is
-        raised for a topic that is listed, too.
+        raised for a topic that is listed, too. ``perm``: 6 to write and read (that of a new topic), 4 rejects puts, 2
+        rejects consumers.
 
-        ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
+        ``InvalidValue``, also for a topic of RocketMQ's own; ``PutRefused`` for a store in the role SLAVE;
+        ``CorruptConfig``, ``StoreIOError``.
         """
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
-        self._engine.run(lambda: self._engine.topics.create_topic(topic, count, read_queue_nums=read_count))
+        self._engine.state.refuse_on_replica()
+        self._engine.run(
+            lambda: self._engine.topics.create_by_name(topic, count, read_queue_nums=read_count, perm=perm)
+        )
 
     def expired_topics(self) -> list[str]:
         """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
@@ -363,9 +368,10 @@ class MessageStore(Producing):
         them. Should the topic get messages again, their queue offsets continue while the log has any of the old ones,
         and otherwise begin at 0.
 
-        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
-        it can be repeated.
+        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``PutRefused`` for a store
+        in the role SLAVE; ``StoreIOError``, and then it can be repeated.
         """
+        self._engine.state.refuse_on_replica()
         self._owned.retention.delete_topic(topic, self._forget_queues, with_messages=with_messages)
 
     def _forget_queues(self, topic: str) -> None:
@@ -383,6 +389,7 @@ class MessageStore(Producing):
         Returns the deleted topics; with ``dry_run`` those that would be. RocketMQ's own and light queues stay. Errors:
         ``delete_topic``.
         """
+        self._engine.state.refuse_on_replica()
         return self._owned.retention.clean_unused_topics(retain, self._forget_queues, dry_run=dry_run)
 
     def batches(self) -> list[CommittedBatch]:
@@ -392,8 +399,10 @@ class MessageStore(Producing):
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
         """Forget the batches of an application: its next batch is written, whatever its version.
 
-        Messages stay. Returns its last batch, None if the application is not known. ``StoreIOError``.
+        Messages stay. Returns its last batch, None if the application is not known. ``PutRefused`` for a store in the
+        role SLAVE; ``StoreIOError``.
         """
+        self._engine.state.refuse_on_replica()
         return self._engine.run(lambda: self._engine.batches.forget(app_id))
 
     def get_message(

@@ -178,11 +178,14 @@ class RemoteStore(Producing, RemoteAdministration):
         """``MessageStore.half_messages``: half messages, prepared now, committed or rolled back later."""
         return self._half_messages
 
-    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
-        """``MessageStore.create_topic``."""
+    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0, perm: int | None = None) -> None:
+        """``MessageStore.create_topic``. With a ``perm``, the token has the role ``admin``."""
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
         with self._sessions.session() as session:
-            session.ask("create_topic", topic, count, read_count)
+            if perm is None:
+                session.ask("create_topic", topic, count, read_count)
+            else:
+                session.ask("create_topic_with_perm", topic, count, read_count, checked_int("perm", perm))
 
     def flush(self) -> None:
         """``MessageStore.flush``: bring all messages to the server's device."""

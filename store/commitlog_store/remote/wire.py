@@ -142,6 +142,7 @@ CALLS: Mapping[str, Call] = {
     "flush": Call(tuple[()], None, writes=True),
     "dispatch": Call(tuple[()], None, writes=True),
     "create_topic": Call(tuple[str, int, int], None, writes=True),
+    "create_topic_with_perm": Call(tuple[str, int, int, int], None, writes=True, administers=True),
     "put_message": _once(MessageFields, answer=PutMessageResult),
     "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
     "put_together": _once(list[MessageFields], answer=list[Outcome]),

@@ -96,6 +96,9 @@ WRITES: Mapping[str, Callable[..., Any]] = {
     "expired_topics": lambda writer: writer.store.expired_topics(),
     "committed_batch": lambda writer, *batch: writer.store.transaction(*batch).result,
     "create_topic": lambda writer, topic, queues, read: writer.store.create_topic(topic, queues, read_queues=read),
+    "create_topic_with_perm": lambda writer, topic, queues, read, perm: writer.store.create_topic(
+        topic, queues, read_queues=read, perm=perm
+    ),
     **BATCH_WRITES,
 }
 

@@ -96,16 +96,6 @@ WRONG = (
     ["clean", "PATH", "--older-than", "1h", "--keep-for", "/no/such/checkpoint"],
 )
 
-# With the directory, they first ask for the lock, which the server has.
-WRONG_OF_THE_OWNER = (
-    (["topics", "create", "PATH", "no topic", "--queues", "2"], "no topic"),
-    (["txn", "reset", "PATH", "unknown", "--yes"], "no batches of 'unknown'; it has: 'loader'"),
-    (["half", "commit", "PATH", "0:0:payments:00"], "found 'orders'"),
-    (["half", "rollback", "PATH", "--yes", "0:0:payments:00"], "found 'orders'"),
-    (["half", "commit", "PATH", "no handle"], "no handle"),
-    (["half", "resume", "PATH", "0000"], "has 32 characters"),
-)
-
 # They need the directory, and say so.
 DIRECTORY_ONLY = (
     ["verify", "PATH"],
@@ -119,7 +109,6 @@ DIRECTORY_ONLY = (
     ["promote", "PATH", "--yes"],
     ["repair", "PATH"],
     ["salvage", "PATH", "--to", "FILE"],
-    ["topics", "create", "PATH", "new", "--queues", "2", "--perm", "4"],
     ["txn", "reset", "PATH", "loader", "--yes", "--config", "broker.conf"],
     ["archive", "PATH", "file://FILE"],
     ["cat", "PATH", "orders", "--from-log"],
@@ -157,18 +146,6 @@ def test_wrong_arguments_are_refused_as_for_the_directory(place: Served, tmp_pat
     assert far[0] != 0
 
 
-@pytest.mark.parametrize(
-    ("command", "words"), WRONG_OF_THE_OWNER, ids=lambda one: " ".join(one) if isinstance(one, list) else ""
-)
-def test_wrong_arguments_are_refused_by_the_server(
-    place: Served, tmp_path: Path, command: list[str], words: str
-) -> None:
-    code, shown, said = outcome(command, place, place.url, tmp_path / "target")
-    assert (code in (1, 2), shown) == (True, "")
-    assert words in said
-    assert "Traceback" not in said
-
-
 @pytest.mark.parametrize("command", DIRECTORY_ONLY, ids=" ".join)
 def test_what_needs_the_directory_says_so(place: Served, tmp_path: Path, command: list[str]) -> None:
     code, shown, said = outcome(command, place, place.url, tmp_path / "target")
@@ -178,4 +155,5 @@ def test_what_needs_the_directory_says_so(place: Served, tmp_path: Path, command
 
 
 def test_no_command_is_left_out() -> None:
+    """What administers a store, with right arguments, is in test_same_administration.py."""
     assert {one[0] for one in (*RIGHT, *WRONG, *DIRECTORY_ONLY)} == _MODULES.keys() - {"restore", "stats", "token"}
