@@ -30,6 +30,7 @@ class Pair(NamedTuple):
     url: str
     far: str
     half: list[str]
+    served: MessageStore
 
     def outcomes(self, command: list[str]) -> list[tuple[int, str, str]]:
         """Exit code, output and errors of a command, with PATH for each place."""
@@ -44,6 +45,7 @@ class Pair(NamedTuple):
         return found
 
     def states(self) -> list[Any]:
+        self.served.dispatch()
         return [_state(place) for place in (self.near, self.far)]
 
 
@@ -79,7 +81,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
                 batch.put_messages([{"topic": "audit", "body": b"a", "queueId": 0}])
         shutil.copytree(place / "near", place / "far")
         with MessageStore.open(place / "far", SMALL) as far, served(owned=far) as url:
-            yield Pair(str(place / "near"), url, far.path, half)
+            yield Pair(str(place / "near"), url, far.path, half, far)
 
 
 # In this order, on the same pair; {0} and {1} are the handles of half messages.
