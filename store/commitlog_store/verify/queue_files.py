@@ -129,6 +129,12 @@ class UnitFiles:
         last = self.files[-1]
         return -(-self.files[0].base // UNIT_SIZE), (last.base + last.size) // UNIT_SIZE
 
+    def start_now(self) -> int:
+        """The first offset of the first file that exists now; after all of them if none does."""
+        _, stop = self.bounds()
+        self._refresh()
+        return self.bounds()[0] if self.files else stop
+
     def end_before(self, physical_offset: int) -> int:
         """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""
         return end_before(self.read, *self.bounds(), physical_offset)
