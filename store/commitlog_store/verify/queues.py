@@ -229,6 +229,8 @@ class QueueCheck:
             self._add(queue, "queue.contiguous", "note", 0, "the queue begins again at 0 in the log: its topic was "
                       f"deleted and made again after offset {queue.next - 1}")  # fmt: skip
             queue.first = 0
+        elif self._aborted and first > queue.next and queue.last_physical_offset < self._log.start_now():
+            pass  # an owner's retention has removed files of the log before the walk came to them
         elif first < queue.next or not self._lost.between(queue.last_physical_offset, place):
             if first > queue.next:  # if a header field of one record is damaged, its unit leads to that record
                 unit = queue.files.read(queue.next, queue.next + 1)
