@@ -284,9 +284,8 @@ def put_batches(
     """
     started, put = time.perf_counter(), 0
     try:
-        is_own = isinstance(store, MessageStore)
-        host = store.config.store_host if is_own else store.store_host
-        with _interrupts(may_leave=not is_own) as interrupt, store:
+        host = store.config.store_host if isinstance(store, MessageStore) else store.store_host
+        with _interrupts(may_leave=not isinstance(store, MessageStore)) as interrupt, store:
             while (batch := _next(batches, interrupt)) is not None:
                 result = _put(store, batch)
                 offsets = result.rows.column("physicalOffset").to_numpy()

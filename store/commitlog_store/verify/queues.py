@@ -6,6 +6,7 @@ differ are the units compared one by one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -254,10 +255,10 @@ class QueueCheck:
                 wrong &= ~(same & (found["tags_code"] <= LAST_EXT_ADDRESS))
         else:
             same = np.zeros(len(units), np.bool_)
-        # Messages that an owner has appended since, or that retention has removed.
+        # Messages that an owner has appended since, or deleted with their topic, or that retention has removed.
         wrong &= places < self._log.judged_end
         if self._aborted and wrong.any():
-            wrong &= places >= self._log.start_now()
+            wrong &= places >= max(self._log.start_now(), self._deleted_now(queue))
         rows = np.flatnonzero(wrong)
         if not len(rows):
             return
@@ -280,6 +281,12 @@ class QueueCheck:
             path, _ = queue.files.place_of(first + int(other[0]))
             severity = "note" if of_notes.all() else "error"
             self._findings.add_more("queue.unit", severity, path, len(other) - FINDINGS_PER_FILE)
+
+    def _deleted_now(self, queue: _Queue) -> int:
+        """Before which place the owner has deleted the queue's messages by now; 0 if the list cannot be read."""
+        with contextlib.suppress(CorruptConfig, ReadFailed):
+            return DeletedTopics(self._store).units_from(queue.topic, queue.queue_id)
+        return 0
 
     def _unit(
         self, queue: _Queue, offset: int, expected: np.void, found: np.void, severity: Severity, why: str
