@@ -375,7 +375,7 @@ class QueueCheck:
             self._note_lost(queue, at, places, sizes)
             written = (sizes != 0) | (places != 0) | (found["tags_code"] != 0)
             bad = written & ~((places >= 0) & (places < self._gone_before(queue)) & (sizes > 0))
-            if head:
+            if head or (self._aborted and bad.any() and self._deleted_now(queue)):
                 bad &= sizes != FILLER_SIZE
             for row in np.flatnonzero(bad).tolist():
                 place = int(places[row])
