@@ -251,7 +251,9 @@ class MessageStore(Producing):
             self._engine.state.refuse_closed()
             return self._putter.put_together(messages)
 
-    def put_messages(self, table: MessageRows, *, topic: str | None = None, first_row: int = 0) -> PutTableResult:
+    def put_messages(
+        self, table: MessageRows, *, topic: str | None = None, first_row: int = 0, stop_at_refusal: bool = False
+    ) -> PutTableResult:
         """Append the rows of an Arrow table, a data frame or a list; status and offsets for each row.
 
         Taken are a pyarrow Table or RecordBatch, anything with ``__arrow_c_stream__`` (data frames of polars, pandas
@@ -260,7 +262,9 @@ class MessageStore(Producing):
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
         ``delayLevel``. Rows that no store accepts get their status, the others are appended. ``InvalidValue``
-        for wrong columns, before anything is written. ``first_row`` is the first row's number in reasons.
+        for wrong columns, before anything is written. ``first_row`` is the first row's number in reasons. With
+        ``stop_at_refusal``, no row after the first refused one is appended: the result's rows end with that one, and
+        what is corrected can be put from there on.
 
         Batches of ``StoreReader.read`` are taken too; what only a store gives in them (``queueOffset``, ``msgId``, ...,
         and properties such as ``REAL_TOPIC``) is ignored. To copy a queue with all that belongs to its messages::
@@ -271,7 +275,9 @@ class MessageStore(Producing):
         """
         with self._enter():
             self._engine.state.refuse_closed()
-            return self._engine.bulk.put_messages(table, topic=topic, first_row=first_row)
+            return self._engine.bulk.put_messages(
+                table, topic=topic, first_row=first_row, stop_at_refusal=stop_at_refusal
+            )
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
@@ -332,16 +338,21 @@ class MessageStore(Producing):
             self._engine.run(self._engine.store_flush.flush_log)
         return committed
 
-    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
+    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0, perm: int | None = None) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
 
         ``read_queues``: the number of queues that consumers read, if messages name queues beyond the others. It is
-        raised for a topic that is listed, too.
+        raised for a topic that is listed, too. ``perm``: 6 to write and read (that of a new topic), 4 rejects puts, 2
+        rejects consumers.
 
-        ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
+        ``InvalidValue``, also for a topic of RocketMQ's own; ``PutRefused`` for a store in the role SLAVE;
+        ``CorruptConfig``, ``StoreIOError``.
         """
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
-        self._engine.run(lambda: self._engine.topics.create_topic(topic, count, read_queue_nums=read_count))
+        self._engine.state.refuse_on_replica()
+        self._engine.run(
+            lambda: self._engine.topics.create_by_name(topic, count, read_queue_nums=read_count, perm=perm)
+        )
 
     def expired_topics(self) -> list[str]:
         """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
@@ -357,9 +368,10 @@ class MessageStore(Producing):
         them. Should the topic get messages again, their queue offsets continue while the log has any of the old ones,
         and otherwise begin at 0.
 
-        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
-        it can be repeated.
+        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``PutRefused`` for a store
+        in the role SLAVE; ``StoreIOError``, and then it can be repeated.
         """
+        self._engine.state.refuse_on_replica()
         self._owned.retention.delete_topic(topic, self._forget_queues, with_messages=with_messages)
 
     def _forget_queues(self, topic: str) -> None:
@@ -377,6 +389,7 @@ class MessageStore(Producing):
         Returns the deleted topics; with ``dry_run`` those that would be. RocketMQ's own and light queues stay. Errors:
         ``delete_topic``.
         """
+        self._engine.state.refuse_on_replica()
         return self._owned.retention.clean_unused_topics(retain, self._forget_queues, dry_run=dry_run)
 
     def batches(self) -> list[CommittedBatch]:
@@ -386,8 +399,10 @@ class MessageStore(Producing):
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
         """Forget the batches of an application: its next batch is written, whatever its version.
 
-        Messages stay. Returns its last batch, None if the application is not known. ``StoreIOError``.
+        Messages stay. Returns its last batch, None if the application is not known. ``PutRefused`` for a store in the
+        role SLAVE; ``StoreIOError``.
         """
+        self._engine.state.refuse_on_replica()
         return self._engine.run(lambda: self._engine.batches.forget(app_id))
 
     def get_message(

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from commitlog_store import RemoteStore
     from commitlog_store.store import MessageStore
 
-# For a call of a server, such as the deletion of many files.
-_RPC_TIMEOUT_S = 300.0
+# For a call of a server; and for one that may take long, such as the deletion of many files.
+DEFAULT_RPC_TIMEOUT_S = 30.0
+_LONG_RPC_TIMEOUT_S = 300.0
 
 
 def is_address(path: str) -> bool:
@@ -43,15 +44,15 @@ def open_owner(path: str, commit_log: str | None, lock_timeout_s: float) -> Iter
             yield store
 
 
-def connect_to(address: str, lock_timeout_s: float = 0.0) -> RemoteStore:
-    """The store at a server, for calls that may take long. ``BadParameter`` for a ``lock_timeout_s``."""
+def connect_to(address: str, lock_timeout_s: float = 0.0, *, rpc_timeout_s: float = _LONG_RPC_TIMEOUT_S) -> RemoteStore:
+    """The store at a server, by default for calls that may take long. ``BadParameter`` for a ``lock_timeout_s``."""
     if lock_timeout_s:
         raise typer.BadParameter(
             "It is for a directory: at an address, the server owns the store.", param_hint="--lock-timeout"
         )
     from commitlog_store import connect  # here: with a directory, nothing of Arrow Flight is imported
 
-    return connect(address, rpc_timeout_s=_RPC_TIMEOUT_S)
+    return connect(address, rpc_timeout_s=rpc_timeout_s)
 
 
 def owner_config(path: str, config_file: str | None = None, commit_log: str | None = None) -> MessageStoreConfig:

@@ -1,4 +1,5 @@
-"""``commitlog produce``: puts messages from stdin into a store, which this process owns until the end of the input.
+"""``commitlog produce``: puts messages from stdin into a store that this process owns until the end of the input, or at
+the server that owns it.
 
 It stops at the first line that is not put: the lines before it are in the store, and none after it. Once that line is
 corrected, the input can continue from there.
@@ -12,13 +13,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import orjson
 import typer
 
@@ -35,26 +35,22 @@ from commitlog_store.cli.options import (
     StorePath,
     examples,
 )
-from commitlog_store.cli.owner_config import broker_settings
+from commitlog_store.cli.owner_config import DEFAULT_RPC_TIMEOUT_S, broker_settings, connect_to, is_address
 from commitlog_store.cli.progress import count_bar, progress_bar
 from commitlog_store.cli.render import counted, drop_output, say
-from commitlog_store.columnar.encode import RecordSettings, encode_messages
-from commitlog_store.columnar.input import message_schema, parse_messages
-from commitlog_store.columnar.message_table import message_chunks
 from commitlog_store.config import BrokerProperties, FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import InvalidValue, NotAStore, StoreNotFound
+from commitlog_store.errors import InvalidValue, NotAStore, RemoteFailed, StoreNotFound
 from commitlog_store.files import disk
-from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.message_id import encode_message_id, parse_host
 from commitlog_store.format.message_rules import no_producers_fault
-from commitlog_store.format.record import FILLER_SIZE
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import PutMessageStatus
-from commitlog_store.paths import MAX_QUEUE_ID, MOST_QUEUES, validate_new_topic
-from commitlog_store.queue.queue_counts import file_size_of
-from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.paths import MOST_QUEUES, validate_new_topic
 from commitlog_store.store import MessageStore
+
+if TYPE_CHECKING:
+    from commitlog_store import RemoteStore
 
 _Topic = Annotated[
     str | None,
@@ -87,6 +83,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog produce /data/store --topic orders --create < bodies.txt",
             "commitlog cat /data/old orders --json | commitlog produce /data/store --ndjson",
+            "commitlog produce grpc://10.0.0.5:8815 --topic orders < bodies.txt",
         ),
     )(produce)
 
@@ -121,9 +118,11 @@ def produce(
     max_hash_slot_num: CountOption = None,
     max_index_num: CountOption = None,
 ) -> None:
-    """Put messages from standard input, one per line, into a store. Takes the store's lock.
+    """Put messages from standard input, one per line, into a store. Takes the store's lock; at an address, the server
+    puts them.
 
-    It stops at the first line that is not a message, or that the store refuses: only the lines before it are put.
+    It stops at the first line that is not a message, or that the store refuses: only the lines before it are put. When
+    a server gives no answer, it says which lines may be stored.
 
     The fields of a JSON line: body or bodyBase64, topic, tags, keys (a list, or a string with spaces between them),
     queueId, properties, flag, bornTimestamp, delayLevel, shardingKey. Lines of 'cat --json' and 'export' are taken
@@ -137,10 +136,12 @@ def produce(
         "max_index_num": max_index_num,
     }
     given = {name: size for name, size in sizes.items() if size is not None}
-    config = _checked_config(broker_settings(config_file, commit_log), sync, given, topic, line_format)
-    fixed = [name for name in given if name.startswith("mapped_file_size")]
-    if fixed and is_store(path):
-        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=_option_of(fixed[0]))
+    _refuse_topic(topic, line_format)
+    if is_address(path):
+        _refuse_at_address(given, sync=sync, create=create, commit_log=commit_log, config=config_file)
+        config = MessageStoreConfig()
+    else:
+        config = _checked_config(path, broker_settings(config_file, commit_log), sync, given)
     defaults = Defaults(topic=topic, tags=tag, key=key, queue_id=queue)
     if sys.stdin is None:
         say("Standard input is closed; messages are read from there, one per line.")
@@ -161,17 +162,39 @@ def _option_of(setting: str) -> str:
     return "--" + setting.replace("_", "-")
 
 
-def _checked_config(
-    broker: BrokerProperties, sync: bool | None, given: dict[str, int], topic: str | None, line_format: LineFormat
-) -> MessageStoreConfig:
-    """The store's configuration; wrong usage is reported before a store is opened, or created."""
-    if topic is None and line_format is LineFormat.LINES:
-        raise typer.BadParameter("Lines of text have no topic; give one.", param_hint="--topic")
+def _refuse_topic(topic: str | None, line_format: LineFormat) -> None:
+    """Wrong usage is reported before a store is opened, or created."""
+    if topic is None:
+        if line_format is LineFormat.LINES:
+            raise typer.BadParameter("Lines of text have no topic; give one.", param_hint="--topic")
+        return
     try:
-        if topic is not None:
-            validate_new_topic(topic)
-            if fault := no_producers_fault(topic):
-                raise typer.BadParameter(f"{fault}.", param_hint="--topic")
+        validate_new_topic(topic)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
+    if fault := no_producers_fault(topic):
+        raise typer.BadParameter(f"{fault}.", param_hint="--topic")
+
+
+def _refuse_at_address(
+    sizes: Iterable[str], *, sync: bool | None, create: bool, commit_log: str | None, config: str | None
+) -> None:
+    """``BadParameter`` for what only the owner of a directory decides."""
+    named = {"--sync/--async": sync is not None, "--create": create, "--commit-log": commit_log, "--config": config}
+    for option in (*(name for name, is_given in named.items() if is_given), *map(_option_of, sizes)):
+        raise typer.BadParameter(
+            "It is for a directory: at an address, the server owns the store, and has its settings.", param_hint=option
+        )
+
+
+def _checked_config(
+    path: str, broker: BrokerProperties, sync: bool | None, given: dict[str, int]
+) -> MessageStoreConfig:
+    """The configuration of a directory."""
+    fixed = [name for name in given if name.startswith("mapped_file_size")]
+    if fixed and is_store(path):
+        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=_option_of(fixed[0]))
+    try:
         settings: dict[str, Any] = dict(given)
         if sync is not None or "flush_disk_type" not in broker.given:
             settings["flush_disk_type"] = FlushDiskType.ASYNC_FLUSH if sync is False else FlushDiskType.SYNC_FLUSH
@@ -190,21 +213,25 @@ class OutputGone(Exception):
 
 @dataclass
 class _Interrupt:
-    """Remembers a Ctrl-C during a put until the put has ended: a put is never left half way."""
+    """Remembers a Ctrl-C during a put until the put has ended: a put is never left half way.
 
+    With ``may_leave``, a second one ends the wait for a server.
+    """
+
+    may_leave: bool
     reading: bool = False
     wanted: bool = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.reading:
+        if self.reading or (self.wanted and self.may_leave):
             raise KeyboardInterrupt
         self.wanted = True
 
 
 @contextmanager
-def _interrupts() -> Iterator[_Interrupt]:
-    interrupt = _Interrupt()
+def _interrupts(*, may_leave: bool) -> Iterator[_Interrupt]:
+    interrupt = _Interrupt(may_leave)
     if threading.current_thread() is not threading.main_thread():
         yield interrupt  # other threads cannot set signal handlers
         return
@@ -224,8 +251,13 @@ def is_store(path: str) -> bool:
     return True
 
 
-def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_timeout_s: float) -> MessageStore:
-    """Own the store. Without ``create``, the path must be one: ``StoreNotFound``, ``NotAStore``."""
+def open_store(
+    path: str, config: MessageStoreConfig, *, create: bool, lock_timeout_s: float
+) -> MessageStore | RemoteStore:
+    """Own the store, or connect to its server. Without ``create``, a directory must be one: ``StoreNotFound``,
+    ``NotAStore``."""
+    if is_address(path):
+        return connect_to(path, lock_timeout_s, rpc_timeout_s=DEFAULT_RPC_TIMEOUT_S)
     path = disk.absolute_path(path)
     try:
         check_store_directory(path)
@@ -237,7 +269,11 @@ def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_time
 
 
 def put_batches(
-    store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool, advance: Callable[[int], None]
+    store: MessageStore | RemoteStore,
+    batches: Iterator[MessageBatch],
+    *,
+    as_json: bool,
+    advance: Callable[[int], None],
 ) -> int:
     """Put all batches and close the store. Returns the number of messages put, which is also printed to stderr.
 
@@ -248,17 +284,17 @@ def put_batches(
     """
     started, put = time.perf_counter(), 0
     try:
-        with _interrupts() as interrupt, store:
-            pieces = _pieces(store, batches)
-            while (batch := _next(pieces, interrupt)) is not None:
-                result = store.put_messages(batch.table())
+        host = store.config.store_host if isinstance(store, MessageStore) else store.store_host
+        with _interrupts(may_leave=not isinstance(store, MessageStore)) as interrupt, store:
+            while (batch := _next(batches, interrupt)) is not None:
+                result = _put(store, batch)
                 offsets = result.rows.column("physicalOffset").to_numpy()
                 count = int((offsets >= 0).sum())
                 put += count
                 advance(count)
                 if as_json:
                     try:
-                        _print_results(sys.stdout, store, batch, result)
+                        _print_results(sys.stdout, host, batch, result)
                     except BrokenPipeError:
                         drop_output()
                         raise OutputGone(_gone(batch)) from None
@@ -271,52 +307,23 @@ def put_batches(
     return put
 
 
+def _put(store: MessageStore | RemoteStore, batch: MessageBatch) -> PutTableResult:
+    """Put a batch up to the first refused message. ``Refused``: none of it is stored."""
+    try:
+        return store.put_messages(batch.table(), stop_at_refusal=True)
+    except RemoteFailed as error:
+        raise Refused(f"Line {batch.numbers[0]} is not put, nor is any after it: {error}") from error
+    except KeyboardInterrupt:
+        say(f"Lines {batch.numbers[0]} to {batch.numbers[-1]} may be stored: the server has not answered yet.")
+        raise
+
+
 def _next(batches: Iterator[MessageBatch], interrupt: _Interrupt) -> MessageBatch | None:
     interrupt.reading = True
     try:
         return next(batches, None)
     finally:
         interrupt.reading = False
-
-
-def _pieces(store: MessageStore, batches: Iterator[MessageBatch]) -> Iterator[MessageBatch]:
-    """The batches, cut after each message that may be refused: the next one waits until that is known.
-
-    A store skips a row that it does not accept, and puts those after it.
-    """
-    room = (
-        file_size_of(StorePaths.of(store.path, store.config.store_path_commit_log).commit_log)
-        or store.config.mapped_file_size_commit_log
-    ) - FILLER_SIZE
-    topics = TopicConfig(store.path, store.config.default_topic_queue_nums, lambda _: -1)
-    for batch in batches:
-        start = 0
-        for row in _doubtful(store.config, topics, room, batch):
-            yield batch.part(start, row + 1)
-            start = row + 1
-        if start < len(batch.rows):
-            yield batch.part(start)
-
-
-def _doubtful(config: MessageStoreConfig, topics: TopicConfig, room: int, batch: MessageBatch) -> list[int]:
-    """Rows that the store refuses, or would with some queue: the queue that it will choose is not known yet.
-
-    ``room`` is the size of the largest record.
-    """
-    table, settings = batch.table(), RecordSettings.of(config, largest_record=room)
-    schema, doubtful = message_schema(table, topic=None), []
-    for first, chunk in message_chunks(table):
-        columns = parse_messages(
-            chunk,
-            schema,
-            born_timestamp_ms=0,
-            limits=settings.limits,
-            first_row=first,
-            topic_fault=topics.producers_fault,
-        )
-        encoded = encode_messages(columns, np.full(columns.count, MAX_QUEUE_ID, np.int32), settings)
-        doubtful += [refusal.row for refusal in encoded.refusals if refusal.row is not None]
-    return doubtful
 
 
 def _gone(batch: MessageBatch) -> str:
@@ -326,9 +333,10 @@ def _gone(batch: MessageBatch) -> str:
     )
 
 
-def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, result: PutTableResult) -> None:
-    host = parse_host(store.config.store_host)
-    for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=True):
+def _print_results(out: IO[str], store_host: str, batch: MessageBatch, result: PutTableResult) -> None:
+    host = parse_host(store_host)
+    # The result ends with the message that stopped the put.
+    for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=False):
         place = row["physicalOffset"]
         there = place >= 0
         found: dict[str, Any] = {
@@ -352,4 +360,6 @@ def _raise_refused(batch: MessageBatch, result: PutTableResult) -> None:
     reason = re.sub(r"^Message in row \d+", "The message", result.reason)
     # A message that no store accepts is reported alone; a full disk or a late sync is reported for many lines.
     more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
-    raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}")
+    is_partly = len(bad) > 1 and result.status is PutMessageStatus.UNKNOWN_ERROR
+    partly = " Of these lines none, the first ones or all are stored, and none after them." if is_partly else ""
+    raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}{partly}")

@@ -217,29 +217,16 @@ def _row(topic: str, listed: TopicSettings | None, present: dict[str, object]) -
 def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_timeout_s: float) -> str:
     """List the topic. Returns a sentence about it. ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``."""
     if is_address(path):
-        known, now = _create_at_server(path, topic, queues, perm, lock_timeout_s)
-        return _created(topic, known, now)
+        with connect_to(path, lock_timeout_s) as store, store.reader() as reader:
+            known = reader.topic_settings().get(topic)
+            store.create_topic(topic, queues, perm=perm)
+            return _created(topic, known, reader.topic_settings()[topic])
     default = MessageStoreConfig().default_topic_queue_nums
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         known = read_topic_settings(owned).get(topic)
-        TopicConfig(owned, default, lambda _: -1).create_topic(topic, queues, perm=perm)
+        TopicConfig(owned, default, lambda _: -1).create_by_name(topic, queues, perm=perm)
         now = read_topic_settings(owned)[topic]
     return _created(topic, known, now)
-
-
-def _create_at_server(
-    address: str, topic: str, queues: int, perm: int | None, lock_timeout_s: float
-) -> tuple[TopicSettings | None, TopicSettings]:
-    """The settings of the topic before and after."""
-    if perm is not None:
-        raise typer.BadParameter(
-            "At an address, a topic is created with perm 6: change it where the store's directory is.",
-            param_hint="--perm",
-        )
-    with connect_to(address, lock_timeout_s) as store, store.reader() as reader:
-        known = reader.topic_settings().get(topic)
-        store.create_topic(topic, queues)
-        return known, reader.topic_settings()[topic]
 
 
 def _created(topic: str, known: TopicSettings | None, now: TopicSettings) -> str:

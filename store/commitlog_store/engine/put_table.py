@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,7 @@ class PutTableResult:
     ``status`` is PUT_OK if every row's is, else that of the first other row, and ``reason`` says why.
     ``message_num`` is the number of rows in the log. ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s
     name, dictionary-encoded), ``physicalOffset``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` (ms), -1 where a
-    row is not in the log.
+    row is not in the log. It ends with the row that stopped the put, if one did (``stop_at_refusal``).
 
     ::
 
@@ -81,6 +82,8 @@ class _Results:
         # The log's end after the last row that is in it, 0 without any; and whether one of them waits.
         self.end = 0
         self.waits = False
+        # The rows that have a result: not those after one that stopped the put.
+        self.count = count
 
     def put(self, first: int, encoded: EncodedMessages, appended: AppendedRows) -> None:
         """Note the result of a chunk that begins at row ``first`` of the result."""
@@ -100,6 +103,11 @@ class _Results:
         self.queue_ids[rows] = encoded.queue_ids[:written]
         self.store_timestamps[rows] = appended.store_timestamp
 
+    def stop_at(self, refusal: PutRefused) -> None:
+        """No row after this one gets a result."""
+        assert refusal.row is not None
+        self.count = refusal.row - self._first_row + 1
+
     def refuse_rest(self, status: PutMessageStatus, reason: str) -> None:
         """Set status and reason of all rows without a result yet."""
         self._refuse(np.flatnonzero(self.statuses < 0), status, reason)
@@ -114,18 +122,19 @@ class _Results:
             self.reasons.setdefault(int(rows[0]), reason)
 
     def result(self) -> PutTableResult:
-        bad = np.flatnonzero(self.statuses != _OK)
+        statuses = self.statuses[: self.count]
+        bad = np.flatnonzero(statuses != _OK)
         status, reason = PutMessageStatus.PUT_OK, ""
         if len(bad):
             first = int(bad[0])
-            status, reason = _STATUSES[self.statuses[first]], self.reasons.get(first, "")
+            status, reason = _STATUSES[statuses[first]], self.reasons.get(first, "")
         rows = pa.record_batch(
             {
-                "status": pa.DictionaryArray.from_arrays(pa.array(self.statuses), _STATUS_NAMES),
-                "physicalOffset": self.physical_offsets,
-                "queueId": self.queue_ids,
-                "queueOffset": self.queue_offsets,
-                "storeTimestamp": self.store_timestamps,
+                "status": pa.DictionaryArray.from_arrays(pa.array(statuses), _STATUS_NAMES),
+                "physicalOffset": self.physical_offsets[: self.count],
+                "queueId": self.queue_ids[: self.count],
+                "queueOffset": self.queue_offsets[: self.count],
+                "storeTimestamp": self.store_timestamps[: self.count],
             }
         )
         return PutTableResult(status, reason, int(np.count_nonzero(self.physical_offsets >= 0)), rows)
@@ -154,17 +163,22 @@ class PutTableService:
         self._settings = RecordSettings.of(config, largest_record=log.largest_record)
         self._turn = 0
 
-    def put_messages(self, rows: MessageRows, *, topic: str | None = None, first_row: int = 0) -> PutTableResult:
+    def put_messages(
+        self, rows: MessageRows, *, topic: str | None = None, first_row: int = 0, stop_at_refusal: bool = False
+    ) -> PutTableResult:
         """Append the rows in their order. ``InvalidValue`` for wrong columns, before the first row.
 
-        ``first_row`` is the number of the first row in reasons: another one for a part of a table.
+        ``first_row`` is the number of the first row in reasons: another one for a part of a table. With
+        ``stop_at_refusal``, no row after the first refused one is appended, and ``rows`` of the result ends with that.
         """
         table = MessageTable(rows, topic=topic)
         results = _Results(len(table), first_row)
         try:
             for first, chunk in table.chunks():
                 self._single.refuse_when_unwritable()
-                self._put_chunk(table, first, chunk, results, first_row)
+                self._put_chunk(table, first, chunk, results, first_row, stop_at_refusal)
+                if results.count < len(table):
+                    break
         except PutRefused as refusal:
             results.refuse_rest(refusal.status, refusal.reason)
         except (CommitLogError, OSError) as error:
@@ -195,10 +209,18 @@ class PutTableService:
             yield encoded
 
     def _put_chunk(
-        self, table: MessageTable, first: int, chunk: pa.RecordBatch, results: _Results, first_row: int
+        self,
+        table: MessageTable,
+        first: int,
+        chunk: pa.RecordBatch,
+        results: _Results,
+        first_row: int,
+        stop_at_refusal: bool,
     ) -> None:
         started = time.perf_counter()
-        columns, encoded = self._encoded(table, first + first_row, chunk)
+        columns, encoded = self._encoded(table, first + first_row, chunk, stop_at_refusal=stop_at_refusal)
+        if stop_at_refusal and encoded.refusals:
+            results.stop_at(encoded.refusals[0])
         appended = self._log.append_rows(encoded.queued())
         results.put(first, encoded, appended)
         results.waits |= columns.waits
@@ -208,18 +230,34 @@ class PutTableService:
             raise appended.error
 
     def _encoded(
-        self, table: MessageTable, first: int, chunk: pa.RecordBatch, *, from_store: bool = False
+        self,
+        table: MessageTable,
+        first: int,
+        chunk: pa.RecordBatch,
+        *,
+        from_store: bool = False,
+        stop_at_refusal: bool = False,
     ) -> tuple[MessageColumns, EncodedMessages]:
-        """A chunk whose first row has the number ``first`` as records, whose topics and queues are listed."""
-        columns, queue_ids, encoded = table.encoded(
-            chunk,
-            self._settings,
-            self._topics.queue_count,
-            self._topics.put_faults() if from_store else self._topics.producers_faults(),
+        """A chunk whose first row has the number ``first`` as records, whose topics and queues are listed.
+
+        With ``stop_at_refusal`` those of the rows before the first refused one, and that refusal.
+        """
+        encode = partial(
+            table.encoded,
+            settings=self._settings,
+            queue_count=self._topics.queue_count,
+            topic_fault=self._topics.put_faults() if from_store else self._topics.producers_faults(),
             first_row=first,
             first_turn=self._turn,
             born_timestamp_ms=int(time.time() * 1000),
         )
+        columns, queue_ids, encoded = encode(chunk)
+        if stop_at_refusal and encoded.refusals:
+            refusal = encoded.refusals[0]
+            assert refusal.row is not None
+            chunk = chunk.slice(0, refusal.row - first)
+            columns, queue_ids, encoded = encode(chunk)
+            encoded = replace(encoded, refusals=[refusal])
         self._turn += chunk.num_rows
         # The rows' own topics, also of those that are delayed.
         self._topics.list_queues(highest_queues(columns, queue_ids))

@@ -58,6 +58,8 @@ _LISTED_SYSTEM_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC")
 _PERM_WRITE = 2
 _PERM_READ = 4
 _READ_AND_WRITE = 6
+# With the bit for what is inherited.
+_HIGHEST_PERM = 7
 # The attributes of topics whose messages are not in plain consume queues.
 _OTHER_KINDS = (
     ("queue.type", "BatchCQ", "is kept in batch consume queues"),
@@ -272,6 +274,23 @@ class TopicConfig:
         _check_new_topic(topic, queue_nums)
         with self._lock:
             self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], {topic: queue_nums}, perm)
+
+    def create_by_name(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
+        """``create_topic`` for an operator or a program, which name the topic.
+
+        ``InvalidValue`` also for one of RocketMQ's own, as a broker refuses these, and for a perm that is not 0 to 7.
+        """
+        validate_new_topic(topic)
+        if is_system_topic(topic):
+            raise InvalidValue(
+                f"Topic {topic!r} holds records of RocketMQ or of the store itself, which list it when they need it: "
+                "give another name."
+            )
+        if perm is not None and not 0 <= perm <= _HIGHEST_PERM:
+            raise InvalidValue(
+                f"The perm of a topic is 6 to write and read, 4 to read only, 2 to write only, not {perm}: {topic!r}."
+            )
+        self.create_topic(topic, queue_nums, read_queue_nums=read_queue_nums, perm=perm)
 
     def lists(self, topic: str, queue_id: int) -> bool:
         """Whether the list is known to have this queue for consumers to read. It waits for nothing and reads nothing,

@@ -43,6 +43,7 @@ class SessionOpened(NamedTuple):
     session: str
     message_delay_level: str
     transaction_check_interval: int
+    store_host: str
 
 
 class InnerFields(NamedTuple):

@@ -22,6 +22,7 @@ class SessionPool:
         first = Session(address)
         # Settings of the server's store.
         self.delay_levels = first.opened.message_delay_level
+        self.store_host = first.opened.store_host
         self.check_interval_s = first.opened.transaction_check_interval / 1000
         # Those that no call uses.
         self._idle = [first]

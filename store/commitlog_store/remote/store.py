@@ -83,6 +83,8 @@ class RemoteStore(Producing, RemoteAdministration):
         self.path = str(address)
         self._sessions = SessionPool(address)
         self._delay_levels = self._sessions.delay_levels
+        # The setting ``store_host`` of the server's store, which message ids begin with.
+        self.store_host = self._sessions.store_host
         # Those that no call uses.
         self._readers: list[StoreReader] = []
         self._async_puts = AsyncPuts(self)
@@ -142,15 +144,18 @@ class RemoteStore(Producing, RemoteAdministration):
     async def _aput(self, message: Message) -> PutMessageResult:
         return await self._async_puts.put(message)
 
-    def put_messages(self, table: MessageRows, *, topic: str | None = None, first_row: int = 0) -> PutTableResult:
+    def put_messages(
+        self, table: MessageRows, *, topic: str | None = None, first_row: int = 0, stop_at_refusal: bool = False
+    ) -> PutTableResult:
         """``MessageStore.put_messages``. The rows go in parts of at most 8 MiB, each part once.
 
-        Of a call that fails in the middle, the parts before are stored; the status of each row says so.
+        Of a call that fails in the middle, the parts before are stored; the status of each row says so. With
+        ``stop_at_refusal``, the server stops at the first refused row, and a part that fails is the last one.
         """
         rows = message_rows(table)
         MessageTable(rows, topic=topic)  # the errors of wrong columns, before anything is sent
         with self._sessions.session() as session:
-            return put_table(session, rows, topic, first_row)
+            return put_table(session, rows, topic, first_row, stop_at_refusal=bool(stop_at_refusal))
 
     async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
         """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
@@ -173,11 +178,14 @@ class RemoteStore(Producing, RemoteAdministration):
         """``MessageStore.half_messages``: half messages, prepared now, committed or rolled back later."""
         return self._half_messages
 
-    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
-        """``MessageStore.create_topic``."""
+    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0, perm: int | None = None) -> None:
+        """``MessageStore.create_topic``. With a ``perm``, the token has the role ``admin``."""
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
         with self._sessions.session() as session:
-            session.ask("create_topic", topic, count, read_count)
+            if perm is None:
+                session.ask("create_topic", topic, count, read_count)
+            else:
+                session.ask("create_topic_with_perm", topic, count, read_count, checked_int("perm", perm))
 
     def flush(self) -> None:
         """``MessageStore.flush``: bring all messages to the server's device."""

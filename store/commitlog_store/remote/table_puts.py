@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -52,28 +53,40 @@ def too_large(row: int) -> PutRefused:
     )
 
 
-def put_table(session: Session, rows: Rows, topic: str | None, first_row: int) -> PutTableResult:
+def put_table(
+    session: Session, rows: Rows, topic: str | None, first_row: int, *, stop_at_refusal: bool = False
+) -> PutTableResult:
     """See ``RemoteStore.put_messages``."""
     results: list[PutTableResult] = []
     ended: tuple[PutMessageStatus, str] | None = None
+    put_part = partial(_put_part, session, topic, stop_at_refusal)
     for first, count, data in encoded_parts(rows):
+        if stop_at_refusal and results and not results[-1].ok:
+            break
         if ended is not None:
             results.append(_without(count, *ended))
         elif data is None:
             refusal = too_large(first_row + first)
             results.append(_without(count, refusal.status, refusal.reason))
         else:
-            result, ended = _put_part(session, data, count, topic, first_row + first, is_first=not results)
+            result, ended = put_part(data, count, first_row + first, is_first=not results)
             results.append(result)
     return _joined(results)
 
 
 def _put_part(
-    session: Session, data: bytes, count: int, topic: str | None, first_row: int, *, is_first: bool
+    session: Session,
+    topic: str | None,
+    stop_at_refusal: bool,
+    data: bytes,
+    count: int,
+    first_row: int,
+    *,
+    is_first: bool,
 ) -> tuple[PutTableResult, tuple[PutMessageStatus, str] | None]:
     """The result of a part, and the status of all rows after it, if they are not to be put."""
     try:
-        answer: TableResult = session.once("put_messages", data, topic, first_row, size=len(data))
+        answer: TableResult = session.once("put_messages", data, topic, first_row, stop_at_refusal, size=len(data))
     except PutNotConfirmed as error:
         after = f"Not put, since the rows before have no answer: {error.reason}"
         return _without(count, error.status, error.reason), (PutMessageStatus.SERVICE_NOT_AVAILABLE, after)

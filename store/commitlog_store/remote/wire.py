@@ -47,7 +47,7 @@ from commitlog_store.retention.survey import CleanRequest
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
@@ -142,10 +142,11 @@ CALLS: Mapping[str, Call] = {
     "flush": Call(tuple[()], None, writes=True),
     "dispatch": Call(tuple[()], None, writes=True),
     "create_topic": Call(tuple[str, int, int], None, writes=True),
+    "create_topic_with_perm": Call(tuple[str, int, int, int], None, writes=True, administers=True),
     "put_message": _once(MessageFields, answer=PutMessageResult),
     "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
     "put_together": _once(list[MessageFields], answer=list[Outcome]),
-    "put_messages": _once(bytes, str | None, int, answer=TableResult),
+    "put_messages": _once(bytes, str | None, int, bool, answer=TableResult),
     "begin_transaction": _once(str, int, str, answer=CommittedBatch | None),
     "transaction_put": _once(bytes, str | None, int, answer=None),
     "commit_transaction": _once(answer=CommittedBatch),

@@ -42,7 +42,7 @@ from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
+from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC, is_system_group
 from commitlog_store.queue.expired_units import sound_at_or_before
 from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView, QueueView
@@ -201,7 +201,7 @@ def _of_group(store_path: str, group: str) -> ReadPositions:
     if not topics:
         raise InvalidValue(
             f"{group!r} is neither a Spark checkpoint directory nor a consumer group of {file.path}, which has "
-            f"{', '.join(sorted(known)[:10]) or 'none'}."
+            f"{', '.join(sorted(one for one in known if not is_system_group(one))[:10]) or 'none'}."
         )
     return ReadPositions(holder=f"consumer group {group}", offsets=offsets, topics=frozenset(topics))
 

@@ -51,8 +51,13 @@ def _put_together(writer: StoreWriter, _: Session, messages: Sequence[MessageFie
     return outcomes
 
 
-def _put_messages(writer: StoreWriter, _: Session, rows: bytes, topic: str | None, first_row: int) -> TableResult:
-    return TableResult.of(writer.store.put_messages(decode_rows(rows), topic=topic, first_row=first_row))
+def _put_messages(
+    writer: StoreWriter, _: Session, rows: bytes, topic: str | None, first_row: int, stop_at_refusal: bool
+) -> TableResult:
+    table = decode_rows(rows)
+    return TableResult.of(
+        writer.store.put_messages(table, topic=topic, first_row=first_row, stop_at_refusal=stop_at_refusal)
+    )
 
 
 def _check_half_messages(writer: StoreWriter, _: Session, answers: Sequence[tuple[int, Answer]]) -> HalfMessagesAsked:
@@ -77,7 +82,9 @@ def _check_half_messages(writer: StoreWriter, _: Session, answers: Sequence[tupl
 
 def _open_session(writer: StoreWriter) -> SessionOpened:
     config = writer.store.config
-    return SessionOpened(writer.sessions.open(), config.message_delay_level, config.transaction_check_interval)
+    return SessionOpened(
+        writer.sessions.open(), config.message_delay_level, config.transaction_check_interval, config.store_host
+    )
 
 
 # Each takes the writer and the call's arguments.
@@ -89,6 +96,9 @@ WRITES: Mapping[str, Callable[..., Any]] = {
     "expired_topics": lambda writer: writer.store.expired_topics(),
     "committed_batch": lambda writer, *batch: writer.store.transaction(*batch).result,
     "create_topic": lambda writer, topic, queues, read: writer.store.create_topic(topic, queues, read_queues=read),
+    "create_topic_with_perm": lambda writer, topic, queues, read, perm: writer.store.create_topic(
+        topic, queues, read_queues=read, perm=perm
+    ),
     **BATCH_WRITES,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 from commitlog_store.batch.ledger import saved_batches
@@ -13,6 +14,7 @@ from commitlog_store.files import disk
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.group_settings import SubscriptionGroups, consumer_filters
 from commitlog_store.paths import (
+    ABORT,
     BACKUP_SUFFIX,
     BATCH_LEDGER,
     CONFIG,
@@ -28,6 +30,10 @@ from commitlog_store.paths import (
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.verify.findings import Finding, Findings
+
+# Beside an owner, so often a file is looked at before it is called faulty, and so long between two looks.
+_LOOKS = 25
+_PAUSE_S = 0.02
 
 # What each file holds, and how its reader reads it.
 _FILES: dict[str, tuple[str, Callable[[str], object] | None]] = {
@@ -46,9 +52,10 @@ _FILES: dict[str, tuple[str, Callable[[str], object] | None]] = {
 def check_config_files(store_path: str, findings: Findings) -> None:
     """Report files that are damaged or missing beside their ``.bak``, and what is used in their place."""
     directory = os.path.join(store_path, CONFIG)
+    looks = _LOOKS if disk.exists(os.path.join(store_path, ABORT)) else 1
     for name, (subject, read) in _FILES.items():
         path = os.path.join(directory, name)
-        fault = _fault(path, subject)
+        fault = _lasting_fault(path, subject, looks)
         if fault is None and read is not None:
             try:
                 read(store_path)
@@ -56,6 +63,15 @@ def check_config_files(store_path: str, findings: Findings) -> None:
                 fault = str(error)
         if fault is not None:
             findings.add(Finding(check="config.file", severity="error", path=path, offset=None, message=fault))
+
+
+def _lasting_fault(path: str, subject: str, looks: int) -> str | None:
+    """``_fault``, but not of a file that an owner is just replacing: its name is missing for a moment then."""
+    fault = _fault(path, subject)
+    while fault is not None and (looks := looks - 1):
+        time.sleep(_PAUSE_S)
+        fault = _fault(path, subject)
+    return fault
 
 
 def _fault(path: str, subject: str) -> str | None:

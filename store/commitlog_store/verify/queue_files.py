@@ -72,6 +72,8 @@ def check_unit_files(
         severity: Severity = "error"
         if base % UNIT_SIZE:
             check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
+        elif aborted and size != usual and (not disk.exists(path) or disk.file_size(path) != size):
+            continue  # an owner has made or removed it since
         elif size != usual or size % UNIT_SIZE:
             wanted = (
                 f"a multiple of {UNIT_SIZE} bytes"
@@ -128,6 +130,12 @@ class UnitFiles:
             return 0, 0
         last = self.files[-1]
         return -(-self.files[0].base // UNIT_SIZE), (last.base + last.size) // UNIT_SIZE
+
+    def start_now(self) -> int:
+        """The first offset of the first file that exists now; after all of them if none does."""
+        _, stop = self.bounds()
+        self._refresh()
+        return self.bounds()[0] if self.files else stop
 
     def end_before(self, physical_offset: int) -> int:
         """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""

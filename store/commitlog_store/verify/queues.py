@@ -6,6 +6,7 @@ differ are the units compared one by one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -229,6 +230,8 @@ class QueueCheck:
             self._add(queue, "queue.contiguous", "note", 0, "the queue begins again at 0 in the log: its topic was "
                       f"deleted and made again after offset {queue.next - 1}")  # fmt: skip
             queue.first = 0
+        elif self._aborted and first > queue.next and queue.last_physical_offset < self._log.start_now():
+            pass  # an owner's retention has removed files of the log before the walk came to them
         elif first < queue.next or not self._lost.between(queue.last_physical_offset, place):
             if first > queue.next:  # if a header field of one record is damaged, its unit leads to that record
                 unit = queue.files.read(queue.next, queue.next + 1)
@@ -252,10 +255,10 @@ class QueueCheck:
                 wrong &= ~(same & (found["tags_code"] <= LAST_EXT_ADDRESS))
         else:
             same = np.zeros(len(units), np.bool_)
-        # Messages that an owner has appended since, or that retention has removed.
+        # Messages that an owner has appended since, or deleted with their topic, or that retention has removed.
         wrong &= places < self._log.judged_end
         if self._aborted and wrong.any():
-            wrong &= places >= self._log.start_now()
+            wrong &= places >= max(self._log.start_now(), self._deleted_now(queue))
         rows = np.flatnonzero(wrong)
         if not len(rows):
             return
@@ -278,6 +281,12 @@ class QueueCheck:
             path, _ = queue.files.place_of(first + int(other[0]))
             severity = "note" if of_notes.all() else "error"
             self._findings.add_more("queue.unit", severity, path, len(other) - FINDINGS_PER_FILE)
+
+    def _deleted_now(self, queue: _Queue) -> int:
+        """Before which place the owner has deleted the queue's messages by now; 0 if the list cannot be read."""
+        with contextlib.suppress(CorruptConfig, ReadFailed):
+            return DeletedTopics(self._store).units_from(queue.topic, queue.queue_id)
+        return 0
 
     def _unit(
         self, queue: _Queue, offset: int, expected: np.void, found: np.void, severity: Severity, why: str
@@ -366,7 +375,7 @@ class QueueCheck:
             self._note_lost(queue, at, places, sizes)
             written = (sizes != 0) | (places != 0) | (found["tags_code"] != 0)
             bad = written & ~((places >= 0) & (places < self._gone_before(queue)) & (sizes > 0))
-            if head:
+            if head or (self._aborted and bad.any() and self._deleted_now(queue)):
                 bad &= sizes != FILLER_SIZE
             for row in np.flatnonzero(bad).tolist():
                 place = int(places[row])
@@ -420,9 +429,11 @@ class QueueCheck:
                     self.without_message.append((topic, queue_id, offset, offset + 1))
 
     def _holes(self, queue: _Queue, at: int, written: BoolArray) -> None:
-        empty = np.flatnonzero(~written)
+        empty = at + np.flatnonzero(~written)
+        if len(empty) and self._aborted:  # an owner's retention may have removed the first files since they were listed
+            empty = empty[empty >= queue.files.start_now()]
         if len(empty):
-            first = at + int(empty[0])
+            first = int(empty[0])
             self._add(queue, "queue.unit", "error", first, "expected an expired message or a filler before the queue's "
                       "first message, found nothing written")  # fmt: skip
 

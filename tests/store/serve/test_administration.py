@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commitlog_store import Message, MessageStore, RemoteStore, StoreReader, connect
+from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteAccessRefused, TopicInUse, TopicNotFound
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.remote import administration
@@ -271,34 +271,3 @@ def test_a_server_that_does_not_own_its_store_refuses(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "shows its stores read only" in done.stderr
     assert lines("topics", "ls", tmp_path / "store", "--json")[0]["messages"] == 3
-
-
-def test_topics_are_created_by_command(owned: MessageStore, url: str) -> None:
-    assert run("topics", "create", url, "new", "--queues", "3") == "Topic 'new' is listed now: 3 queues, perm 6.\n"
-    assert "was listed already: 3 queues" in run("topics", "create", url, "new", "--queues", "5")
-    with owned.reader() as reader:
-        assert reader.topic_settings()["new"].write_queue_nums == 3
-
-
-def test_half_messages_end_by_command(owned: MessageStore, url: str) -> None:
-    kept, dropped = (
-        owned.half_messages.prepare(Message(topic="orders", body=body, queue_id=1), "payments")
-        for body in (b"kept", b"dropped")
-    )
-    owned.dispatch()
-    assert run("half", "commit", url, str(kept)) == f"Committed the half message {kept}.\n"
-    assert "Rolled back" in run("half", "rollback", url, str(dropped), "--yes")
-    owned.dispatch()
-    assert [one.body for one in owned.get_message("orders", 1, 0).messages] == [b"kept"]
-    again = ended("half", "commit", url, str(kept))
-    assert again.returncode == 1
-    assert "committed" in again.stderr
-
-
-def test_a_query_is_forgotten_by_command(owned: MessageStore, url: str) -> None:
-    with owned.transaction("loader", 7) as batch:
-        batch.put_messages([{"topic": "orders", "body": b"a"}])
-    assert answered(b"n\n", "txn", "reset", url, "loader")[0] == 1
-    assert len(owned.batches()) == 1
-    assert "Forgot 'loader', whose last batch was 7." in run("txn", "reset", url, "loader", "--yes")
-    assert owned.batches() == []

@@ -90,18 +90,10 @@ WRONG = (
     ["groups", "reset", "PATH", "billing", "--to", "5"],
     ["dlq", "redrive", "PATH", "unknown"],
     ["topics", "rm", "PATH", "no-such-topic"],
+    ["produce", "PATH"],
+    ["produce", "PATH", "--topic", "no/topic"],
     ["clean", "PATH"],
     ["clean", "PATH", "--older-than", "1h", "--keep-for", "/no/such/checkpoint"],
-)
-
-# With the directory, they first ask for the lock, which the server has.
-WRONG_OF_THE_OWNER = (
-    (["topics", "create", "PATH", "no topic", "--queues", "2"], "no topic"),
-    (["txn", "reset", "PATH", "unknown", "--yes"], "no batches of 'unknown'; it has: 'loader'"),
-    (["half", "commit", "PATH", "0:0:payments:00"], "found 'orders'"),
-    (["half", "rollback", "PATH", "--yes", "0:0:payments:00"], "found 'orders'"),
-    (["half", "commit", "PATH", "no handle"], "no handle"),
-    (["half", "resume", "PATH", "0000"], "has 32 characters"),
 )
 
 # They need the directory, and say so.
@@ -111,13 +103,12 @@ DIRECTORY_ONLY = (
     ["dump-log", "PATH"],
     ["dump-queue", "PATH", "orders"],
     ["dump-index", "PATH"],
-    ["produce", "PATH", "--topic", "orders"],
+    ["produce", "PATH", "--topic", "orders", "--async"],
     ["serve", "PATH", "--read-only"],
     ["follow", "127.0.0.1:1", "PATH"],
     ["promote", "PATH", "--yes"],
     ["repair", "PATH"],
     ["salvage", "PATH", "--to", "FILE"],
-    ["topics", "create", "PATH", "new", "--queues", "2", "--perm", "4"],
     ["txn", "reset", "PATH", "loader", "--yes", "--config", "broker.conf"],
     ["archive", "PATH", "file://FILE"],
     ["cat", "PATH", "orders", "--from-log"],
@@ -155,18 +146,6 @@ def test_wrong_arguments_are_refused_as_for_the_directory(place: Served, tmp_pat
     assert far[0] != 0
 
 
-@pytest.mark.parametrize(
-    ("command", "words"), WRONG_OF_THE_OWNER, ids=lambda one: " ".join(one) if isinstance(one, list) else ""
-)
-def test_wrong_arguments_are_refused_by_the_server(
-    place: Served, tmp_path: Path, command: list[str], words: str
-) -> None:
-    code, shown, said = outcome(command, place, place.url, tmp_path / "target")
-    assert (code in (1, 2), shown) == (True, "")
-    assert words in said
-    assert "Traceback" not in said
-
-
 @pytest.mark.parametrize("command", DIRECTORY_ONLY, ids=" ".join)
 def test_what_needs_the_directory_says_so(place: Served, tmp_path: Path, command: list[str]) -> None:
     code, shown, said = outcome(command, place, place.url, tmp_path / "target")
@@ -176,6 +155,7 @@ def test_what_needs_the_directory_says_so(place: Served, tmp_path: Path, command
 
 
 def test_no_command_is_left_out() -> None:
+    """What administers a store, with right arguments, is in test_same_administration.py."""
     assert {one[0] for one in (*RIGHT, *WRONG, *DIRECTORY_ONLY)} == _MODULES.keys() - {
         "restore",
         "stats",

@@ -338,6 +338,6 @@ def test_what_is_no_table_is_refused_by_the_server(both: tuple[MessageStore, Rem
     _, remote = both
     for data in (b"", b"nonsense" * 100, put_wire.encode_rows(pa.table({"topic": ["orders"], "body": [b"x"]}))[:200]):
         with remote._sessions.session() as session, pytest.raises(InvalidValue, match="not an Arrow IPC stream"):
-            session.once("put_messages", data, None, 0)
+            session.once("put_messages", data, None, 0, False)
     with StoreReader.open(remote.path) as reader:
         assert reader.topics() == []

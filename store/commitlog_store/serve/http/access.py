@@ -101,10 +101,15 @@ class HttpAccess:
         return True
 
     def is_own_origin(self, connection: HTTPConnection) -> bool:
-        """Whether a request that changes something comes from a page of this server."""
+        """Whether a request that changes something comes from a page of this server.
+
+        A proxy may have ended TLS before: then the page is of https, and this connection is not. Never the other way
+        round: a page of http is anybody's on the way.
+        """
         origin = connection.headers.get("origin")
         if origin is not None:
-            return origin == f"{connection.url.scheme}://{connection.headers.get('host', '')}"
+            host = connection.headers.get("host", "")
+            return origin in (f"{connection.url.scheme}://{host}", f"https://{host}")
         return connection.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
     def visitor(self, connection: HTTPConnection) -> Visitor:

@@ -101,6 +101,15 @@ def test_a_form_of_another_site_is_refused(client: httpx.Client, token: str, hea
     assert "set-cookie" not in answer.headers
 
 
+def test_a_form_that_came_to_a_proxy_by_tls_is_taken(client: httpx.Client, token: str) -> None:
+    """The proxy passes the Host on; the browser names the page's scheme, which this server does not see."""
+    answer = client.post(
+        "/sign-in", data={"token": token}, headers={"origin": f"https://{client.base_url.netloc.decode()}"}
+    )
+    assert answer.status_code == 303
+    assert "set-cookie" in answer.headers
+
+
 @pytest.mark.parametrize("place", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
 def test_the_sign_in_leads_to_no_other_site(client: httpx.Client, token: str, place: str) -> None:
     assert _sign_in(client, token, next=place).headers["location"] == "/"
