@@ -157,13 +157,11 @@ def serve(
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
     _refuse_without(http, "--http", no_download=no_download, decode=decode)
     _refuse_without(archive, "--archive", max_rate=max_rate)
-    tls = _tls_files(tls_cert, tls_key, tls_client_ca)
-    used = _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
-    file = None if read_only else broker_settings(config_file, commit_log, used=used)
+    file = None if read_only else broker_settings(config_file, commit_log, used=_used(rocketmq, http))
     _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
-        listen=ListenSettings.parse(listen, tls=tls, tokens=tokens),
+        listen=ListenSettings.parse(listen, tls=_tls_files(tls_cert, tls_key, tls_client_ca), tokens=tokens),
         read_only=read_only,
         commit_log=commit_log,
         config=None if file is None else file.config,
@@ -191,6 +189,11 @@ def _refuse_without(needed: str | None, name: str, **given: object) -> None:
     lonely = ", ".join(f"--{option.replace('_', '-')}" for option, value in given.items() if value)
     if needed is None and lonely:
         raise typer.BadParameter(f"Needs {name}.", param_hint=lonely)
+
+
+def _used(rocketmq: str | None, http: str | None) -> tuple[str, ...]:
+    """The names in a broker's file that are used beside a store's settings."""
+    return _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
 
 
 def _log_calls(*, wanted: bool) -> None:

@@ -22,12 +22,10 @@ Boundary = Literal["lower", "upper"]
 
 
 class TimedReader(BoundedReader, Protocol):
-    """A reader that tells the bounds of many queues, and has its store as an argument of a command."""
+    """A reader whose store has arguments of a command."""
 
     @property
     def for_shell(self) -> str: ...
-
-    def queue_infos(self, queues: Sequence[tuple[str, int]]) -> list[QueueInfo]: ...
 
 
 class TimeBounds(Protocol):

@@ -144,7 +144,6 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         if owned is not None:
             stack.callback(_kept_figures(owned, *openers.values()).stop)
-        limits = CallLimits(request.max_calls, request.call_timeout_s)
         broker = None
         if owned is not None and settings is not None:
             broker = _broker(owned, settings, bound)
@@ -155,14 +154,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         http = None if request.http is None else _http(request, openers, owned, archive, decoders)
         if http is not None:
             stack.callback(http.stop, 0.0)
-        server = StoreServer(
-            openers,
-            request.listen,
-            owned=owned,
-            limits=limits,
-            access_log=request.access_log,
-            most_staged=request.max_staged,
-        )
+        server = _server(request, openers, owned)
         say(_begun(request, paths, server.port, broker, http))
         if archive is not None:
             archive.start()
@@ -185,6 +177,19 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         logging.shutdown()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _server(
+    request: ServeRequest, openers: Mapping[str, Callable[[OnDamage], StoreReader]], owned: MessageStore | None
+) -> StoreServer:
+    return StoreServer(
+        openers,
+        request.listen,
+        owned=owned,
+        limits=CallLimits(request.max_calls, request.call_timeout_s),
+        access_log=request.access_log,
+        most_staged=request.max_staged,
+    )
 
 
 def _bind_rocketmq(request: ServeRequest) -> tuple[RocketMQSettings, socket.socket]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog_store import FlushDiskType, MessageStore, MessageStoreConfig, RemoteStore
 from commitlog_store.cli import produce
 from commitlog_store.cli.owner_config import owner_config
 from tests.store.cli.commands import ended, plain
@@ -56,7 +56,7 @@ def test_options_win_over_the_file(
     made: list[MessageStoreConfig] = []
     open_store = produce.open_store
 
-    def noted(path: str, config: MessageStoreConfig, **given: Any) -> MessageStore:
+    def noted(path: str, config: MessageStoreConfig, **given: Any) -> MessageStore | RemoteStore:
         made.append(config)
         return open_store(path, config, **given)
 

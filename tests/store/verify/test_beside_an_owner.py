@@ -26,7 +26,7 @@ def test_a_living_owner_is_no_damage_for_minutes(tmp_path: Path, progress: Progr
 
 def check_beside_an_owner(path: Path, seconds: float, progress: Progress) -> None:
     """Deep and quick in turns, both at least twice."""
-    command = [sys.executable, "-m", "tests.store.verify.busy_owner", path]
+    command = [sys.executable, "-m", "tests.store.verify.busy_owner", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment()) as owner:
         try:
             assert owner.stdout is not None
