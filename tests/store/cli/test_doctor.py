@@ -59,7 +59,7 @@ def test_json_has_the_same_names_quick_and_deep(path: Path) -> None:
     (quick,), (deep,) = lines("doctor", path, "--json"), lines("doctor", "--deep", path, "-o", "json")
     names = {
         "path", "verdict", "deep", "aborted", "log", "queues", "indexFiles", "checkpoint", "mark", "batches", "opening",
-        "found", "lost", "unreadable", "topics", "findings", "limits", "nextSteps", "seconds",
+        "found", "lost", "unreadable", "topics", "findings", "limits", "nextSteps", "seconds", "archiveHold",
     }  # fmt: skip
     assert set(quick) == set(deep) == names
     assert (quick["found"], deep["found"], deep["verdict"], deep["lost"]) == (None, 900, "OK", 0)
