@@ -55,6 +55,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "aborted": lambda: reader.aborted,
         "batches": reader.batches,
         "checkpoint": reader.checkpoint,
+        "config_home": lambda: reader.config_home,
         "consistently": lambda: reader.consistently(reader.topics),
         "dead_letters": reader.dead_letters,
         "delay_levels": reader.delay_levels,
@@ -101,8 +102,17 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "wait_for_any": lambda: reader.wait_for_any({("orders", 0): 20}),
     }
     public = {name for name in dir(StoreReader) if not name.startswith("_")}
-    # What was skipped is asked for after reading.
-    assert calls.keys() == public - {"open", "close", "skipped", "log_gaps", "strays", "for_shell", "interrupt_with"}
+    # What was skipped, and what it cost, is asked for after reading.
+    assert calls.keys() == public - {
+        "open",
+        "close",
+        "skipped",
+        "log_gaps",
+        "stats",
+        "strays",
+        "for_shell",
+        "interrupt_with",
+    }
     for name, call in calls.items():
         with pytest.raises(ReaderClosed, match="open the store again"):
             pytest.fail(f"{name} gave {call()!r}")

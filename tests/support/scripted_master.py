@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from commitlog_store.format.ha_transfer import decode_offset, encode_transfer_header
+from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
 
 
@@ -36,7 +36,7 @@ class Slave:
 
     def says_within(self, limit_s: float) -> int | None:
         """Its next number, if that comes so soon."""
-        return self.says() if select.select([self._connection], [], [], limit_s)[0] else None
+        return self.says() if readable(self._connection, limit_s) else None
 
     def send(self, data: bytes) -> None:
         self._connection.sendall(data)

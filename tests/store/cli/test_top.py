@@ -7,7 +7,6 @@ import dataclasses
 import gc
 import os
 import pty
-import select
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from commitlog_store.cli.top_screen import TopScreen
 from commitlog_store.queries.store_overview import OverviewLooks, StoreOverview, TopicLook
 from tests.store.cli.commands import SCRIPT, ended
 from tests.store.serve.servers import served
+from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
 
 
@@ -164,7 +164,7 @@ def test_on_a_terminal_it_shows_the_store_until_q(store: MessageStore) -> None:
         printed, asked = b"", False
         deadline = time.monotonic() + WAIT_LIMIT_S
         while time.monotonic() < deadline:
-            if not select.select([main], [], [], 1)[0]:
+            if not readable(main, 1):
                 continue
             try:
                 data = os.read(main, 1 << 16)

@@ -9,7 +9,6 @@ import contextlib
 import json
 import random
 import re
-import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from tests.store.cli.commands import SCRIPT, ended, plain
 from tests.store.serve.servers import ServeProcess, served
 from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.programs import child_environment
+from tests.support.readable import readable
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -152,7 +152,7 @@ def test_lines_whose_answer_is_not_waited_for_are_named(both: Both) -> None:
             process.stdin.flush()
             wait_for(lambda: both.far.physical_bounds()[1] > before)
             # The first Ctrl-C waits for the end of the put, and the second one does not.
-            while not select.select([process.stderr], [], [], 0.3)[0]:
+            while not readable(process.stderr, 0.3):
                 process.send_signal(signal.SIGINT)
             out, said = process.communicate(timeout=WAIT_LIMIT_S)
     assert (shown, out, process.returncode) == ([1, 2, 3], "", 130)
