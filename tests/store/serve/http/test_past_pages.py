@@ -83,6 +83,8 @@ def test_the_table_has_the_numbers_of_the_charts(client: httpx.Client) -> None:
 def test_what_does_not_exist_is_named(client: httpx.Client) -> None:
     assert "span is one of 1h, 24h, 7d" in _text(client, "/figures.json?span=1y", 400)
     assert "nothing" in _text(client, "/figures?topic=nothing", 404)
+    for path in ("/figures", "/figures.json"):
+        assert "no store &#39;b&#39;" in _text(client, f"{path}?store=b", 404)
     assert _EVIL not in _text(client, f"/figures?topic={_EVIL}", 400)
 
 

@@ -163,8 +163,7 @@ class Pages:
         return JSONResponse(await self._read(request, lambda reader: topics.stored(reader, name, span)))
 
     async def _figures(self, request: Request) -> Response:
-        asked = self._asked(request)
-        found = await self._read(request, lambda reader: past.past_figures(reader, asked))
+        found = await self._read(request, lambda reader: past.past_figures(reader, self._asked(request)))
         return JSONResponse(past.as_json(found))
 
     async def _download(self, request: Request) -> Response:
