@@ -20,7 +20,7 @@ from commitlog_store.errors import CommitLogError
 LENGTH_BYTES = 4
 PROCESSOR_S = 2.0
 REAL_S = 10.0
-_START_S = 60.0
+START_S = 60.0
 _MOST_MEMORY = 1 << 30
 _MOST_WORDS = 1000
 
@@ -33,7 +33,7 @@ def main() -> None:
     kind, argument = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
-    signal.setitimer(signal.ITIMER_REAL, _START_S)
+    signal.setitimer(signal.ITIMER_REAL, START_S)
     try:
         decoder = decoder_maker(kind)(argument)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from commitlog_store.decoders.decoder_process import LARGEST_BODY
+from commitlog_store.decoders.decoder_process import LARGEST_BODY, DecoderProcess
 from commitlog_store.decoders.json_values import json_of
 from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue
@@ -172,6 +174,18 @@ def test_a_hostile_body_is_a_problem_and_the_next_one_is_decoded(
     assert _problem(decoders, topic, body)
     assert _value(decoders, "packed", b"\x07") == 7
     assert _value(decoders, "one", avro_order())["id"] == 17
+
+
+def test_a_process_that_gives_no_answer_is_ended_and_the_next_body_is_decoded() -> None:
+    decoder = DecoderProcess("msgpack", "", patience_s=1.0)
+    decoder.start()
+    process = decoder._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    assert decoder.decode(bytes(LARGEST_BODY)).problem.startswith("it takes more than")
+    assert process.returncode == -signal.SIGKILL
+    assert decoder.decode(b"\x01").json == "1"
+    decoder.close()
 
 
 def test_a_topic_has_the_first_decoder_that_matches_it(decoders: TopicDecoders) -> None:
