@@ -96,6 +96,7 @@ def test_findings_lead_to_their_places_and_a_reader_beside_the_owner_has_them(da
         admin = Admin(client, tokens, token)
         asked = client.post("/verify/start", data=dict(form) | {"name": ""})
         assert "would verify" in asked.text
+        assert "noted in the server&#39;s log" in asked.text
         assert "has begun" in admin.confirm("/verify/start", asked).text
         wait_for(lambda: "Last report" in _text(admin))
         page = admin.page("/verify")
