@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -128,6 +130,7 @@ class TopScreen(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("s", "sort", "Sort by the next column"),
         Binding("r", "turn", "Turn round"),
         Binding("slash", "filter", "Filter", key_display="/"),
@@ -173,6 +176,8 @@ class TopScreen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
+        # Without it the terminal would keep the screen's modes.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
         self.topics.focus()
         self._follow()
 

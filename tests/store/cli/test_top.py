@@ -154,7 +154,8 @@ def test_an_hour_of_looks_does_not_grow_the_screen() -> None:
     _on_screen(lambda: many, steps, pause_s=60)
 
 
-def test_on_a_terminal_it_shows_the_store_until_q(store: MessageStore) -> None:
+@pytest.mark.parametrize("end", ["q", "Ctrl-C", "SIGTERM"])
+def test_on_a_terminal_it_shows_the_store_until_it_is_ended(store: MessageStore, end: str) -> None:
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": "100", "LINES": "30", "TERM": "xterm-256color"}
     with subprocess.Popen(
@@ -173,10 +174,14 @@ def test_on_a_terminal_it_shows_the_store_until_q(store: MessageStore) -> None:
             printed += data
             if b"shipping" in printed and b"parcels" in printed and not asked:
                 asked = True
-                os.write(main, b"q")
+                if end == "SIGTERM":
+                    process.terminate()
+                else:
+                    os.write(main, b"q" if end == "q" else b"\x03")
         assert asked, printed
         assert process.wait(WAIT_LIMIT_S) == 0
     os.close(main)
+    assert b"\x1b[?1049l" in printed  # the terminal's own screen is back
     assert printed.rstrip().endswith((b"\x1b[?25h", b"l", b"h")), printed[-100:]
 
 
