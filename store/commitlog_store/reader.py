@@ -42,7 +42,7 @@ from commitlog_store.groups.positions import (
     group_offsets,
     group_positions,
 )
-from commitlog_store.half.pending import pending_half_messages
+from commitlog_store.half.pending import HalfPlace, pending_half_messages, pending_places, read_pending
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.many_keys import SearchedIndex
 from commitlog_store.index.service import IndexFileInfo
@@ -1002,6 +1002,24 @@ class StoreReader:
 def pulls_of(reader: StoreReader) -> Pulls:
     """Pulls as ``get_message`` makes them, also of rows: for consumers, which read on where a pull has ended."""
     return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._counts)
+
+
+def pending_half_part(
+    reader: StoreReader, is_wanted: Callable[[HalfPlace], bool], part: Callable[[int], slice]
+) -> list[PendingHalfMessage]:
+    """Of the pending half messages that are wanted, a part, which is chosen by their number; only its bodies are read.
+
+    The errors of ``pending_half_messages``.
+    """
+
+    def ask() -> list[PendingHalfMessage]:
+        skips = reader._skips()
+        places = pending_places(reader, reader._commit_log, reader._catalog, skips)
+        wanted = [place for place in places if is_wanted(place)]
+        found = (read_pending(reader._commit_log, place, skips) for place in wanted[part(len(wanted))])
+        return [one[1] for one in found if one is not None]
+
+    return reader.consistently(ask)
 
 
 def stored_record(reader: StoreReader, physical_offset: int, size: int) -> bytes:

@@ -73,8 +73,8 @@ class DecoderProcess:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "commitlog_store.decoders.child", self.kind, self._argument],
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 start_new_session=True,
             )
         answer = self._exchange(b"", START_S + _GRACE_S)

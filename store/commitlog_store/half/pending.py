@@ -21,6 +21,7 @@ Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ _OP_QUEUE = (OP_TOPIC, HALF_QUEUE_ID)
 class HalfPlace(NamedTuple):
     """A half message in its queue. ``copy_of`` is the offset of the message it was copied from, -1 if not named.
 
-    ``born_timestamp`` is None for a number that is not a time.
+    ``born_timestamp`` is None for a number that is not a time, ``topic`` the one that the message is meant for.
     """
 
     queue_offset: int
@@ -70,6 +71,8 @@ class HalfPlace(NamedTuple):
     born_timestamp: int | None
     check_times: int
     copy_of: int
+    topic: str
+    producer_group: str
 
     @property
     def is_copy(self) -> bool:
@@ -118,7 +121,9 @@ class HalfQueues:
             properties: dict[str, str] = dict(entries or ())
             key, copy_of = properties.get(UNIQ_KEY, ""), prepared_queue_offset(properties)
             born = None if born_us is None else born_us // 1000
-            yield HalfPlace(offset, place, key, born, check_times(properties), copy_of)
+            # The names are few, and an owner keeps the places of all pending ones.
+            names = (sys.intern(properties.get(name, "")) for name in (REAL_TOPIC, PGROUP))
+            yield HalfPlace(offset, place, key, born, check_times(properties), copy_of, *names)
 
     def op_messages(self, start: int, stop: int) -> Iterator[OpMessage]:
         """The op messages of a range."""
@@ -387,10 +392,10 @@ def _is_committed(record: Record, half: Record, topic: str, key: str) -> bool:
     )
 
 
-def pending_half_messages(
+def pending_places(
     reader: ReaderView, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
-) -> list[PendingHalfMessage]:
-    """``StoreReader.pending_half_messages``, read once. The errors of ``HalfQueues``, ``CorruptConfig``."""
+) -> list[HalfPlace]:
+    """The pending half messages, without their bodies. The errors of ``HalfQueues``, ``CorruptConfig``."""
     # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
     offsets = ConsumerOffsets(reader.config_home)
     topics = reader.topics()
@@ -399,5 +404,12 @@ def pending_half_messages(
     half_bounds, op_bounds = bounds.get(_HALF_QUEUE, (0, 0)), bounds.get(_OP_QUEUE, (0, 0))
     pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
     pending.read_up_to(HalfQueues(commit_log, catalog, skips), half_bounds, op_bounds)
-    found = (read_pending(commit_log, place, skips) for place in pending)
+    return list(pending)
+
+
+def pending_half_messages(
+    reader: ReaderView, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
+) -> list[PendingHalfMessage]:
+    """``StoreReader.pending_half_messages``, read once. The errors of ``pending_places``."""
+    found = (read_pending(commit_log, place, skips) for place in pending_places(reader, commit_log, catalog, skips))
     return [one[1] for one in found if one is not None]

@@ -211,7 +211,8 @@ class TransactionalMessageService(Subject):
         self._topics.list_queues([(encoded.topic, encoded.queue_id)])  # a broker may commit it
         result = self._putter.put_message(replace(half, born_timestamp=born)).raise_for_status()
         if not self._config.transient_store_pool_enable:  # whose bytes cannot be read back yet
-            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, born, 0, -1))
+            place = (result.queue_offset, result.physical_offset, unique_key, born, 0, -1)
+            self._prepared.append(HalfPlace(*place, encoded.topic, producer_group))
         return HalfMessageHandle(result.physical_offset, result.queue_offset, producer_group, unique_key)
 
     def commit(self, handle: HalfMessageHandle) -> None:

@@ -11,6 +11,7 @@ from commitlog_store import HalfMessagesChecked, MessageStore, StoreReader
 from commitlog_store.errors import CorruptRecord, HalfMessageEnded, HalfMessageNotFound
 from commitlog_store.format.half_messages import HALF_TOPIC, OP_TOPIC
 from commitlog_store.format.record import HEADER_SIZE, field_offset
+from commitlog_store.reader import pending_half_part
 from tests.store.half.brokers import put_half
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok
@@ -67,6 +68,24 @@ def test_a_reader_raises_or_skips_as_it_was_opened(tmp_path: Path) -> None:
     with StoreReader.open(path, on_damage="skip") as reader:
         assert [one.message.body for one in reader.pending_half_messages()] == [b"c" * 40]
         assert {one.start for one in reader.skipped} == {0, 1}
+
+
+def test_a_part_of_the_pending_ones_reads_no_other_bodies(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        places = [put_half(store, body * 40).physical_offset for body in (b"a", b"b", b"c")]
+        fill_the_file(store)
+    damage(path, places[1], HEADER_SIZE + 4)
+    counts = []
+
+    def last(count: int) -> slice:
+        counts.append(count)
+        return slice(count - 1, count)
+
+    with StoreReader.open(path) as reader:
+        (found,) = pending_half_part(reader, lambda place: bool(place.topic and place.producer_group), last)
+        assert pending_half_part(reader, lambda place: place.topic == "other", last) == []
+    assert (found.message.body, counts) == (b"c" * 40, [3, 0])
 
 
 def test_the_handle_of_a_damaged_half_message_leads_to_none(tmp_path: Path) -> None:

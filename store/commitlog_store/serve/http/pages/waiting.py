@@ -7,7 +7,7 @@ import time
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.timer_messages import TIMER_TOPIC
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import StoreReader, pending_half_part
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 
 _ROWS = 50
@@ -34,17 +34,21 @@ def _place(one: DelayLevel) -> Values:
 
 def _half(reader: StoreReader, asked: Asked) -> Values:
     wanted = asked.text("q").lower()
-    found = [
-        one
-        for one in reader.pending_half_messages()
-        if wanted in one.message.topic.lower() or wanted in one.handle.producer_group.lower()
-    ]
-    paging = Paging.of(asked, len(found), _ROWS)
+    paging = Paging.of(asked, 0, _ROWS)
+
+    def part(count: int) -> slice:
+        nonlocal paging
+        paging = Paging.of(asked, count, _ROWS)
+        return slice(paging.start, paging.stop)
+
+    rows = pending_half_part(
+        reader, lambda one: wanted in one.topic.lower() or wanted in one.producer_group.lower(), part
+    )
     unread = sum(one.messages for one in reader.skipped)
     problem = ""
     if unread:
         problem = f"{unread} messages cannot be read: half messages that have ended may be among these."
-    return {"rows": found[paging.start : paging.stop], "paging": paging, "q": asked.text("q"), "problem": problem}
+    return {"rows": rows, "paging": paging, "q": asked.text("q"), "problem": problem}
 
 
 def _batches(reader: StoreReader, asked: Asked) -> Values:
