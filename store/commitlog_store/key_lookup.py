@@ -148,17 +148,22 @@ class KeyLookup:
         *,
         below: int | None = None,
         verify_crc: bool = True,
+        most_bytes: int = MAX_LONG,
     ) -> list[MessageExt]:
         """The newest ``limit`` messages stored within ``[begin, end]``, in the order of the log.
 
-        With ``below``, of those that begin before that physical offset. ``CorruptIndex``, ``CorruptRecord``.
+        With ``below``, of those that begin before that physical offset. The one whose body makes them more than
+        ``most_bytes`` is the last that is read. ``CorruptIndex``, ``CorruptRecord``.
         """
         if self._log_end is not None:
             wanted = index_key_hash(f"{topic}#{key}")
             places = self._places_in_log(np.array([wanted]), begin, end)
-            return self._newest_of(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
+            return self._newest_of(
+                places.get(wanted, []), topic, key, limit, verify_crc=verify_crc, most_bytes=most_bytes
+            )
         self._commit_log.refresh()
         found: dict[int, MessageExt] = {}
+        size = 0
         clean = not self._is_aborted()
         for hit in self._index.candidates(topic, key, begin, end, strict=clean):
             offset = hit.physical_offset
@@ -183,7 +188,8 @@ class KeyLookup:
                 continue
             if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
                 found[offset] = message
-                if len(found) == limit:
+                size += len(message.body)
+                if len(found) == limit or size > most_bytes:
                     break
         return [found[offset] for offset in sorted(found)]
 
@@ -290,10 +296,21 @@ class KeyLookup:
         return places
 
     def _newest_of(
-        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
+        self,
+        places: Sequence[int],
+        topic: str,
+        key: str,
+        limit: int,
+        *,
+        verify_crc: bool,
+        most_bytes: int = MAX_LONG,
     ) -> list[MessageExt]:
-        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
+        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key.
+
+        ``most_bytes`` is that of ``query``.
+        """
         found: dict[int, MessageExt] = {}
+        size = 0
         for place in reversed(places):
             if place in found:
                 continue  # a key and a unique key may have the same hash
@@ -307,7 +324,8 @@ class KeyLookup:
                 continue
             if _has_key(message, topic, key):
                 found[place] = message
-                if len(found) == limit:
+                size += len(message.body)
+                if len(found) == limit or size > most_bytes:
                     break
         return list(found.values())[::-1]
 

@@ -1004,6 +1004,14 @@ def pulls_of(reader: StoreReader) -> Pulls:
     return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._counts)
 
 
+def query_within(
+    reader: StoreReader, topic: str, key: str, *, begin: int, end: int, limit: int, most_bytes: int, verify_crc: bool
+) -> list[MessageExt]:
+    """``StoreReader.query``, which reads no older message once the bodies have more than ``most_bytes`` together."""
+    reader._refuse_closed()
+    return reader._key_queries.query(topic, key, begin, end, limit, verify_crc=verify_crc, most_bytes=most_bytes)
+
+
 def pending_half_part(
     reader: StoreReader, is_wanted: Callable[[HalfPlace], bool], part: Callable[[int], slice]
 ) -> list[PendingHalfMessage]:

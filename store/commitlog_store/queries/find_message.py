@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from commitlog_store.errors import InvalidValue, MessageNotFound
 from commitlog_store.message import MessageExt
 from commitlog_store.queries.chosen_topics import chosen_topics, is_pattern
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import StoreReader, query_within
 
 # Message ids have 32 or 56 digits; no physical offset has more than 19.
 _LONGEST_OFFSET = 19
@@ -42,23 +43,46 @@ def find_message(reader: StoreReader, text: str, topic: str | None, *, verify_cr
 
 
 def find_by_key(
-    reader: StoreReader, key: str, topics: Sequence[str], *, begin: int, end: int, limit: int, verify_crc: bool
+    reader: StoreReader,
+    key: str,
+    topics: Sequence[str],
+    *,
+    begin: int,
+    end: int,
+    limit: int,
+    verify_crc: bool,
+    most_bytes: int | None = None,
 ) -> list[MessageExt]:
     """The newest messages with a key, stored at ``begin`` or later and before ``end``, in the order of the log.
 
     Topics are names or shell patterns; without one, all topics are searched. A name needs no consume queue: the
-    messages of a deleted topic are found. ``MessageNotFound``, ``TopicNotFound`` with the topic that was meant.
+    messages of a deleted topic are found. ``most_bytes``, for the reader of a directory: the message whose body makes
+    them more is the oldest one. ``MessageNotFound``, ``TopicNotFound`` with the topic that was meant.
     """
     names = reader.topics() if not topics else []
     for one in topics:
         names += chosen_topics(reader, [one]) if is_pattern(one) else [one]
     found: list[MessageExt] = []
     for name in dict.fromkeys(names):
-        found += reader.query(name, key, begin=begin, end=max(end - 1, 0), limit=limit, verify_crc=verify_crc)
+        last = max(end - 1, 0)
+        if most_bytes is None:
+            found += reader.query(name, key, begin=begin, end=last, limit=limit, verify_crc=verify_crc)
+        else:
+            bounds = {"begin": begin, "end": last, "limit": limit, "most_bytes": most_bytes}
+            found += query_within(reader, name, key, **bounds, verify_crc=verify_crc)
         # No more than those of two topics are in memory, however many topics have the key.
         found = sorted(found, key=lambda message: message.physical_offset)[-limit:]
+        if most_bytes is not None:
+            found = _newest_within(found, most_bytes)
     if not found and not reader.skipped:
         chosen_topics(reader, topics)  # names the topic that was meant
         where = f"topic {names[0]!r}" if len(names) == 1 else f"any of {len(names)} topics"
         raise MessageNotFound(f"No message of {where} with key {key!r} in the index of {reader.path}.")
     return found
+
+
+def _newest_within(messages: Sequence[MessageExt], most_bytes: int) -> list[MessageExt]:
+    """The newest ones, down to that whose body makes them more than ``most_bytes``."""
+    sizes = itertools.accumulate(len(message.body) for message in reversed(messages))
+    count = sum(size <= most_bytes for size in sizes) + 1
+    return list(messages[-count:])

@@ -13,6 +13,7 @@ from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.errors import InvalidValue, MessageNotFound
 from commitlog_store.format import message_id
 from commitlog_store.format.single_record import message_of
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.message import MessageExt
@@ -65,18 +66,29 @@ class KeyQueries:
         self._refuse_closed = refuse_closed
 
     def query(
-        self, topic: str, key: str, begin: GivenTime, end: GivenTime, limit: int, *, verify_crc: bool
+        self,
+        topic: str,
+        key: str,
+        begin: GivenTime,
+        end: GivenTime,
+        limit: int,
+        *,
+        verify_crc: bool,
+        most_bytes: int = MAX_LONG,
     ) -> list[MessageExt]:
+        """``most_bytes`` is that of ``KeyLookup.query``."""
         validate_topic(topic)
         if not could_be_key(key):
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         checked_count("limit", limit)
         begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
-            return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc)
+            return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc, most_bytes=most_bytes)
 
         def ask(below: int | None = None) -> list[MessageExt]:
-            return self._keys.query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
+            return self._keys.query(
+                topic, key, begin, end, limit, below=below, verify_crc=verify_crc, most_bytes=most_bytes
+            )
 
         def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
             # Parts of a batch may have replaced older messages among the newest.

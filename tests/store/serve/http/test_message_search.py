@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import StoreReader
+from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue
+from commitlog_store.reader import query_within
 from commitlog_store.serve.http.pages import message_search
 from commitlog_store.serve.http.pages.body_forms import SHOWN_BYTES, shown_body
 from commitlog_store.serve.http.pages.message_search import MessageSearch
@@ -26,6 +27,30 @@ def test_a_search_from_an_offset_says_what_it_did_not_look_at(
         assert [row["queueOffset"] for row in found.rows] == ([2, 3, 4] if tags == "paid" else [])
         assert "48 later ones were not looked at" in found.note
         assert search.find(reader, 3).note == ("" if tags == "paid" else found.note)
+
+
+def test_a_search_by_key_reads_no_more_bodies_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_search, "MOST_BODY_BYTES", 250)
+    with MessageStore.open(tmp_path / "store") as store:
+        bodies = [b"1" * 100, b"2" * 100, b"3" * 100, b"4" * 100, b"5" * 100]
+        for body, topic in zip(bodies, ("orders", "orders", "parcels", "orders", "parcels"), strict=True):
+            store.put(topic, body, queue_id=0, keys=["k"])
+        store.dispatch()
+    search = MessageSearch.parse({"key": "k"})
+    with StoreReader.open(tmp_path / "store") as reader:
+        found = search.find(reader, 50)
+        assert [(row["topic"], row["queueOffset"]) for row in found.rows] == [
+            ("parcels", 0),
+            ("orders", 2),
+            ("parcels", 1),
+        ]
+        assert "there may be older ones" in found.note
+        within = query_within(reader, "orders", "k", begin=0, end=1 << 60, limit=9, most_bytes=150, verify_crc=True)
+        assert [one.queue_offset for one in within] == [1, 2]
+        assert [row["queueOffset"] for row in search.find(reader, 2).rows] == [2, 1]
+        assert search.find(reader, 2).note == ""
+    with StoreReader.open(tmp_path / "store", from_log=True) as reader:
+        assert [row["queueOffset"] for row in search.find(reader, 50).rows] == [0, 2, 1]
 
 
 def test_an_offset_and_a_time_to_begin_with_are_refused() -> None:

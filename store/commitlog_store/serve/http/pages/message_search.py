@@ -24,6 +24,8 @@ from commitlog_store.timestamps import parse_time
 
 # So many messages are looked at for one page.
 _MOST_LOOKED_AT = 200_000
+# Of a key's messages and of a download, together.
+MOST_BODY_BYTES = 64 << 20
 # No body is read where the messages are only to be found.
 COLUMNS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "uniqKey", "storeTimestamp", "tags", "keys",
@@ -126,10 +128,16 @@ class MessageSearch:
         end = MAX_LONG if self.end is None else self.end
         topics = [self.topic] if self.topic else []
         try:
-            found = find_by_key(reader, self.key, topics, begin=self.begin or 0, end=end, limit=count, verify_crc=False)
+            found = find_by_key(
+                reader, self.key, topics, begin=self.begin or 0, end=end, limit=count, verify_crc=False,
+                most_bytes=MOST_BODY_BYTES,
+            )  # fmt: skip
         except MessageNotFound as error:
             return Found([], str(error))
-        return Found([row_of(one) for one in found])
+        size, note = sum(len(one.body) for one in found), ""
+        if size > MOST_BODY_BYTES:
+            note = f"The newest {len(found)} messages, with bodies of {size >> 20} MiB; there may be older ones."
+        return Found([row_of(one) for one in found], note)
 
     def _from_offset(self, reader: StoreReader, count: int) -> Found:
         topics = chosen_topics(reader, [self.topic])

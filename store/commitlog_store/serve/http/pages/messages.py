@@ -16,13 +16,12 @@ from commitlog_store.queries import scan
 from commitlog_store.queries.find_message import find_message
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.pages.body_forms import shown_body
-from commitlog_store.serve.http.pages.message_search import FIELDS, MessageSearch, with_previews
+from commitlog_store.serve.http.pages.message_search import FIELDS, MOST_BODY_BYTES, MessageSearch, with_previews
 from commitlog_store.serve.http.pages.views import Asked, Values, View
 
 _ROWS = 50
 _MOST_ROWS = 200
 _DOWNLOAD_ROWS = 10_000
-_DOWNLOAD_BYTES = 64 << 20
 # All bodies of a download are decoded within this time.
 _DECODE_S = 20.0
 DOWNLOADS = {"ndjson": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
@@ -92,9 +91,9 @@ def download(reader: StoreReader, asked: Asked, form: str) -> bytes:
     for row in found.rows:
         message = reader.message_at(row["physicalOffset"], verify_crc=False)
         size += len(message.body)
-        if size > _DOWNLOAD_BYTES:
+        if size > MOST_BODY_BYTES:
             raise InvalidValue(
-                f"The bodies have more than {_DOWNLOAD_BYTES >> 20} MiB together: search for fewer messages, or use "
+                f"The bodies have more than {MOST_BODY_BYTES >> 20} MiB together: search for fewer messages, or use "
                 "`commitlog export`."
             )
         rows.append(scan.arrow_row(message))
