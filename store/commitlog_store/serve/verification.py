@@ -99,13 +99,19 @@ class Verification:
                     end = line
         code = process.wait()
         with self._lock:
-            problem = self._problem or f"The process that verified ended with {code}; the server's log says more."
+            problem = self._problem or _end_of(code)
             ended = replace(self._state, process=None, progress=None, ended_at=_now_ms())
             if isinstance(end, Verified):
                 ended = replace(ended, report=end, reported_at=ended.ended_at)
             else:
                 ended = replace(ended, problem=problem if end is None else end.problem)
             self._state, self._process, self._reading = ended, None, None
+
+
+def _end_of(code: int) -> str:
+    if code < 0:
+        return f"Signal {-code} ended the process that verified; the system does that when memory is short, too."
+    return f"The process that verified ended with code {code}; the server's log says more."
 
 
 def _now_ms() -> int:

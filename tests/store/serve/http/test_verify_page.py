@@ -82,6 +82,10 @@ def test_a_verification_is_cancelled_and_ends_with_the_server(tmp_path: Path) ->
             assert "has no report: ana cancelled it." in _text(admin)
             admin.act("/verify/start", name="")
             with _stopped(admin) as process:
+                os.kill(process, signal.SIGKILL)
+            wait_for(lambda: "Signal 9 ended the process that verified" in _text(admin))
+            admin.act("/verify/start", name="")
+            with _stopped(admin) as process:
                 pass
         assert not Path(f"/proc/{process}").exists()
 
