@@ -99,7 +99,7 @@ def test_findings_lead_to_their_places_and_a_reader_beside_the_owner_has_them(da
         form = re.findall(r'name="(form_token)" value="([^"]*)"', client.get("/verify").text)
         admin = Admin(client, tokens, token)
         asked = client.post("/verify/start", data=dict(form) | {"name": ""})
-        assert "would verify" in asked.text
+        assert "of which the log has 1 file." in asked.text
         assert "noted in the server&#39;s log" in asked.text
         assert "has begun" in admin.confirm("/verify/start", asked).text
         wait_for(lambda: "Last report" in _text(admin))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from commitlog_store.queries.counted import counted
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan, PlanChanged
 from commitlog_store.serve.http.pages.templates import size, with_query
@@ -38,7 +39,7 @@ class _VerifyActions:
             return Plan(words=[f"{_under_way(state)} Only one at a time runs."], state=False, does_something=False)
         with self._stores.lent(asked.fields["name"]) as reader:
             files, taken = disk_use(reader.paths)
-            what = f"It would verify {reader.path}: read {size(taken)}, of which the log has {files} files."
+            what = f"It would verify {reader.path}: read {size(taken)}, of which the log has {counted(files, 'file')}."
         how = "A process of its own does it, with the lowest priority, and rests half of the time. It changes nothing."
         return Plan(words=[what, how], state=True)
 
