@@ -473,7 +473,10 @@ class HistoryReader(StoreReader):
         return self.live.checkpoint()
 
     def index_files(self) -> list[IndexFileInfo]:
-        return [*self.past.index_files(), *self.live.index_files()]
+        """Those of the live store, and before them the index objects of what is before its index."""
+        found = self.live.index_files()
+        first = min((one.begin_physical_offset for one in found if one.index_count), default=MAX_LONG)
+        return [*(one for one in self.past.index_files() if one.end_physical_offset <= first), *found]
 
     def topic_settings(self) -> dict[str, TopicSettings]:
         return self.live.topic_settings()

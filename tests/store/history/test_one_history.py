@@ -234,6 +234,8 @@ def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: 
         assert 20 < len(live.query("orders", "all", limit=1000)) < 100
         for key, limit in (("all", 1000), ("all", 100), ("all", 3), ("k3", 9), ("k59", 9), ("no", 9)):
             assert history.query("orders", key, limit=limit) == whole.query("orders", key, limit=limit)
+        # The index of the directory is whole: a message that both have is counted once.
+        assert history.index_files() == live.index_files()
         keys = ["k59", "k3", None, "no", "k4", "k50", "k30", "k3"]
         tables: list[pa.Table] = []
         for rows in (1000, 3):
