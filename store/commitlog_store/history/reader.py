@@ -47,8 +47,9 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.storage_stats import StorageStats
-from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.timestamps import GivenTime, milliseconds_of
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
@@ -449,12 +450,10 @@ class HistoryReader(StoreReader):
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         self._refuse_closed()
-        started = time.monotonic()
+        deadline = checked_deadline(positions, timeout_s)
         if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
             return True
-        left = None
-        if timeout_s is not None:
-            left = max(checked_seconds("timeout_s", timeout_s) - (time.monotonic() - started), 0.0)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
         return self.live.wait_for_any(positions, left)
 
     # What both have, and what is the live store's.

@@ -298,6 +298,9 @@ def test_a_topic_that_the_live_store_has_no_more_is_the_archives(tmp_path: Path)
         assert history.get_message("audit", 0, info.max_offset).next_begin_offset == info.max_offset
         assert history.offset_by_time("audit", 0, 0) == 0
         assert history.wait_for_any({("audit", 0): 3}, timeout_s=0)
+        for place in (("audit", 0, -1), ("audit", 0, "3"), ("audit", "0", 3)):
+            with pytest.raises(InvalidValue):
+                history.wait_for_any({place[:2]: place[2]}, timeout_s=0)  # type: ignore[dict-item]
 
 
 def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(
