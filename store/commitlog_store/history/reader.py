@@ -421,12 +421,12 @@ class HistoryReader(StoreReader):
             at = 0
             for batch in live:
                 missing = np.flatnonzero(batch.column(len(columns)).is_null().to_numpy(zero_copy_only=False))
+                parts = iter([batch])
                 if len(missing):
                     self.past.look_again()
-                    older = ask(self.past, wanted.take(pa.array(at + missing)))
-                    batch = _filled(batch, missing, older)  # noqa: PLW2901 - the same batch, more of it
+                    parts = _filled(batch, missing, ask(self.past, wanted.take(pa.array(at + missing))))
                 at += batch.num_rows
-                yield batch.select(range(len(columns)))
+                yield from (part.select(range(len(columns))) for part in parts)
 
         live = ask(self.live, wanted)
         return self._while_open(found())
@@ -508,12 +508,22 @@ class HistoryReader(StoreReader):
         return self.live.pending_half_messages()
 
 
-def _filled(batch: pa.RecordBatch, rows: Int64Array, given: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-    """The batch with its rows at ``rows`` replaced by those that are given for them."""
-    places = np.arange(batch.num_rows)
-    places[rows] = batch.num_rows + np.arange(len(rows))
-    both = pa.Table.from_batches([batch, *given], batch.schema).take(pa.array(places)).combine_chunks()
-    return both.to_batches()[0]
+def _filled(batch: pa.RecordBatch, rows: Int64Array, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batch with its rows at ``rows`` replaced by those that are given for them, in as many parts as are given.
+
+    So a part is at most twice as large as a batch may be: rows that were null have bodies now.
+    """
+    start = taken = 0
+    for found in given:
+        places = rows[taken : taken + found.num_rows] - start
+        taken += found.num_rows
+        stop = batch.num_rows if taken == len(rows) else int(rows[taken])
+        part = batch.slice(start, stop - start)
+        order = np.arange(part.num_rows)
+        order[places] = part.num_rows + np.arange(found.num_rows)
+        both = pa.Table.from_batches([part, found], batch.schema).take(pa.array(order)).combine_chunks()
+        yield from both.to_batches()
+        start = stop
 
 
 def _within(sides: Sides, bounds: QueueInfo) -> Sides:

@@ -245,6 +245,11 @@ def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: 
             ]
             assert tables[0].equals(tables[1])
         assert tables[0].column(0).to_pylist() == [119, 7, None, None, 9, 101, 61, 7]
+        # Keys that the directory does not have make no larger batches than others.
+        many = [f"k{number}" for number in range(60)] * 2
+        batches = list(history.query_keys("orders", many, columns=["keys", "body"], max_batch_bytes=1000))
+        assert pa.Table.from_batches(batches)["keys"].to_pylist() == [f"all {key}" for key in many]
+        assert max(batch.num_rows for batch in batches) < 10
         message = whole.query("orders", "k3")[0]
         assert find_message(history, message.message_id, None, verify_crc=True) == message
 
