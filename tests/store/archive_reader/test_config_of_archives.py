@@ -67,10 +67,12 @@ def test_an_archived_store_knows_what_its_directory_does(store: Path, tmp_path: 
         assert os.listdir(f"{copies}/config")
     assert not os.path.exists(copies)
     runner = CliRunner()
-    for command in (["groups", "ls"], ["half", "ls"], ["txn", "ls"], ["schedule", "ls"]):
-        printed = [runner.invoke(app, [*command, str(place), "--json"]) for place in (store, url)]
+    for command in ("groups ls", "half ls", "txn ls", "schedule ls", "topics ls", "dlq ls"):
+        printed = [runner.invoke(app, [*command.split(), str(place), "--json", "--stats"]) for place in (store, url)]
         assert [one.exit_code for one in printed] == [0, 0], command
-        assert len(printed[0].stdout.splitlines()) == len(printed[1].stdout.splitlines()) > 0
+        assert len(printed[0].stdout.splitlines()) == len(printed[1].stdout.splitlines()) >= (command != "dlq ls")
+        assert "commitlog: 0 requests" in printed[0].stderr
+        assert " requests to object storage: " in printed[1].stderr
 
 
 def test_copies_that_are_removed_are_made_again(store: Path, tmp_path: Path) -> None:
