@@ -368,7 +368,7 @@ def _raise_refused(batch: MessageBatch, result: PutTableResult) -> None:
     # The row is a number in this batch; users know the line.
     reason = re.sub(r"^Message in row \d+", "The message", result.reason)
     # A message that no store accepts is reported alone; a full disk or a late sync is reported for many lines.
-    more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
+    more = f" (and {counted(len(bad) - 1, 'more line')})" if len(bad) > 1 else ""
     is_partly = len(bad) > 1 and result.status is PutMessageStatus.UNKNOWN_ERROR
     partly = " Of these lines none, the first ones or all are stored, and none after them." if is_partly else ""
     raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}{partly}")
