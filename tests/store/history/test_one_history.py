@@ -139,6 +139,22 @@ def test_every_answer_is_whole_while_retention_deletes_between_any_two_calls(tmp
                 assert ask(history) == expected[number]
 
 
+def test_retention_that_deletes_files_while_both_are_opened_makes_no_mismatch(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path, archived=60, deleted=1)
+    with change_before({}) as calls, StoreReader.open(aged.store, archive=aged.archive):
+        opening = calls.made
+    shutil.copytree(aged.store, tmp_path / "before")
+    for call in spread(opening, 24):
+        shutil.rmtree(aged.store)
+        shutil.copytree(tmp_path / "before", aged.store)
+        files = sorted((aged.store / "commitlog").iterdir())
+        with (
+            change_before({call: lambda files=files: [file.unlink() for file in files[:3]]}),  # type: ignore[misc]
+            StoreReader.open(aged.store, archive=aged.archive) as history,
+        ):
+            assert history.queue_info("orders", 1).min_offset == 0, call
+
+
 def test_a_pickled_reader_opens_both_again(history: StoreReader) -> None:
     with pickle.loads(pickle.dumps(history)) as again:
         assert again.scan("orders").read_all().equals(history.scan("orders").read_all())
