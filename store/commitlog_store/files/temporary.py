@@ -14,7 +14,7 @@ from commitlog_store.files.whole_file import make_file_once
 class TemporaryFiles:
     """A directory of its own, readable for this user alone, which ``close`` or the process's end removes.
 
-    A process that was forked from this one does not remove it.
+    A process that was forked from this one does not remove it. Nor does a signal that ends the process.
     """
 
     def __init__(self) -> None:
