@@ -67,7 +67,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "archive_reader": _PARTS
     | {"archive", "delayed", "filter", "groups", "key_lookup", "object_storage"}
     | {"reader", "reading", "threads", "verify"},
-    "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "key_lookup", "reader", "verify"},
+    "history": _PARTS
+    | {"archive_reader", "delayed", "filter", "groups", "half", "key_lookup", "reader", "reading", "verify"},
     "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},

@@ -27,7 +27,7 @@ class ArchivedConfig:
     def home(self, archive: OpenedArchive) -> str:
         """The directory that has the files in ``config/``. ``ArchiveDamaged``, ``ArchiveFailed``, ``ReadFailed``."""
         generation = archive.manifest.generation
-        if self._files is None or self._generation != generation:
+        if self._files is None or self._generation != generation or not self._files.are_whole():
             self.close()
             found = self._read(archive)
             try:

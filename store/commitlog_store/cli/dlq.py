@@ -32,6 +32,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import open_owner
 from commitlog_store.cli.render import counted, printable_text, say
 from commitlog_store.cli.row_output import print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.positions import DeadLetters
@@ -65,6 +66,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(dlq, name="dlq", rich_help_panel=GROUPS)
 
 
+@takes_storage
 def dlq_list(
     path: StorePath,
     group: OptionalGroup = None,
@@ -73,6 +75,7 @@ def dlq_list(
     tz: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each consumer group with dead letters: how many, and how many were not put back. Takes no lock.
 
@@ -80,7 +83,7 @@ def dlq_list(
     messages of the topic %DLQ%GROUP. Exit code 1 for a group without dead letters.
     """
     form, clock = chosen_output(output, as_json), Clock(parse_zone(tz))
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+    with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.dead_letters(group)
     if group is not None and not rows:
         say(f"The store of {path} has no dead letters of group {group!r}.")

@@ -208,7 +208,7 @@ class Refused(Exception):
 
 
 class OutputGone(Exception):
-    """The reader of the results has gone. Continuing would put messages without reporting them."""
+    """The results cannot be printed. Continuing would put messages without reporting them."""
 
 
 @dataclass
@@ -292,13 +292,10 @@ def put_batches(
                 count = int((offsets >= 0).sum())
                 put += count
                 advance(count)
-                if as_json:
-                    try:
-                        _print_results(sys.stdout, host, batch, result)
-                    except BrokenPipeError:
-                        drop_output()
-                        raise OutputGone(_gone(batch)) from None
+                gone = _print_results(sys.stdout, host, batch, result) if as_json else None
                 _raise_refused(batch, result)
+                if gone is not None:
+                    raise gone
                 if interrupt.wanted:
                     raise KeyboardInterrupt
     finally:
@@ -326,14 +323,26 @@ def _next(batches: Iterator[MessageBatch], interrupt: _Interrupt) -> MessageBatc
         interrupt.reading = False
 
 
-def _gone(batch: MessageBatch) -> str:
-    return (
-        f"The reader of the results has gone, so no line after line {batch.numbers[-1]} was put. Leave out --json to "
-        "put messages without results."
+def _gone(batch: MessageBatch, error: OSError) -> OutputGone:
+    what = "The reader of the results has gone"
+    if not isinstance(error, BrokenPipeError):
+        what = f"The results cannot be printed ({error.strerror})"
+    return OutputGone(
+        f"{what}, so no line after line {batch.numbers[-1]} was put. Leave out --json to put messages without results."
     )
 
 
-def _print_results(out: IO[str], store_host: str, batch: MessageBatch, result: PutTableResult) -> None:
+def _print_results(out: IO[str], store_host: str, batch: MessageBatch, result: PutTableResult) -> OutputGone | None:
+    """Print a line a message. Returns what to raise when that fails, unless the put itself has failed."""
+    try:
+        _write_results(out, store_host, batch, result)
+    except OSError as error:
+        drop_output()
+        return _gone(batch, error)
+    return None
+
+
+def _write_results(out: IO[str], store_host: str, batch: MessageBatch, result: PutTableResult) -> None:
     host = parse_host(store_host)
     # The result ends with the message that stopped the put.
     for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=False):
@@ -359,7 +368,7 @@ def _raise_refused(batch: MessageBatch, result: PutTableResult) -> None:
     # The row is a number in this batch; users know the line.
     reason = re.sub(r"^Message in row \d+", "The message", result.reason)
     # A message that no store accepts is reported alone; a full disk or a late sync is reported for many lines.
-    more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
+    more = f" (and {counted(len(bad) - 1, 'more line')})" if len(bad) > 1 else ""
     is_partly = len(bad) > 1 and result.status is PutMessageStatus.UNKNOWN_ERROR
     partly = " Of these lines none, the first ones or all are stored, and none after them." if is_partly else ""
     raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}{partly}")

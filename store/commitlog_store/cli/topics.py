@@ -30,6 +30,7 @@ from commitlog_store.cli.options import (
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner, owner_config
 from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_hidden, print_rows
+from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.errors import (
@@ -75,15 +76,19 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
 
 
+@takes_storage
 def topics_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
     show_all: AllOption = False,
     output: Output = None,
     as_json: AsJson = False,
+    storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
-    print_topics(path, commit_log, chosen_output(output, as_json), show_all=show_all)
+    form = chosen_output(output, as_json)
+    with storage.open(path, store_path_commit_log=commit_log) as reader:
+        print_topics(reader, form, show_all=show_all)
 
 
 def topics_create(
@@ -176,15 +181,13 @@ def topics_rm(
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
 
-def print_topics(path: str, commit_log: str | None, form: OutputFormat, *, show_all: bool) -> None:
+def print_topics(reader: StoreReader, form: OutputFormat, *, show_all: bool) -> None:
     """Print a row for each topic that is listed, or has queues; ``show_all``: also of RocketMQ's and the store's own.
 
     ``CorruptConfig`` and the errors of a reader.
     """
-    table = store_metadata(path, "topics", store_path_commit_log=commit_log)
-    present = {row["topic"]: row for row in table.to_pylist()}
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
-        listed = reader.topic_settings()
+    present = {row["topic"]: row for row in store_metadata(reader, "topics").to_pylist()}
+    listed = reader.topic_settings()
     known = sorted({*present, *listed})
     topics = [topic for topic in known if show_all or not is_system_topic(topic)]
     rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in topics]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from commitlog_store.archive_reader.opening import open_archive
 from commitlog_store.archive_reader.reader import ArchiveReader
@@ -42,14 +42,15 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
     and grown again, and once retention has deleted what both have, the archive's other messages would be read. An
     archive that ends before the log begins has nothing to compare.
     """
-    start = live.log_start()
-    if start < 0:
-        return
-    bases = past.segment_starts()
-    shared = bases[bisect_left(bases, start) :]
+    shared = _shared_files(live, past)
     if not shared:
         return
     mine, theirs = _message(live, shared[0]), _message(past, shared[0])
+    while mine is None and (rest := _shared_files(live, past)) != shared:  # retention has deleted it since
+        if not rest:
+            return
+        shared = rest
+        mine, theirs = _message(live, shared[0]), _message(past, shared[0])
     if mine is None or theirs is None or mine != theirs:
         raise _mismatch(live, past, shared[0], mine, theirs)
     newest = shared[bisect_left(shared, live.physical_bounds()[1]) - 1]
@@ -61,6 +62,13 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
         return  # a read says what is missing or damaged there
     if mine is not None and theirs is not None and mine != theirs:
         raise _mismatch(live, past, newest, mine, theirs)
+
+
+def _shared_files(live: StoreReader, past: ArchiveReader) -> Sequence[int]:
+    """The first offsets of the archive's segments that the log has now."""
+    start = live.log_start()
+    bases = past.segment_starts()
+    return bases[bisect_left(bases, start) :] if start >= 0 else []
 
 
 def _mismatch(

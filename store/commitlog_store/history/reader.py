@@ -47,8 +47,9 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.storage_stats import StorageStats
-from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
+from commitlog_store.timestamps import GivenTime, milliseconds_of
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
@@ -420,12 +421,12 @@ class HistoryReader(StoreReader):
             at = 0
             for batch in live:
                 missing = np.flatnonzero(batch.column(len(columns)).is_null().to_numpy(zero_copy_only=False))
+                parts = iter([batch])
                 if len(missing):
                     self.past.look_again()
-                    older = ask(self.past, wanted.take(pa.array(at + missing)))
-                    batch = _filled(batch, missing, older)  # noqa: PLW2901 - the same batch, more of it
+                    parts = _filled(batch, missing, ask(self.past, wanted.take(pa.array(at + missing))))
                 at += batch.num_rows
-                yield batch.select(range(len(columns)))
+                yield from (part.select(range(len(columns))) for part in parts)
 
         live = ask(self.live, wanted)
         return self._while_open(found())
@@ -449,12 +450,10 @@ class HistoryReader(StoreReader):
 
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         self._refuse_closed()
-        started = time.monotonic()
+        deadline = checked_deadline(positions, timeout_s)
         if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
             return True
-        left = None
-        if timeout_s is not None:
-            left = max(checked_seconds("timeout_s", timeout_s) - (time.monotonic() - started), 0.0)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
         return self.live.wait_for_any(positions, left)
 
     # What both have, and what is the live store's.
@@ -473,7 +472,10 @@ class HistoryReader(StoreReader):
         return self.live.checkpoint()
 
     def index_files(self) -> list[IndexFileInfo]:
-        return [*self.past.index_files(), *self.live.index_files()]
+        """Those of the live store, and before them the index objects of what is before its index."""
+        found = self.live.index_files()
+        first = min((one.begin_physical_offset for one in found if one.index_count), default=MAX_LONG)
+        return [*(one for one in self.past.index_files() if one.end_physical_offset <= first), *found]
 
     def topic_settings(self) -> dict[str, TopicSettings]:
         return self.live.topic_settings()
@@ -506,12 +508,22 @@ class HistoryReader(StoreReader):
         return self.live.pending_half_messages()
 
 
-def _filled(batch: pa.RecordBatch, rows: Int64Array, given: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-    """The batch with its rows at ``rows`` replaced by those that are given for them."""
-    places = np.arange(batch.num_rows)
-    places[rows] = batch.num_rows + np.arange(len(rows))
-    both = pa.Table.from_batches([batch, *given], batch.schema).take(pa.array(places)).combine_chunks()
-    return both.to_batches()[0]
+def _filled(batch: pa.RecordBatch, rows: Int64Array, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batch with its rows at ``rows`` replaced by those that are given for them, in as many parts as are given.
+
+    So a part is at most twice as large as a batch may be: rows that were null have bodies now.
+    """
+    start = taken = 0
+    for found in given:
+        places = rows[taken : taken + found.num_rows] - start
+        taken += found.num_rows
+        stop = batch.num_rows if taken == len(rows) else int(rows[taken])
+        part = batch.slice(start, stop - start)
+        order = np.arange(part.num_rows)
+        order[places] = part.num_rows + np.arange(found.num_rows)
+        both = pa.Table.from_batches([part, found], batch.schema).take(pa.array(order)).combine_chunks()
+        yield from both.to_batches()
+        start = stop
 
 
 def _within(sides: Sides, bounds: QueueInfo) -> Sides:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from commitlog_store.archive.generations import newest
 from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged
+from commitlog_store.files.temporary import TemporaryFiles
 
 NOW_MS = 1_800_000_000_000
 ASKS: dict[str, Callable[[StoreReader], Any]] = {
@@ -64,10 +67,40 @@ def test_an_archived_store_knows_what_its_directory_does(store: Path, tmp_path: 
         assert os.listdir(f"{copies}/config")
     assert not os.path.exists(copies)
     runner = CliRunner()
-    for command in (["groups", "ls"], ["half", "ls"], ["txn", "ls"], ["schedule", "ls"]):
-        printed = [runner.invoke(app, [*command, str(place), "--json"]) for place in (store, url)]
+    for command in ("groups ls", "half ls", "txn ls", "schedule ls", "topics ls", "dlq ls"):
+        printed = [runner.invoke(app, [*command.split(), str(place), "--json", "--stats"]) for place in (store, url)]
         assert [one.exit_code for one in printed] == [0, 0], command
-        assert len(printed[0].stdout.splitlines()) == len(printed[1].stdout.splitlines()) > 0
+        assert len(printed[0].stdout.splitlines()) == len(printed[1].stdout.splitlines()) >= (command != "dlq ls")
+        assert "commitlog: 0 requests" in printed[0].stderr
+        assert " requests to object storage: " in printed[1].stderr
+
+
+def test_copies_that_are_removed_are_made_again(store: Path, tmp_path: Path) -> None:
+    """As by the system's clean-up of old temporary files: without its copies, a store would have no groups."""
+    archive_store(store, f"file://{tmp_path}/past", with_last=True)
+    with StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
+        positions = archive.groups(now_ms=NOW_MS)
+        assert positions
+        (Path(archive.config_home) / "config" / "consumerOffset.json").unlink()
+        assert archive.groups(now_ms=NOW_MS) == positions
+        shutil.rmtree(archive.config_home)
+        assert archive.groups(now_ms=NOW_MS) == positions
+        copies = Path(archive.config_home)
+    assert not copies.exists()
+
+
+def test_a_forked_process_does_not_remove_the_files_of_its_parent() -> None:
+    files = TemporaryFiles()
+    files.add("config", "topics.json", b"{}")
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            files.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert files.are_whole()
+    files.close()
+    assert not os.path.exists(files.path)
 
 
 def test_a_position_that_is_after_the_archive_says_so(store: Path, tmp_path: Path) -> None:

@@ -222,6 +222,23 @@ def test_results_that_cannot_be_printed_stop_the_command_and_are_reported(path: 
     assert len(messages(path, "t")) == count
 
 
+def test_a_refused_line_is_named_also_where_its_result_cannot_be_printed(path: Path) -> None:
+    """The put stopped there, and not at the end of the lines that were put together."""
+    given = path.parent / "given"
+    given.write_text('{"body": "a"}\n{"body": "b", "queueId": -1}\n{"body": "c"}\n')
+    for lines_given, said in (
+        ("3", "Line 2: MESSAGE_ILLEGAL: "),
+        ("1", "No space left on device), so no line after line 1 "),
+    ):
+        command = f"head -{lines_given} {given} | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --ndjson --json"
+        done = subprocess.run(
+            ["bash", "-c", f"{command} >/dev/full"], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S
+        )
+        assert (done.returncode, done.stderr.startswith("1 message put in ")) == (1, True)
+        assert said in done.stderr
+    assert len(messages(path, "t")) == 2
+
+
 def test_standard_input_that_is_closed_is_reported_in_a_sentence(path: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"{SCRIPT} produce {path} -t t <&-"],

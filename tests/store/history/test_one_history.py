@@ -139,6 +139,22 @@ def test_every_answer_is_whole_while_retention_deletes_between_any_two_calls(tmp
                 assert ask(history) == expected[number]
 
 
+def test_retention_that_deletes_files_while_both_are_opened_makes_no_mismatch(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path, archived=60, deleted=1)
+    with change_before({}) as calls, StoreReader.open(aged.store, archive=aged.archive):
+        opening = calls.made
+    shutil.copytree(aged.store, tmp_path / "before")
+    for call in spread(opening, 24):
+        shutil.rmtree(aged.store)
+        shutil.copytree(tmp_path / "before", aged.store)
+        files = sorted((aged.store / "commitlog").iterdir())
+        with (
+            change_before({call: lambda files=files: [file.unlink() for file in files[:3]]}),  # type: ignore[misc]
+            StoreReader.open(aged.store, archive=aged.archive) as history,
+        ):
+            assert history.queue_info("orders", 1).min_offset == 0, call
+
+
 def test_a_pickled_reader_opens_both_again(history: StoreReader) -> None:
     with pickle.loads(pickle.dumps(history)) as again:
         assert again.scan("orders").read_all().equals(history.scan("orders").read_all())
@@ -234,6 +250,8 @@ def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: 
         assert 20 < len(live.query("orders", "all", limit=1000)) < 100
         for key, limit in (("all", 1000), ("all", 100), ("all", 3), ("k3", 9), ("k59", 9), ("no", 9)):
             assert history.query("orders", key, limit=limit) == whole.query("orders", key, limit=limit)
+        # The index of the directory is whole: a message that both have is counted once.
+        assert history.index_files() == live.index_files()
         keys = ["k59", "k3", None, "no", "k4", "k50", "k30", "k3"]
         tables: list[pa.Table] = []
         for rows in (1000, 3):
@@ -243,6 +261,11 @@ def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: 
             ]
             assert tables[0].equals(tables[1])
         assert tables[0].column(0).to_pylist() == [119, 7, None, None, 9, 101, 61, 7]
+        # Keys that the directory does not have make no larger batches than others.
+        many = [f"k{number}" for number in range(60)] * 2
+        batches = list(history.query_keys("orders", many, columns=["keys", "body"], max_batch_bytes=1000))
+        assert pa.Table.from_batches(batches)["keys"].to_pylist() == [f"all {key}" for key in many]
+        assert max(batch.num_rows for batch in batches) < 10
         message = whole.query("orders", "k3")[0]
         assert find_message(history, message.message_id, None, verify_crc=True) == message
 
@@ -296,6 +319,9 @@ def test_a_topic_that_the_live_store_has_no_more_is_the_archives(tmp_path: Path)
         assert history.get_message("audit", 0, info.max_offset).next_begin_offset == info.max_offset
         assert history.offset_by_time("audit", 0, 0) == 0
         assert history.wait_for_any({("audit", 0): 3}, timeout_s=0)
+        for place in (("audit", 0, -1), ("audit", 0, "3"), ("audit", "0", 3)):
+            with pytest.raises(InvalidValue):
+                history.wait_for_any({place[:2]: place[2]}, timeout_s=0)  # type: ignore[dict-item]
 
 
 def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(

@@ -181,7 +181,7 @@ def test_lines_whose_answer_is_lost_may_be_stored_and_none_after_them_is(
     assert done.exit_code == 1
     assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["PUT_OK"] * 2 + ["UNKNOWN_ERROR"] * 2
     assert done.stderr.startswith("2 messages put in ")
-    assert "commitlog: Line 3 (and 1 more lines): UNKNOWN_ERROR: The answer of the server at " in done.stderr
+    assert "commitlog: Line 3 (and 1 more line): UNKNOWN_ERROR: The answer of the server at " in done.stderr
     assert "none, the first ones or all are stored, and none after them" in done.stderr
     both.far.dispatch()
     assert _bodies(both.far.path, "lost") == [b"1", b"2", b"3", b"4"]
