@@ -30,10 +30,10 @@ def bytes_a_second(
     begins = [(file.end, file.newest_ms) for file in files if file.newest_ms is not None]
     if first_ms is not None:
         begins.insert(0, (files[0].base, first_ms))
-    past = [one for one in begins if now_ms - one[1] >= _HOUR_MS][-1:] or begins[:1]
-    if not past or now_ms <= past[0][1]:
+    older = [one for one in begins if now_ms - one[1] >= _HOUR_MS][-1:] or begins[:1]
+    if not older or now_ms <= older[0][1]:
         return None
-    (offset, since_ms) = past[0]
+    (offset, since_ms) = older[0]
     return (log_end - offset) * 1000 / (now_ms - since_ms), since_ms
 
 
