@@ -7,7 +7,7 @@ from functools import partial
 from commitlog_store.errors import NotFoundError
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.queries.half_message_plan import HalfMessageEnd, half_message_words
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import StoreReader, pending_half_part
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan
 from commitlog_store.store import MessageStore
 
@@ -15,7 +15,8 @@ _PAST = {"commit": "Committed", "roll back": "Rolled back"}
 
 
 def _pending(reader: StoreReader, handle: HalfMessageHandle) -> PendingHalfMessage | None:
-    return next((one for one in reader.pending_half_messages() if one.handle == handle), None)
+    at_its_place = pending_half_part(reader, lambda one: one.physical_offset == handle.physical_offset, slice)
+    return next((one for one in at_its_place if one.handle == handle), None)
 
 
 def _plan(end: HalfMessageEnd, reader: StoreReader, asked: ActionAsked) -> Plan:
