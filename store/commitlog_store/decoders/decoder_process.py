@@ -14,7 +14,7 @@ from commitlog_store.decoders.child import LENGTH_BYTES, PROCESSOR_S, REAL_S, ST
 from commitlog_store.errors import InvalidValue
 
 LARGEST_BODY = 4 << 20
-# The process ends itself at its limits. One that was stopped, or has a decoder that sets the timers anew, does not.
+# The process ends itself at its limits. One that was stopped, or has a decoder that sets the timers again, does not.
 _GRACE_S = 3.0
 
 

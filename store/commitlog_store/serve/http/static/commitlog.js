@@ -113,7 +113,7 @@ function drawPast(chart, found, span) {
         ...chosen.map((one, place) => ({
           label: one.label,
           stroke: style.getPropertyValue("--chart-" + (place % 4)).trim(),
-          // Lines are told apart without their colors, too.
+          // Lines differ in their dashes, too, not in their colors alone.
           dash: [[], [8, 4], [2, 3], [10, 3, 2, 3]][(place + (place >> 2)) % 4],
           width: 2,
           value: (plot, value) => shown(value, one.unit),
