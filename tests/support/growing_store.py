@@ -104,6 +104,7 @@ class GrowingStore:
     def prepare(self, kind: str) -> Callable[[], None]:
         """Get ready for a change of that kind, and give it."""
         known = {"commit": self._commit, "clean": self._clean, "commit and clean": self._commit_and_clean}
+        known["delete a topic"] = self._delete_topic
         if kind in known:
             return known[kind]
         if kind == "clean the queues":  # a moment after the log, as the services of an open store do
@@ -136,6 +137,9 @@ class GrowingStore:
     def _commit_and_clean(self) -> None:
         self._commit()
         self._clean()
+
+    def _delete_topic(self) -> None:
+        self._store.delete_topic("payments", with_messages=True)
 
     def _clean(self) -> None:
         assert self._store.clean(max_bytes=_LEFT).deleted

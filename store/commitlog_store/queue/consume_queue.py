@@ -396,7 +396,8 @@ class ConsumeQueue:
         low = self._bases[0] // UNIT_SIZE if self._bases else 0
         if not self._commit_log.file_count:
             return self._end
-        if low < self._end and self._begin_the_log(low, log_start):
+        # The search for the end may have listed the files again, and found none left.
+        if self._bases and low < self._end and self._begin_the_log(low, log_start):
             return low
         return end_before(self._read_across, low, self._end, log_start)
 

@@ -6,6 +6,7 @@ deep one is a verification, which reads everything. Neither changes anything. De
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from commitlog_store.recovery.log_end import Progress as ScanProgress
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.next_steps import is_of_the_log, next_steps
 from commitlog_store.verify.opening import Opening
-from commitlog_store.verify.quick_look import look_quickly
+from commitlog_store.verify.quick_look import QuickLook, look_quickly
 from commitlog_store.verify.store import (
     Progress,
     VerificationReport,
@@ -30,6 +31,9 @@ from commitlog_store.verify.store import (
     verification_report,
 )
 from commitlog_store.verify.topics import TopicCount
+
+# What is damage is so at each of so many looks beside an owner.
+_LOOKS = 3
 
 
 class Verdict(str, Enum):
@@ -159,7 +163,7 @@ def _quick(
 ) -> Assessment:
     started = time.perf_counter()
     paths = paths_to_assess(path, config)
-    found = look_quickly(paths, config, scan=scan, progress=progress)
+    found = _look(paths, config, scan=scan, progress=progress)
     return Assessment(
         paths=paths,
         verdict=_verdict(paths, found.topics, found.findings),
@@ -169,6 +173,18 @@ def _quick(
         seconds=time.perf_counter() - started,
         **vars(found),
     )
+
+
+def _look(
+    paths: StorePaths, config: MessageStoreConfig | None, *, scan: bool, progress: ScanProgress | None
+) -> QuickLook:
+    """The first look that finds nothing wrong beside an owner, of a few: it may remove files during a look."""
+    for _ in range(_LOOKS - 1):
+        with contextlib.suppress(FileNotFoundError):
+            found = look_quickly(paths, config, scan=scan, progress=progress)
+            if found.opening.kind != "inUse" or _verdict(paths, found.topics, found.findings) is Verdict.OK:
+                return found
+    return look_quickly(paths, config, scan=scan, progress=progress)
 
 
 def assessment_of(report: VerificationReport) -> Assessment:

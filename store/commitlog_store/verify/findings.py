@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from commitlog_store.files import disk
 from commitlog_store.java_numbers import MAX_LONG
 
 Severity = Literal["error", "note"]
@@ -63,6 +65,13 @@ class Findings:
         self._found = [one for one in self._found if (one.topic, one.queue_id) != (topic, queue_id)]
         for one in gone:
             self._counts.pop((one.check, one.severity, one.path), None)
+
+    def withdraw_removed(self, files: Iterable[str]) -> None:
+        """Remove the findings of those files that are gone, beside an owner: it removed them during the look."""
+        listed = set(files)
+        gone = {one.path for one in self._found if one.path in listed and not disk.exists(one.path)}
+        self._found = [one for one in self._found if one.path not in gone]
+        self._counts = Counter({key: count for key, count in self._counts.items() if key[2] not in gone})
 
     def counts(self) -> list[tuple[str, Severity, int]]:
         """How many findings each check has, by name. Another thread may ask while findings are added."""

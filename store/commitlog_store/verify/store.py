@@ -66,6 +66,8 @@ __all__ = [
 # Called with the bytes of the log that were verified, and the largest possible number of them.
 Progress = Callable[[int, int], None]
 
+# So often the log's files are listed when retention removes one of them during each time.
+_LISTINGS = 10
 _FIELDS = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
 
@@ -163,14 +165,7 @@ def verification_report(
         report_bytes = log.end - log.min_offset
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
         check_config_files(directory, findings)
-        written = [*log.paths, *queues.file_paths()]
-        check_readable(written, findings)
-        opening = look_at_opening(paths, config, findings, written, scan=True)
-        if opening.kind != "inUse":
-            check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
-            _count_lost(topics, log, queues, opening.forecast)
-            if not any(one.severity == "error" for one in findings.all()):
-                report_fault(paths, opening, mark, findings)
+        opening = _judge_opening(paths, config, log, queues, topics, mark, findings, aborted=aborted)
     return VerificationReport(
         paths=paths,
         aborted=aborted,
@@ -212,6 +207,31 @@ def _count_lost(topics: TopicSummary, log: LogCheck, queues: QueueCheck, forecas
     topics.cannot_read(log.unreadable)
 
 
+def _judge_opening(
+    paths: StorePaths,
+    config: MessageStoreConfig | None,
+    log: LogCheck,
+    queues: QueueCheck,
+    topics: TopicSummary,
+    mark: CheckpointMark | None,
+    findings: Findings,
+    *,
+    aborted: bool,
+) -> Opening:
+    """What opening the store would do, and what of the findings that decides: an owner removes files as it works."""
+    written = [*log.paths, *queues.file_paths()]
+    check_readable(written, findings)
+    opening = look_at_opening(paths, config, findings, written, scan=True)
+    if opening.kind == "inUse":
+        findings.withdraw_removed(written)
+        return opening
+    check_log_end(paths.commit_log, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
+    _count_lost(topics, log, queues, opening.forecast)
+    if not any(one.severity == "error" for one in findings.all()):
+        report_fault(paths, opening, mark, findings)
+    return opening
+
+
 def _deleted_topics(directory: str) -> DeletedTopics | None:
     """The list of deleted topics; None if it cannot be read, which the forecast of the opening reports."""
     found = DeletedTopics(directory)
@@ -224,10 +244,14 @@ def _deleted_topics(directory: str) -> DeletedTopics | None:
 
 def _files(log_path: str, *, aborted: bool) -> LogOnDisk | None:
     """The log's files as the opening would find them; None if they do not fit together, which is reported."""
-    try:
-        return LogOnDisk.load(log_path, aborted=aborted)
-    except (Damaged, NotAStore):
-        return None
+    for _ in range(_LISTINGS):
+        try:
+            return LogOnDisk.load(log_path, aborted=aborted)
+        except FileNotFoundError:  # retention at work
+            continue
+        except (Damaged, NotAStore):
+            return None
+    return None
 
 
 def _report_on_kept(
@@ -273,7 +297,11 @@ def _walk(
     log.check_files()
     levels = MessageStoreConfig().delay_levels_ms
     start, total = log.min_offset, log.size
+    first = start
     for scan in log.scans():
+        if log.min_offset != first:  # retention at work
+            first = log.min_offset
+            topics.expire()
         requests = dispatch_requests(scan, levels)
         queues.skip_batch_topics(inner_batch_topics(scan, requests))
         queues.compare(requests)

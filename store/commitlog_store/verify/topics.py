@@ -141,6 +141,10 @@ class TopicSummary:
             if not group.light:
                 self._queue(group.topic, group.queue_id).follow(group.queue_offsets)
 
+    def expire(self) -> None:
+        """Retention has removed the files before the records that come next: offsets up to theirs are not lost."""
+        self._queues = {}
+
     def cut(self, lost: Iterable[LostMessages]) -> None:
         """Count whole messages that opening would cut off, or that lie after the place where it refuses to."""
         for one in lost:

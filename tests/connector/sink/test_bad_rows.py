@@ -216,9 +216,13 @@ def test_a_version_whose_write_failed_is_written_when_its_row_is_corrected(spark
     numbers = spark.range(0, 4, 1, 2)
     before = contents(store)
     assert fault.is_told(error_of(lambda: append(fault.rows(numbers), store, **version)), row=0, partition=1)
-    assert contents(store) == before, "what the other partition staged is gone too"
+    left = contents(store)
+    # A task that Spark ends just after it has staged its rows tells Spark of none, and the next commit removes them.
+    staged = {name for name in left if name.startswith("staging/loader/1/0-")}
+    assert {name: left[name] for name in left.keys() - staged} == before, "nothing else of either partition"
     append(fault.rows(numbers, mended=True), store, **version)
     assert body_texts(store) == ["before", "m0", "m1", "m2", "m3"]
+    assert not staged_files(store)
     assert_clean(store)
 
 
