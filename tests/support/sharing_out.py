@@ -42,7 +42,10 @@ _SINK = (
     "tests/connector/sink_failures/",
     "tests/connector/test_kafka_rows",
     "tests/connector/test_short_errors",
+    "tests/damage_table/test_spark",
 )
+# All modules with Spark; a tidy test holds them against the tests that use it.
+WITH_SPARK = (*_PROGRAMS, *_SOURCE, *_SINK)
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
