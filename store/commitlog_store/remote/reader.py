@@ -45,8 +45,11 @@ from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.reading.ranges import chosen_filter
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.verification import verify_at_server
 from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime, milliseconds_of
+from commitlog_store.verify.assessment import Assessment
+from commitlog_store.verify.store import Progress
 from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")
@@ -156,6 +159,13 @@ class RemoteReader(StoreReader):
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
         found: StoreFacts = self._ask("facts", assessed)
+        return found
+
+    def assess(self, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
+        if deep:
+            return verify_at_server(self._connection, self._on_damage, progress)
+        found = self.facts().assessment
+        assert found is not None
         return found
 
     def metadata(self, table: str) -> pa.Table:

@@ -26,6 +26,7 @@ from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MA
 from commitlog_store.serve.figures.figures_service import FiguresService
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
+from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore, owned_by
 
 if TYPE_CHECKING:
@@ -151,10 +152,11 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
         if archive is not None:
             stack.callback(archive.stop, 0.0)
-        http = None if request.http is None else _http(request, openers, owned, archive, decoders)
+        verifications = {name: Verification() for name in openers}
+        http = None if request.http is None else _http(request, openers, owned, archive, decoders, verifications)
         if http is not None:
             stack.callback(http.stop, 0.0)
-        server = _server(request, openers, owned)
+        server = _server(request, openers, owned, verifications)
         say(_begun(request, paths, server.port, broker, http))
         if archive is not None:
             archive.start()
@@ -180,7 +182,10 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
 
 
 def _server(
-    request: ServeRequest, openers: Mapping[str, Callable[[OnDamage], StoreReader]], owned: MessageStore | None
+    request: ServeRequest,
+    openers: Mapping[str, Callable[[OnDamage], StoreReader]],
+    owned: MessageStore | None,
+    verifications: Mapping[str, Verification],
 ) -> StoreServer:
     return StoreServer(
         openers,
@@ -189,6 +194,7 @@ def _server(
         limits=CallLimits(request.max_calls, request.call_timeout_s),
         access_log=request.access_log,
         most_staged=request.max_staged,
+        verifications=verifications,
     )
 
 
@@ -253,6 +259,7 @@ def _http(
     owned: MessageStore | None,
     archive: ArchiveService | None,
     decoders: TopicDecoders,
+    verifications: Mapping[str, Verification],
 ) -> HttpFront:
     """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
     try:
@@ -275,6 +282,7 @@ def _http(
         downloads=request.http_downloads,
         archive=None if archive is None else lambda: archive.state,
         decoders=decoders,
+        verifications=verifications,
     )
     front.start()
     return front

@@ -17,6 +17,7 @@ from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
 from commitlog_store.serve.http.pages.pages import Pages
 from commitlog_store.serve.http.served_stores import ServedStores
 from commitlog_store.serve.listen import DEFAULT_HTTP, ListenSettings, tls_context
+from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -38,17 +39,20 @@ class HttpFront:
         downloads: bool = True,
         archive: Callable[[], ArchiveState] | None = None,
         decoders: TopicDecoders | None = None,
+        verifications: Mapping[str, Verification] | None = None,
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
-        ``openers`` are those of ``ServedStores``, ``node`` and ``cluster``, too. ``downloads``: found messages may be
+        ``openers``, ``node``, ``cluster`` and ``verifications`` are those of ``ServedStores``. ``downloads``: found messages may be
         downloaded from the pages. ``archive`` returns the state of the service that archives the store.
         ``decoders`` are the caller's to close.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
         access = HttpAccess(listen)
         tls = None if listen.tls is None else tls_context(listen.tls)
-        self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
+        self.stores = ServedStores(
+            openers, owned=owned, node=node, cluster=cluster, archive=archive, verifications=verifications
+        )
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._streams = pages.streams
         actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
