@@ -100,7 +100,6 @@ from commitlog_store.timestamps import GivenTime, checked_seconds
 
 if TYPE_CHECKING:
     from commitlog_store.verify.assessment import Assessment
-    from commitlog_store.verify.store import Progress
     from commitlog_store.verify.store_facts import StoreFacts
 
 __all__ = [
@@ -387,16 +386,8 @@ class StoreReader:
         facts_of: Callable[..., StoreFacts] = import_module("commitlog_store.verify.store_facts").facts_of
         return facts_of(self.paths, assessed=assessed)
 
-    def assess(self, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
-        """The assessment of the store, as ``assess_store`` gives it; with a server's address, by the server.
-
-        A deep one reads everything, which ``progress`` gets in bytes of the log: done, and at most all. A server
-        verifies a store once at a time (``ServerBusy``), in a process that leaves the machine to others; when its
-        client is interrupted, it stops. ::
-
-            with StoreReader.open("grpc://127.0.0.1:8815", token=token) as reader:
-                print(reader.assess(deep=True).verdict.value)
-        """
+    def assess(self, *, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> Assessment:
+        """``assess_store`` of this store; of a served one by its server, one deep one at a time (``ServerBusy``)."""
         self._refuse_closed()
         assessed: Callable[..., Assessment] = import_module("commitlog_store.verify.store_facts").assessment_of_paths
         return assessed(self.paths, deep=deep, progress=progress)

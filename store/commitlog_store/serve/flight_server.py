@@ -175,9 +175,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             _refuse_role(call, caller)
             question = decode_question(call, memoryview(body))
             if call in VERIFICATION_CALLS:
-                return iter(
-                    [flight.Result(encode(Answer(0, self._verified(call, question, caller, is_wanted), 0, [])))]
-                )
+                verifying = self._verified(call, question, caller, is_wanted)
+                return iter([flight.Result(encode(Answer(0, verifying, 0, [])))])
             if call == "wait_for_any":
                 question = self._waited(question, caller.slot, is_wanted)
             elif call in _POLLS:

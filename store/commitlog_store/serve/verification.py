@@ -14,6 +14,7 @@ import msgspec
 
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.serve.verify_child import Line, Progressed, Verified, VerifyFailed
+from commitlog_store.threads.wakeup import Waiters, Wakeup
 
 # How long the verification of a client that asks no more goes on.
 LEASE_S = 60.0
@@ -55,7 +56,7 @@ class Verification:
         self._state = VerificationState()
         self._problem = ""
         self._reading: threading.Thread | None = None
-        self._ended = threading.Event()
+        self._waiters = Waiters()
         # When the client of the one under way is taken to be gone, unless it asks before.
         self._lease_ends = math.inf
         self._closed = False
@@ -73,7 +74,6 @@ class Verification:
             if self._process is not None or self._closed:
                 return False
             self._problem = ""
-            self._ended.clear()
             self._lease_ends = time.monotonic() + LEASE_S if asked else math.inf
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "commitlog_store.serve.verify_child", paths.root, paths.elsewhere or ""],
@@ -116,8 +116,9 @@ class Verification:
     def wait(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
         """Return when none is under way any more, after ``seconds``, or when the answer is not wanted any more."""
         ends = time.monotonic() + seconds
-        while self._state.is_running and is_wanted() and (left := ends - time.monotonic()) > 0:
-            self._ended.wait(min(left, _ASK_S))
+        with self._waiters.waiting(Wakeup()) as wakeup:
+            while self._state.is_running and is_wanted() and (left := ends - time.monotonic()) > 0:
+                wakeup.wait(min(left, _ASK_S))
 
     def close(self) -> None:
         self._closed = True
@@ -146,18 +147,20 @@ class Verification:
                 if end is not None:
                     ended = replace(ended, problem=end.problem, error=end.error)
             self._state, self._process, self._reading = ended, None, None
-            self._ended.set()
+        self._waiters.wake_all()
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         """End the verification of a client that is gone."""
-        while not self._ended.wait(_ASK_S):
-            with self._lock:
-                if self._process is not process:
-                    return
-                if time.monotonic() > self._lease_ends:
-                    self._problem = "Its client asked no more."
-                    process.kill()
-                    return
+        with self._waiters.waiting(Wakeup()) as wakeup:
+            while True:
+                with self._lock:
+                    if self._process is not process:
+                        return
+                    if time.monotonic() > self._lease_ends:
+                        self._problem = "Its client asked no more."
+                        process.kill()
+                        return
+                wakeup.wait(_ASK_S)
 
 
 def _end_of(code: int) -> str:

@@ -150,12 +150,14 @@ def test_one_verification_at_a_time_and_what_others_are_told(served: Served) -> 
 def test_ctrl_c_cancels_the_verification(served: Served) -> None:
     command = [sys.executable, "-m", "commitlog_store", "doctor", served.url, "--deep"]
     environment = child_environment() | {"COMMITLOG_TOKEN": served.token}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as client:
-        with _stopped(served.verification) as process:
-            client.send_signal(signal.SIGINT)
-            _, said = client.communicate(timeout=WAIT_LIMIT_S)
-            assert (client.returncode, "Traceback" in said) == (130, False)
-            assert not Path(f"/proc/{process}").exists()
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as client,
+        _stopped(served.verification) as process,
+    ):
+        client.send_signal(signal.SIGINT)
+        _, said = client.communicate(timeout=WAIT_LIMIT_S)
+        assert (client.returncode, "Traceback" in said) == (130, False)
+        assert not Path(f"/proc/{process}").exists()
     assert served.verification.state.problem == "Its client cancelled it."
 
 

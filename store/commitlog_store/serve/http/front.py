@@ -43,8 +43,8 @@ class HttpFront:
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
-        ``openers``, ``node``, ``cluster`` and ``verifications`` are those of ``ServedStores``. ``downloads``: found messages may be
-        downloaded from the pages. ``archive`` returns the state of the service that archives the store.
+        ``openers``, ``node``, ``cluster`` and ``verifications`` are those of ``ServedStores``. ``downloads``: found
+        messages may be downloaded from the pages. ``archive`` returns the state of the service that archives the store.
         ``decoders`` are the caller's to close.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
