@@ -224,7 +224,9 @@ def encode(value: object) -> bytes:
     that UTF-8 does not have, other types."""
     try:
         return _ENCODER.encode(value)
-    except (OverflowError, UnicodeEncodeError, TypeError) as error:
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"A text has characters that UTF-8 does not have: {error.object!r}.") from error
+    except (OverflowError, TypeError) as error:
         raise InvalidValue(f"An argument is nothing that a server takes: {error}.") from error
 
 

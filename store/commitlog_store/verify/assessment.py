@@ -137,7 +137,7 @@ def assess_store(
     The log is where ``config`` says (``store_path_commit_log``).
     ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. ``path`` may be the address of a
     ``commitlog serve``, without a ``config``: the server assesses, deeply one store at a time (``ServerBusy``), and
-    stops when this call is interrupted. ``StoreReader.assess`` does the same with a token that is not in the environment.
+    stops when this call is interrupted. ``StoreReader.assess`` does the same, with a token that ``open`` is given.
 
     ::
 
