@@ -67,6 +67,14 @@ _Http = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
 ]
+_TrustedProxies = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESSES",
+        help="With --http: proxies whose X-Forwarded-Host, -Proto and -For count: 127.0.0.1,10.0.0.0/8.",
+        show_default="none",
+    ),
+]
 _NameServers = Annotated[
     str | None,
     typer.Option(
@@ -129,6 +137,7 @@ def serve(
     tokens: _Tokens = None,
     http: _Http = None,
     no_download: _NoDownload = False,
+    trusted_proxies: _TrustedProxies = None,
     decode: DecodeOption = None,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
@@ -155,7 +164,7 @@ def serve(
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
-    _refuse_without(http, "--http", no_download=no_download, decode=decode)
+    _refuse_without(http, "--http", no_download=no_download, trusted_proxies=trusted_proxies, decode=decode)
     _refuse_without(archive, "--archive", max_rate=max_rate)
     file = None if read_only else broker_settings(config_file, commit_log, used=_used(rocketmq, http))
     _log_calls(wanted=access_log)
@@ -177,6 +186,7 @@ def serve(
         acl=acl,
         http=http,
         http_downloads=not no_download,
+        trusted_proxies=trusted_proxies,
         decode=decode or (),
         archive=archive,
         archive_max_rate=max_rate or 0,

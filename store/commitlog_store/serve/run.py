@@ -48,6 +48,7 @@ class ServeRequest:
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
     broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
+    ``trusted_proxies`` are those of ``serve.http.trusted_proxies``.
     """
 
     stores: Sequence[str]
@@ -67,6 +68,7 @@ class ServeRequest:
     acl: str | None = None
     http: str | None = None
     http_downloads: bool = True
+    trusted_proxies: str | None = None
     decode: Sequence[str] = ()
     archive: str | None = None
     archive_max_rate: int = 0
@@ -283,6 +285,7 @@ def _http(
         archive=None if archive is None else lambda: archive.state,
         decoders=decoders,
         verifications=verifications,
+        trusted_proxies=request.trusted_proxies,
     )
     front.start()
     return front
