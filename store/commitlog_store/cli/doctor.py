@@ -103,6 +103,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog doctor /data/store",
             "commitlog doctor --deep /data/store",
+            "commitlog doctor --deep grpc://127.0.0.1:8815",
             "commitlog doctor /data/store --warn lag=100000,disk=0.85,overdue=60s",
             "commitlog doctor /data/store --nagios --warn disk=85% --critical disk=95%",
         ),
@@ -125,7 +126,8 @@ def doctor(
     """What is wrong with a store, what is lost, what opening it would do, and what to do next. Changes nothing.
 
     Quick: no records are read, so it takes a second on any store; --deep reads everything. It works beside a running
-    broker, on a read-only mount, and on a copy. -o csv has a line for each finding.
+    broker, on a read-only mount, and on a copy; at the address of a server, the server looks, and Ctrl-C ends that. -o
+    csv has a line for each finding.
 
     Verdicts: OK; WARNING, no message is known to be lost; DAMAGED; DOES NOT OPEN. Exit code 0 for OK, else 1.
     """

@@ -66,6 +66,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog verify /data/store",
             "commitlog verify /data/store --topics",
+            "commitlog verify grpc://127.0.0.1:8815",
             "commitlog verify /data/store --json > report.json",
         ),
     )(verify)
@@ -198,7 +199,8 @@ def verify(
     """Check every record, unit and index entry against each other. Reads everything, changes nothing.
 
     When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
-    queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
+    queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors. At
+    the address of a server, the server verifies; one verification of a store runs at a time.
     """
     from commitlog_store.cli.doctor import FINDING_COLUMNS
     from commitlog_store.cli.owner_config import is_address, owner_config

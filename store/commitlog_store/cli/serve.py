@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
             "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --http 127.0.0.1:8816 --decode 'orders=avro:/data/schemas'",
+            "commitlog serve /data/store --http 127.0.0.1:8816 --tokens tokens.jsonl --trusted-proxies 127.0.0.1",
             "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --archive s3://bucket/orders",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
