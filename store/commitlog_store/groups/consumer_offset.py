@@ -47,7 +47,7 @@ class _OffsetTable(msgspec.Struct):
     commitlogSetPositions: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=MAX_QUEUE_ID)]]] = {}
 
 
-def check_positions(group: str, offsets: Mapping[tuple[str, int], int | None]) -> None:
+def check_positions(group: str, offsets: Mapping[Any, int | None]) -> None:
     """``InvalidValue`` for what cannot be positions of a group; None is that of a queue without one."""
     validate_group(group)
     if not isinstance(offsets, Mapping):

@@ -21,7 +21,7 @@ Search = tuple[str, int, int, int, int]
 
 def checked_topic(topic: str) -> str:
     """``InvalidValue`` for what is not a text."""
-    return topic if isinstance(topic, str) else checked_text("topic", topic)
+    return checked_text("topic", topic)
 
 
 def checked_group(group: str | None) -> str | None:
@@ -68,7 +68,7 @@ def checked_bounds(bounds: QueueInfo) -> QueueInfo:
     return bounds
 
 
-def _tuples(what: str, names: tuple[str, ...], given: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+def _tuples(what: str, names: tuple[str, ...], given: object) -> Iterator[tuple[Any, ...]]:
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise InvalidValue(f"A list of ({', '.join(names)}) is expected, not {given!r}.")
     for one in given:

@@ -97,11 +97,14 @@ class Verification:
                 threading.Thread(target=self._watch, args=(self._process,), name="verification", daemon=True).start()
             return True
 
-    def cancel(self, reason: str) -> bool:
-        """End the one under way; ``reason`` is its problem then. False when none is."""
+    def cancel(self, reason: str, *, asked: str | None = None) -> bool:
+        """End the one under way, or only the one that a client ``asked`` for; ``reason`` is its problem then.
+
+        False when none is.
+        """
         with self._lock:
             process, reading = self._process, self._reading
-            if process is None or reading is None:
+            if process is None or reading is None or asked not in (None, self._state.asked):
                 return False
             self._problem = reason
             process.kill()  # it changes nothing

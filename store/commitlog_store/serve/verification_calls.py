@@ -47,8 +47,7 @@ class VerificationCalls:
 
     def cancel(self, asked: str) -> None:
         """End the verification of this name, if it is under way."""
-        if self._verification.state.asked == asked:
-            self._verification.cancel("Its client cancelled it.")
+        self._verification.cancel("Its client cancelled it.", asked=asked)
 
 
 def _so_far(state: VerificationState, asked: str) -> Verifying:

@@ -34,9 +34,9 @@ class TrustedProxies:
 
     def as_asked(self, scope: Scope) -> Scope:
         """The request as it came to the trusted proxy: host, scheme and client; else as it is."""
-        client = scope.get("client")
+        client: tuple[str, int] | None = scope.get("client")
         peer = None if client is None else _address(client[0])
-        if peer is None or not self._has(peer):
+        if client is None or peer is None or not self._has(peer):
             return scope
         asked, headers = dict(scope), MutableHeaders(raw=list(scope["headers"]))
         scheme, host = _last(headers, "x-forwarded-proto").lower(), _last(headers, "x-forwarded-host")
