@@ -9,10 +9,11 @@ import typer
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, DecodeOption, examples
+from commitlog_store.cli.render import say
 from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
-    from commitlog_store.serve.listen import TlsFiles
+    from commitlog_store.serve.listen import ListenSettings, TlsFiles
 
 
 class RoleName(str, enum.Enum):
@@ -160,8 +161,6 @@ def serve(
     show pages about it, where admins with a token of --tokens may change it.
     """
     from commitlog_store.cli.owner_config import broker_settings
-    from commitlog_store.cli.render import say
-    from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
@@ -171,7 +170,7 @@ def serve(
     _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
-        listen=ListenSettings.parse(listen, tls=_tls_files(tls_cert, tls_key, tls_client_ca), tokens=tokens),
+        listen=_listening(listen, _tls_files(tls_cert, tls_key, tls_client_ca), tokens),
         read_only=read_only,
         commit_log=commit_log,
         config=None if file is None else file.config,
@@ -213,6 +212,13 @@ def _log_calls(*, wanted: bool) -> None:
     import logging
 
     logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
+
+
+def _listening(address: str, tls: TlsFiles | None, tokens: str | None) -> ListenSettings:
+    """``InvalidValue``."""
+    from commitlog_store.serve.listen import ListenSettings
+
+    return ListenSettings.parse(address, tls=tls, tokens=tokens)
 
 
 def _tls_files(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:

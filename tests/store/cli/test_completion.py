@@ -36,7 +36,7 @@ OFFERED = {
 }
 # Values that no list has: numbers, times, sizes, conditions, names of files (which the shell completes), new names.
 FREE = {
-    "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT",
+    "ADDRESSES", "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT",
     "OFFSET", "REGEX", "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
     "LIMITS", "DIR", "NAME", "URL", "[PATH] URL", "TOPIC=KIND:ARG",
 }  # fmt: skip
