@@ -36,9 +36,9 @@ OFFERED = {
 }
 # Values that no list has: numbers, times, sizes, conditions, names of files (which the shell completes), new names.
 FREE = {
-    "ADDRESSES", "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT",
+    "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT",
     "OFFSET", "REGEX", "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
-    "LIMITS", "DIR", "NAME", "URL", "[PATH] URL", "TOPIC=KIND:ARG",
+    "LIMITS", "DIR", "NAME", "ADDRESSES", "URL", "[PATH] URL", "TOPIC=KIND:ARG",
 }  # fmt: skip
 
 
