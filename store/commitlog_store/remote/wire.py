@@ -103,7 +103,7 @@ class Call(NamedTuple):
 class Verifying(NamedTuple):
     """A verification at the server: bytes of the log that were read, and at most all; at its end the assessment.
 
-    ``assessment`` is that of ``encode_assessment``, ``error`` the encoded error with which it ended, or did not begin.
+    ``assessment`` is for ``decode_assessment``, ``error`` the encoded error with which it ended, or did not begin.
     """
 
     done: int = 0
@@ -281,12 +281,12 @@ def decode_error(body: bytes) -> CommitLogError:
     return error
 
 
-def encode_assessment(found: Assessment) -> bytes:
-    """Names of files that are not UTF-8 are escaped."""
+def encode_printable(value: object) -> bytes:
+    """``encode``, and what UTF-8 does not have is escaped: names of files may be any bytes."""
     try:
-        return encode(found)
+        return encode(value)
     except InvalidValue:
-        plain = msgspec.to_builtins(found, enc_hook=_encode_other, builtin_types=(bytes,), str_keys=True)
+        plain = msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=(bytes,), str_keys=True)
         return encode(_printable(plain))
 
 

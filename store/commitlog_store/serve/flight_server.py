@@ -33,6 +33,7 @@ from commitlog_store.remote.wire import (
     decode_question,
     encode,
     encode_error,
+    encode_printable,
 )
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
@@ -228,7 +229,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             known = len(reader.skipped)
             before = reader.log_start()
             value = ANSWERS[call](reader, *question.arguments)
-            answer = encode(Answer(before, value, reader.log_start(), reader.skipped[known:]))
+            answer = encode_printable(Answer(before, value, reader.log_start(), reader.skipped[known:]))
         if len(answer) > _LARGEST_ANSWER:
             raise InvalidValue(f"The answer to {call} has {len(answer)} bytes, more than {_LARGEST_ANSWER}.")
         return answer

@@ -15,7 +15,7 @@ import msgspec
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.remote.wire import encode_assessment, encode_error
+from commitlog_store.remote.wire import encode_error, encode_printable
 from commitlog_store.verify.assessment import Assessment, assessment_of
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.store import verification_report
@@ -61,7 +61,7 @@ class Progressed(msgspec.Struct, tag="progress"):
 class Verified(msgspec.Struct, tag="verified"):
     """The assessment, with the first ``MOST_FINDINGS`` findings; ``counts`` has all. ``seconds`` include the pauses.
 
-    ``assessment`` is all of it, as a client gets it (``wire.encode_assessment``); None beyond ``MOST_SENT`` bytes.
+    ``assessment`` is all of it, as a client gets it (``wire.encode_printable``); None beyond ``MOST_SENT`` bytes.
     """
 
     verdict: str
@@ -133,7 +133,7 @@ def _pausing(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
 
 def _verified(found: Assessment, findings: Findings) -> Verified:
     assert found.verification is not None, "a deep assessment"
-    whole = encode_assessment(found)
+    whole = encode_printable(found)
     return Verified(
         verdict=found.verdict.value,
         opening=_printable(found.opening.reason),

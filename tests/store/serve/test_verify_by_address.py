@@ -31,6 +31,7 @@ from commitlog_store.serve.verification import Verification
 from commitlog_store.verify.assessment import Assessment, Verdict
 from tests.store.cli.commands import ended
 from tests.store.serve.servers import ServeProcess
+from tests.store.serve.servers import served as serve
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -132,6 +133,16 @@ def test_an_address_gives_the_assessment_of_the_directory(served: Served, monkey
         assert store_metadata(reader, "findings") == store_metadata(served.path, "findings")
     with pytest.raises(InvalidValue, match="leave config out"):
         assess_store(served.url, config=MessageStoreConfig())
+
+
+def test_a_name_that_is_no_text_arrives_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    MessageStore.open(path).close()
+    Path(os.fsdecode(os.fsencode(path / "commitlog") + b"/\xff")).touch()
+    with serve(path) as url:
+        for deep in (False, True):
+            (finding,) = assess_store(url, deep=deep).findings
+            assert finding.path.endswith("/commitlog/\\udcff")
 
 
 def test_one_verification_at_a_time_and_what_others_are_told(served: Served) -> None:
