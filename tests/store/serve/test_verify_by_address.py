@@ -121,6 +121,15 @@ def _in_thread(work: Callable[[], object]) -> Iterator[list[object]]:
         thread.join(WAIT_LIMIT_S)
 
 
+def _children(process: int) -> list[int]:
+    """Those of all threads of a process; a thread may end meanwhile."""
+    found: list[int] = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, children.read_text().split())
+    return found
+
+
 def test_an_address_gives_the_assessment_of_the_directory(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMMITLOG_TOKEN", served.token)
     with StoreReader.open(served.path) as reader:
@@ -183,7 +192,7 @@ def test_the_verification_of_a_client_that_is_gone_ends(served: Served, monkeypa
         assert "does not know this verification any more" in str(decode_error(answer.error))
 
 
-def test_pages_show_the_verification_of_a_client(damaged: Path) -> None:
+def test_pages_show_the_verification_of_a_client_and_the_servers_end_ends_it(damaged: Path) -> None:
     with ServeProcess(damaged, "--read-only", "--http", "127.0.0.1:0") as server:
         done = ended("verify", server.url)
         assert (done.returncode, "verdict DOES NOT OPEN" in done.stdout) == (1, True)
@@ -191,4 +200,10 @@ def test_pages_show_the_verification_of_a_client(damaged: Path) -> None:
         assert found
         page = httpx.get(f"{found[0]}/verify", headers={"accept": "text/html"}, trust_env=False, timeout=WAIT_LIMIT_S)
         assert "Last report" in page.text
-        assert server.stop()[0] == 0
+        with StoreReader.open(server.url) as reader, _in_thread(lambda: reader.assess(deep=True)) as ends:
+            wait_for(lambda: _children(server.process.pid))
+            (child,) = _children(server.process.pid)
+            os.kill(child, signal.SIGSTOP)
+            assert server.stop()[0] == 0
+            assert not Path(f"/proc/{child}").exists()
+        assert isinstance(ends[0], RemoteFailed)
