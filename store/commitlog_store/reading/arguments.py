@@ -36,28 +36,43 @@ def checked_queue(topic: str, queue_id: int) -> tuple[str, int]:
 
 def checked_queues(queues: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Queues as ``(topic, queue_id)``. ``InvalidValue``."""
-    return [checked_queue(*one) for one in _tuples("queue", ("topic", "queue_id"), queues)]
+    names = ("topic", "queue_id")
+    # The kinds that are meant are looked for first, here and below: thousands of queues are asked for at once.
+    return [
+        one
+        if type(one) is tuple and len(one) == 2 and type(one[0]) is str and type(one[1]) is int
+        else checked_queue(*_tuple("queue", names, one))
+        for one in _each(names, queues)
+    ]
 
 
 def checked_places(positions: Iterable[Place]) -> Iterator[Place]:
     """Places as ``(topic, queue_id, offset)``, each as it is asked for. ``InvalidValue``."""
-    for topic, queue_id, offset in _tuples("place", ("topic", "queue_id", "offset"), positions):
-        yield *checked_queue(topic, queue_id), checked_int("offset", offset)
+    names = ("topic", "queue_id", "offset")
+    for one in _each(names, positions):
+        if type(one) is tuple and len(one) == 3 and type(one[0]) is str and type(one[1]) is int and type(one[2]) is int:
+            yield one
+        else:
+            topic, queue_id, offset = _tuple("place", names, one)
+            yield *checked_queue(topic, queue_id), checked_int("offset", offset)
 
 
 def checked_searches(wanted: Iterable[Search]) -> Iterator[Search]:
     """Ranges in which a physical offset is searched, each as it is asked for. ``InvalidValue``."""
     names = ("topic", "queue_id", "physical_offset", "start", "stop")
-    for topic, queue_id, physical_offset, start, stop in _tuples("search", names, wanted):
+    for one in _each(names, wanted):
+        topic, queue_id, physical_offset, start, stop = _tuple("search", names, one)
         place = checked_int("physical_offset", physical_offset)
         yield *checked_queue(topic, queue_id), place, checked_int("start", start), checked_int("stop", stop)
 
 
 def checked_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Ranges as ``(topic, queue_id, start, stop)``. ``InvalidValue``."""
+    names = ("topic", "queue_id", "start", "stop")
+    given = [_tuple("range", names, one) for one in _each(names, ranges)]
     return [
         (*checked_queue(topic, queue_id), checked_int("start", start), checked_int("stop", stop))
-        for topic, queue_id, start, stop in _tuples("range", ("topic", "queue_id", "start", "stop"), ranges)
+        for topic, queue_id, start, stop in given
     ]
 
 
@@ -68,10 +83,13 @@ def checked_bounds(bounds: QueueInfo) -> QueueInfo:
     return bounds
 
 
-def _tuples(what: str, names: tuple[str, ...], given: object) -> Iterator[tuple[Any, ...]]:
+def _each(names: tuple[str, ...], given: Any) -> Iterable[Any]:
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise InvalidValue(f"A list of ({', '.join(names)}) is expected, not {given!r}.")
-    for one in given:
-        if not isinstance(one, tuple | list) or len(one) != len(names):
-            raise InvalidValue(f"A {what} is ({', '.join(names)}), not {one!r}.")
-        yield tuple(one)
+    return given
+
+
+def _tuple(what: str, names: tuple[str, ...], one: object) -> tuple[Any, ...]:
+    if not isinstance(one, tuple | list) or len(one) != len(names):
+        raise InvalidValue(f"A {what} is ({', '.join(names)}), not {one!r}.")
+    return tuple(one)
