@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,6 +38,9 @@ from commitlog_store.paths import (
     parse_file_name,
 )
 from commitlog_store.reader import QueueInfo, StoreReader
+
+if TYPE_CHECKING:
+    from commitlog_store.verify.findings import Finding
 
 _TIME = pa.timestamp("us", tz="UTC")
 METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
@@ -127,8 +130,8 @@ def store_metadata(
 ) -> pa.Table:
     """The table ``topics``, ``queues``, ``groups``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
 
-    ``path`` may be the address of a ``commitlog serve``, or an open reader. The findings need the store's directory.
-    ``store_path_commit_log`` is that of ``StoreReader.open``.
+    ``path`` may be the address of a ``commitlog serve``, or an open reader. For the findings the whole store is read,
+    of a served store by its server (``StoreReader.assess``). ``store_path_commit_log`` is that of ``StoreReader.open``.
 
     ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
     of batches or list of positions. A topic or a queue that cannot be read has the reason in the column ``error``. All
@@ -143,7 +146,8 @@ def store_metadata(
     if isinstance(path, StoreReader):
         return _table_of_any(path, table)
     if table == "findings" and not str(path).startswith(REMOTE_SCHEMES):
-        return pa.Table.from_pylist(list(_findings(path, store_path_commit_log)), schema=METADATA_SCHEMAS[table])
+        found = map(_finding, _findings(path, store_path_commit_log))
+        return pa.Table.from_pylist(list(found), schema=METADATA_SCHEMAS[table])
     with StoreReader.open(path, store_path_commit_log=store_path_commit_log) as reader:
         return _table_of_any(reader, table)
 
@@ -156,6 +160,8 @@ def _check_table(table: str) -> None:
 
 
 def _table_of_any(reader: StoreReader, table: str) -> pa.Table:
+    if table == "findings":
+        return pa.Table.from_pylist([*map(_finding, reader.assess(deep=True).findings)], schema=METADATA_SCHEMAS[table])
     # A reader of a server's store asks for the table as a whole.
     served: Callable[[str], pa.Table] | None = getattr(reader, "metadata", None)
     return table_of(reader, table) if served is None else served(table)
@@ -314,21 +320,24 @@ def _batches(reader: StoreReader) -> Iterator[Row]:
         }
 
 
-def _findings(path: str | os.PathLike[str], log: str | os.PathLike[str] | None) -> Iterator[Row]:
+def _findings(path: str | os.PathLike[str], log: str | os.PathLike[str] | None) -> list[Finding]:
     from commitlog_store.verify.store import verify_store  # the other tables do not wait for its import
 
     config = MessageStoreConfig(store_path_commit_log=None if log is None else os.fspath(log))
-    for one in verify_store(path, config=config):
-        yield {
-            "severity": one.severity,
-            "check": one.check,
-            "path": one.path,
-            "byteOffset": one.offset,
-            "topic": one.topic,
-            "queueId": one.queue_id,
-            "queueOffset": one.queue_offset,
-            "message": one.message,
-        }
+    return verify_store(path, config=config)
+
+
+def _finding(one: Finding) -> Row:
+    return {
+        "severity": one.severity,
+        "check": one.check,
+        "path": one.path,
+        "byteOffset": one.offset,
+        "topic": one.topic,
+        "queueId": one.queue_id,
+        "queueOffset": one.queue_offset,
+        "message": one.message,
+    }
 
 
 def _time_or_none(milliseconds: int | None) -> int | None:

@@ -300,6 +300,12 @@ def _require_text(what: str, value: object) -> None:
         raise InvalidValue(f"A {what} is text, not {value!r}.")
 
 
+def checked_text(what: str, value: str) -> str:
+    """``InvalidValue`` for what is not a text."""
+    _require_text(what, value)
+    return value
+
+
 def validate_group(group: str) -> None:
     """``InvalidValue`` for a text that cannot be the name of a consumer group (``Validators.checkGroup``)."""
     _require_text("consumer group", group)

@@ -52,7 +52,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.message import MessageExt
-from commitlog_store.paths import ABORT, CHECKPOINT, INDEX
+from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, checked_text
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
@@ -73,6 +73,7 @@ from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
 from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
+from commitlog_store.reading import arguments
 from commitlog_store.reading.arrivals import wait_for_files
 from commitlog_store.reading.bounds import Bounds
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
@@ -99,6 +100,7 @@ from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, checked_seconds
 
 if TYPE_CHECKING:
+    from commitlog_store.verify.assessment import Assessment
     from commitlog_store.verify.store_facts import StoreFacts
 
 __all__ = [
@@ -385,6 +387,12 @@ class StoreReader:
         facts_of: Callable[..., StoreFacts] = import_module("commitlog_store.verify.store_facts").facts_of
         return facts_of(self.paths, assessed=assessed)
 
+    def assess(self, *, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> Assessment:
+        """``assess_store`` of this store; of a served one by its server, one deep one at a time (``ServerBusy``)."""
+        self._refuse_closed()
+        assessed: Callable[..., Assessment] = import_module("commitlog_store.verify.store_facts").assessment_of_paths
+        return assessed(self.paths, deep=deep, progress=progress)
+
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
         self._refuse_closed()
@@ -393,7 +401,7 @@ class StoreReader:
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore`` for a topic kept another way."""
         self._refuse_closed()
-        return self._catalog.queue_ids(topic)
+        return self._catalog.queue_ids(arguments.checked_topic(topic))
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         """``queue_ids`` of each topic, or the error that it raises: one question to a server for all of them."""
@@ -457,15 +465,15 @@ class StoreReader:
         ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
         ``StoreBusy``.
         """
-        now = int(time.time() * 1000) if now_ms is None else now_ms
-        return self.consistently(lambda: group_positions(self, now, group))
+        now = int(time.time() * 1000) if now_ms is None else checked_int("now_ms", now_ms)
+        return self.consistently(lambda: group_positions(self, now, arguments.checked_group(group)))
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """The positions of a consumer group: ``{(topic, queue id): next queue offset}``; empty for an unknown group.
 
         ``CorruptConfig``, ``ReadFailed``.
         """
-        return self.consistently(lambda: group_offsets(self, group))
+        return self.consistently(lambda: group_offsets(self, checked_text("consumer group", group)))
 
     def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
         """The dead letters of all consumer groups, or of one: how many there are, and how many were not put back.
@@ -473,7 +481,7 @@ class StoreReader:
         ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
         ``StoreBusy``.
         """
-        return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
+        return self.consistently(lambda: dead_letters(self, committed_offsets(self), arguments.checked_group(group)))
 
     @property
     def config_home(self) -> str:
@@ -495,7 +503,8 @@ class StoreReader:
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
         self._refuse_closed()
-        return [one for one in SubscriptionGroups(self.config_home).all() if group in (None, one.group_name)]
+        found, wanted = SubscriptionGroups(self.config_home).all(), arguments.checked_group(group)
+        return [one for one in found if wanted in (None, one.group_name)]
 
     def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
         """The SQL92 filters of all consumer groups, or of one, which brokers keep in ``config/consumerFilter.json``.
@@ -503,7 +512,8 @@ class StoreReader:
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
         self._refuse_closed()
-        return [one for one in consumer_filters(self.config_home) if group in (None, one.consumer_group)]
+        found, wanted = consumer_filters(self.config_home), arguments.checked_group(group)
+        return [one for one in found if wanted in (None, one.consumer_group)]
 
     def log_start(self) -> int:
         """The log's first byte, a physical offset, which moves when retention deletes files; -1 without files."""
@@ -742,7 +752,7 @@ class StoreReader:
         wanted = chosen_filter(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
         return wait_for_match(
-            lambda position: self._pull(topic, queue_id, position, limits, wanted),
+            lambda position: self._pull(*arguments.checked_queue(topic, queue_id), position, limits, wanted),
             lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
             checked_int("offset", offset),
             checked_seconds("wait_s", wait_s),
@@ -864,7 +874,7 @@ class StoreReader:
 
         if bounds is not None:
             self._refuse_closed()
-            return find(bounds)
+            return find(arguments.checked_bounds(bounds))
         return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
 
     def _time_bounds(self, info: QueueInfo, wanted_ms: int, *, after: bool) -> tuple[int, int]:

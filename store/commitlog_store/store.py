@@ -28,6 +28,7 @@ from commitlog_store.engine.stats import SlaveState, StoreStats
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.groups.consumer_offset import check_positions
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.message import Message
@@ -349,9 +350,10 @@ class MessageStore(Producing):
         ``CorruptConfig``, ``StoreIOError``.
         """
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
+        given = None if perm is None else checked_int("perm", perm)
         self._engine.state.refuse_on_replica()
         self._engine.run(
-            lambda: self._engine.topics.create_by_name(topic, count, read_queue_nums=read_count, perm=perm)
+            lambda: self._engine.topics.create_by_name(topic, count, read_queue_nums=read_count, perm=given)
         )
 
     def expired_topics(self) -> list[str]:
@@ -480,6 +482,9 @@ class MessageStore(Producing):
         ``InvalidValue`` for what cannot be a position, and for a group that has consumers here: they keep positions of
         their own. ``PutRefused`` for a store in the role SLAVE; ``CorruptConfig``, ``StoreIOError``.
         """
+        check_positions(group, offsets)
+        if expected is not None:
+            check_positions(group, expected)
         self._engine.state.refuse_on_replica()
 
         def set_positions() -> bool:

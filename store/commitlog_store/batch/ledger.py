@@ -32,7 +32,7 @@ from commitlog_store.errors import BatchConflict, CorruptConfig, InvalidValue, R
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import replace_failed, replace_file, reserve_space
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
-from commitlog_store.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
+from commitlog_store.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG, checked_text
 
 _FORMAT: Final = 1
 _LARGEST = 256 << 20
@@ -173,7 +173,7 @@ class BatchLedger:
 
     def forget(self, app_id: str) -> CommittedBatch | None:
         """Remove an application: its next batch is written, whatever its version. Returns its last batch, if any."""
-        return self._batches.pop(app_id, None)
+        return self._batches.pop(checked_text("application", app_id), None)
 
     def recall(self, batch: CommittedBatch) -> None:
         """Undo ``forget``."""

@@ -14,7 +14,14 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from commitlog_store.cli.console import uncut_console
-from commitlog_store.cli.doctor_limits import Measured, complete_limit, measure, parse_limits
+from commitlog_store.cli.doctor_limits import (
+    Limits,
+    Measured,
+    StoreToMeasure,
+    complete_limit,
+    measure,
+    parse_limits,
+)
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
@@ -26,7 +33,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import owner_config
+from commitlog_store.cli.owner_config import is_address, owner_config
 from commitlog_store.cli.progress import progress_bar
 from commitlog_store.cli.render import camel_members, counted, ends_wrong, json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
@@ -96,6 +103,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog doctor /data/store",
             "commitlog doctor --deep /data/store",
+            "commitlog doctor --deep grpc://127.0.0.1:8815",
             "commitlog doctor /data/store --warn lag=100000,disk=0.85,overdue=60s",
             "commitlog doctor /data/store --nagios --warn disk=85% --critical disk=95%",
         ),
@@ -118,7 +126,8 @@ def doctor(
     """What is wrong with a store, what is lost, what opening it would do, and what to do next. Changes nothing.
 
     Quick: no records are read, so it takes a second on any store; --deep reads everything. It works beside a running
-    broker, on a read-only mount, and on a copy. -o csv has a line for each finding.
+    broker, on a read-only mount, and on a copy; at the address of a server, the server looks, and Ctrl-C ends that. -o
+    csv has a line for each finding.
 
     Verdicts: OK; WARNING, no message is known to be lost; DAMAGED; DOES NOT OPEN. Exit code 0 for OK, else 1.
     """
@@ -146,27 +155,26 @@ def _assessed(
     deep: bool,
 ) -> tuple[Assessment, list[Measured]]:
     limits = parse_limits(warn or ()), parse_limits(critical or ())
-    if path.startswith(REMOTE_SCHEMES):
-        return _served_assessment(path, files_needed=bool(deep or warn or critical or config_file or commit_log)), []
+    if is_address(path):
+        return _served_assessment(path, limits, config_file, commit_log, deep=deep)
     with progress_bar("reading") as progress:
         config = owner_config(path, config_file, commit_log)
         found = assess_store(path, deep=deep, config=config, progress=progress)
-    return found, measure(found.paths, *limits)
+    return found, measure(StoreToMeasure.of_directory(found.paths), *limits)
 
 
-def _served_assessment(path: str, *, files_needed: bool) -> Assessment:
-    """The quick assessment by the server of a store. ``InvalidValue``."""
-    if files_needed:
-        raise InvalidValue(
-            "A served store is assessed quickly: --deep, limits and settings need the files. Run it with them where "
-            "the store's directory is."
-        )
+def _served_assessment(
+    path: str, limits: tuple[Limits, Limits], config_file: str | None, commit_log: str | None, *, deep: bool
+) -> tuple[Assessment, list[Measured]]:
+    """The assessment by the server of a store. ``InvalidValue``."""
+    if config_file or commit_log:
+        option = "--config" if config_file else "--commit-log"
+        raise InvalidValue(f"{option} is for a directory: at an address, the server has the settings of its store.")
     from commitlog_store.reader import StoreReader  # slow to import, and not for a directory
 
-    with StoreReader.open(path) as reader:
-        found = reader.facts().assessment
-    assert found is not None
-    return found
+    with progress_bar("reading") as progress, StoreReader.open(path) as reader:
+        found = reader.assess(deep=deep, progress=progress)
+        return found, measure(StoreToMeasure.of_reader(reader), *limits)
 
 
 def _print(

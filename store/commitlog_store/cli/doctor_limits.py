@@ -7,7 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,6 +19,9 @@ from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files.limits import fullest_disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
+
+if TYPE_CHECKING:
+    from commitlog_store.reader import StoreReader
 
 # The greatest value that is not too much, by name.
 Limits = dict[str, float]
@@ -58,11 +63,34 @@ class Measured:
         )
 
 
-def _lag(paths: StorePaths) -> Measured:
-    """The lag of the group that is furthest behind, in messages, as far as the lags of groups are known."""
-    from commitlog_store.reader import StoreReader
+@dataclass(frozen=True)
+class StoreToMeasure:
+    """What limits ask of a store: a reader of it, which is lent, and its fullest disk."""
 
-    with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
+    reader: Callable[[], AbstractContextManager[StoreReader]]
+    fullest_disk: Callable[[], tuple[str, float]]
+
+    @classmethod
+    def of_directory(cls, paths: StorePaths) -> StoreToMeasure:
+        """Opened when a limit needs it: a store that does not open has a disk."""
+
+        def opened() -> StoreReader:
+            from commitlog_store.reader import StoreReader
+
+            return StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere)
+
+        parts = [*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root]
+        return cls(opened, lambda: fullest_disk(parts))
+
+    @classmethod
+    def of_reader(cls, reader: StoreReader) -> StoreToMeasure:
+        """Of a store at a server."""
+        return cls(lambda: contextlib.nullcontext(reader), lambda: reader.facts(assessed=False).fullest_disk)
+
+
+def _lag(store: StoreToMeasure) -> Measured:
+    """The lag of the group that is furthest behind, in messages, as far as the lags of groups are known."""
+    with store.reader() as reader:
         rows = reader.groups()
     unknown = sorted({one.group for one in rows if one.lag is None})
     lags: Counter[str] = Counter()
@@ -77,18 +105,16 @@ def _lag(paths: StorePaths) -> Measured:
     return Measured("lag", lag, f"{known}; {not_known}", at_least=True) if unknown else Measured("lag", lag, known)
 
 
-def _disk(paths: StorePaths) -> Measured:
+def _disk(store: StoreToMeasure) -> Measured:
     """The used share of the fullest of the store's disks, 0 to 1."""
-    found = fullest_disk([*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root])
-    return Measured("disk", found.used, f"{found.used:.0%} of the disk of {found.path} is used")
+    path, used = store.fullest_disk()
+    return Measured("disk", used, f"{used:.0%} of the disk of {path} is used")
 
 
-def _overdue(paths: StorePaths) -> Measured:
+def _overdue(store: StoreToMeasure) -> Measured:
     """For how many seconds the oldest overdue delayed message has been due."""
-    from commitlog_store.reader import StoreReader
-
     now_ms = int(time.time() * 1000)
-    with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
+    with store.reader() as reader:
         late_ms, level = max(((one.overdue_ms(now_ms), one.level) for one in reader.delay_levels()), default=(0, 0))
     if not late_ms:
         return Measured("overdue", 0, "no delayed message is overdue")
@@ -97,7 +123,7 @@ def _overdue(paths: StorePaths) -> Measured:
     return Measured("overdue", late_s, f"{what} has been due for {late_s:.0f} s")
 
 
-LIMITS: dict[str, Callable[[StorePaths], Measured]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+LIMITS: dict[str, Callable[[StoreToMeasure], Measured]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
 
 
 def complete_limit(incomplete: str) -> Iterator[str]:
@@ -136,13 +162,13 @@ def _value(name: str, text: str) -> float:
     raise InvalidValue(f"{name}={text}: expected {wanted[name]}.")
 
 
-def measure(paths: StorePaths, warn: Limits, critical: Limits) -> list[Measured]:
+def measure(store: StoreToMeasure, warn: Limits, critical: Limits) -> list[Measured]:
     """Find the values of all that have a limit, and no others: some take a look at every queue."""
     measured: list[Measured] = []
     for name, find in LIMITS.items():
         if name in warn or name in critical:
             try:
-                found = find(paths)
+                found = find(store)
             except (CommitLogError, OSError) as error:
                 found = Measured(name, None, f"{name} is not known: {error}")
             measured.append(replace(found, warn=warn.get(name), critical=critical.get(name)))

@@ -66,6 +66,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog verify /data/store",
             "commitlog verify /data/store --topics",
+            "commitlog verify grpc://127.0.0.1:8815",
             "commitlog verify /data/store --json > report.json",
         ),
     )(verify)
@@ -198,10 +199,11 @@ def verify(
     """Check every record, unit and index entry against each other. Reads everything, changes nothing.
 
     When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
-    queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
+    queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors. At
+    the address of a server, the server verifies; one verification of a store runs at a time.
     """
     from commitlog_store.cli.doctor import FINDING_COLUMNS
-    from commitlog_store.cli.owner_config import owner_config
+    from commitlog_store.cli.owner_config import is_address, owner_config
     from commitlog_store.cli.progress import progress_bar
     from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
     from commitlog_store.verify.assessment import Verdict, assess_store
@@ -209,7 +211,10 @@ def verify(
     form = chosen_output(output, as_json)
     try:
         with progress_bar("verifying") as progress:
-            found = assess_store(path, deep=True, config=owner_config(path, None, commit_log), progress=progress)
+            config = None if is_address(path) else owner_config(path, None, commit_log)
+            if config is None and commit_log:
+                raise typer.BadParameter("It is for a directory: at an address, the server knows where its log is.")
+            found = assess_store(path, deep=True, config=config, progress=progress)
     except StoreOpenError as error:
         say(error)
         raise typer.Exit(2) from error

@@ -9,10 +9,11 @@ import typer
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, DecodeOption, examples
+from commitlog_store.cli.render import say
 from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
-    from commitlog_store.serve.listen import TlsFiles
+    from commitlog_store.serve.listen import ListenSettings, TlsFiles
 
 
 class RoleName(str, enum.Enum):
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
             "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --http 127.0.0.1:8816 --decode 'orders=avro:/data/schemas'",
+            "commitlog serve /data/store --http 127.0.0.1:8816 --tokens tokens.jsonl --trusted-proxies 127.0.0.1",
             "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --archive s3://bucket/orders",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
@@ -66,6 +68,14 @@ _DrainTimeout = Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="
 _Http = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
+]
+_TrustedProxies = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESSES",
+        help="With --http: proxies whose X-Forwarded-Host, -Proto and -For count: 127.0.0.1,10.0.0.0/8.",
+        show_default="none",
+    ),
 ]
 _NameServers = Annotated[
     str | None,
@@ -129,6 +139,7 @@ def serve(
     tokens: _Tokens = None,
     http: _Http = None,
     no_download: _NoDownload = False,
+    trusted_proxies: _TrustedProxies = None,
     decode: DecodeOption = None,
     rocketmq: _RocketMQ = None,
     advertise: _Advertise = None,
@@ -150,18 +161,16 @@ def serve(
     show pages about it, where admins with a token of --tokens may change it.
     """
     from commitlog_store.cli.owner_config import broker_settings
-    from commitlog_store.cli.render import say
-    from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
-    _refuse_without(http, "--http", no_download=no_download, decode=decode)
+    _refuse_without(http, "--http", no_download=no_download, trusted_proxies=trusted_proxies, decode=decode)
     _refuse_without(archive, "--archive", max_rate=max_rate)
     file = None if read_only else broker_settings(config_file, commit_log, used=_used(rocketmq, http))
     _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
-        listen=ListenSettings.parse(listen, tls=_tls_files(tls_cert, tls_key, tls_client_ca), tokens=tokens),
+        listen=_listening(listen, _tls_files(tls_cert, tls_key, tls_client_ca), tokens),
         read_only=read_only,
         commit_log=commit_log,
         config=None if file is None else file.config,
@@ -177,6 +186,7 @@ def serve(
         acl=acl,
         http=http,
         http_downloads=not no_download,
+        trusted_proxies=trusted_proxies,
         decode=decode or (),
         archive=archive,
         archive_max_rate=max_rate or 0,
@@ -202,6 +212,13 @@ def _log_calls(*, wanted: bool) -> None:
     import logging
 
     logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
+
+
+def _listening(address: str, tls: TlsFiles | None, tokens: str | None) -> ListenSettings:
+    """``InvalidValue``."""
+    from commitlog_store.serve.listen import ListenSettings
+
+    return ListenSettings.parse(address, tls=tls, tokens=tokens)
 
 
 def _tls_files(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:

@@ -33,6 +33,7 @@ from commitlog_store.config_files.json_file import JsonConfigFile, next_version
 from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, MAX_QUEUE_ID, validate_group, validate_topic
+from commitlog_store.queue.get_message import checked_int
 
 _SUBJECT = "The list of consumer offsets"
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -44,6 +45,19 @@ _SET_POSITIONS = "commitlogSetPositions"
 class _OffsetTable(msgspec.Struct):
     offsetTable: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]]] = {}
     commitlogSetPositions: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=MAX_QUEUE_ID)]]] = {}
+
+
+def check_positions(group: str, offsets: Mapping[Any, int | None]) -> None:
+    """``InvalidValue`` for what cannot be positions of a group; None is that of a queue without one."""
+    validate_group(group)
+    if not isinstance(offsets, Mapping):
+        raise InvalidValue(f"Positions are {{(topic, queue_id): offset}}, not {offsets!r}.")
+    for queue, offset in offsets.items():
+        if not isinstance(queue, tuple) or len(queue) != 2:
+            raise InvalidValue(f"Positions are {{(topic, queue_id): offset}}; a queue is not {queue!r}.")
+        topic, queue_id = queue
+        validate_topic(topic)
+        _position(checked_int("queue_id", queue_id), 0 if offset is None else checked_int("offset", offset))
 
 
 class ConsumerOffsets:

@@ -195,7 +195,7 @@ class TransactionalMessageService(Subject):
         message that the store refuses; ``CorruptConfig`` for a damaged ``consumerOffset.json``: nothing was written.
         ``PutNotConfirmed`` if it may be stored: then it is among ``pending``.
         """
-        group = _checked_group(producer_group)
+        group = checked_producer_group(producer_group)
         if self._log is None:
             self._run(self._loaded)  # before the first one: positions after the queue's end would hide it
         return self._engine.call(lambda: self._prepare(message, group))
@@ -451,8 +451,7 @@ class TransactionalMessageService(Subject):
 
     def _half(self, handle: HalfMessageHandle) -> Record:
         """The record of a pending half message. ``HalfMessageNotFound``, ``HalfMessageEnded``."""
-        if not isinstance(handle, HalfMessageHandle):
-            raise InvalidValue(f"A half message is named by the handle that prepare returned, not by {handle!r}.")
+        checked_handle(handle)
         log, pending = self._loaded()
         while self._prepared:
             pending.note(self._prepared.popleft())
@@ -625,7 +624,15 @@ def _host_flags(record: bytearray) -> int:
     return int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big") & HOST_FLAGS
 
 
-def _checked_group(group: object) -> str:
+def checked_handle(handle: HalfMessageHandle) -> HalfMessageHandle:
+    """``InvalidValue`` for what is not one."""
+    if not isinstance(handle, HalfMessageHandle):
+        raise InvalidValue(f"A half message is named by the handle that prepare returned, not by {handle!r}.")
+    return handle
+
+
+def checked_producer_group(group: object) -> str:
+    """``InvalidValue``."""
     if not isinstance(group, str) or not _GROUP.fullmatch(group):
         raise InvalidValue(f"A producer group has 1 to 255 letters, digits, '_', '-', '%' and '|', not {group!r}.")
     return group

@@ -50,6 +50,8 @@ from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
+from commitlog_store.verify.assessment import Assessment
+from commitlog_store.verify.store import Progress
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
@@ -463,6 +465,9 @@ class HistoryReader(StoreReader):
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
         return self.live.facts(assessed=assessed)
+
+    def assess(self, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
+        return self.live.assess(deep=deep, progress=progress)
 
     @property
     def aborted(self) -> bool:

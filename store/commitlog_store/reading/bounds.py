@@ -11,6 +11,7 @@ from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.catalog import log_end_by_queues
 from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.reading.arguments import checked_queues
 
 _T = TypeVar("_T")
 
@@ -29,8 +30,9 @@ class Bounds:
     def of_queues(self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]) -> list[QueueInfo]:
         """``StoreReader.queue_infos``."""
         if self._snapshot is not None:
-            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
-        given = None if callable(queues) else list(queues)
+            wanted = checked_queues(queues() if callable(queues) else queues)
+            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in wanted]
+        given = None if callable(queues) else checked_queues(queues)
 
         def look() -> list[QueueInfo]:
             wanted = queues() if callable(queues) else given or []

@@ -54,6 +54,14 @@ def stored_bytes(commit_log: CommitLog, physical_offset: int, size: int) -> byte
     return data
 
 
+def checked_query(topic: str, key: str, limit: int, begin: GivenTime, end: GivenTime) -> tuple[int, int, int]:
+    """The limit and the times of a query, in milliseconds. ``InvalidValue``."""
+    validate_topic(topic)
+    if not could_be_key(key):
+        raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
+    return checked_count("limit", limit), milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
+
+
 class KeyQueries:
     """Messages by key, beside an owner. ``StoreReader`` has the meanings, under the same names."""
 
@@ -77,11 +85,7 @@ class KeyQueries:
         most_bytes: int = MAX_LONG,
     ) -> list[MessageExt]:
         """``most_bytes`` is that of ``KeyLookup.query``."""
-        validate_topic(topic)
-        if not could_be_key(key):
-            raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
-        checked_count("limit", limit)
-        begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
+        limit, begin, end = checked_query(topic, key, limit, begin, end)
         if self._snapshot is not None:
             return self._keys.query(topic, key, begin, end, limit, verify_crc=verify_crc, most_bytes=most_bytes)
 

@@ -10,10 +10,10 @@ from typing import Literal, Protocol, TypeVar
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.fence import Fence, fence_of
-from commitlog_store.queue.get_message import checked_int
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.reading.arguments import checked_places, checked_searches
 from commitlog_store.reading.ranges import BoundedReader, checked_range
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
@@ -45,14 +45,20 @@ class Places:
         self._tolerant = tolerant
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
-        return self._reader.consistently(lambda: [self._first_offset_from(*one) for one in wanted], one_moment=False)
+        def look() -> list[int]:
+            return [self._first_offset_from(*one) for one in checked_searches(wanted)]
+
+        return self._reader.consistently(look, one_moment=False)
 
     def _first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         self._catalog.bounds(topic, queue_id)  # lists the queue's files
         return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
 
     def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
-        return self._reader.consistently(lambda: [self._fence(*one) for one in positions], one_moment=False)
+        def look() -> list[Fence | None]:
+            return [self._fence(*one) for one in checked_places(positions)]
+
+        return self._reader.consistently(look, one_moment=False)
 
     def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         queue = self._catalog.queue(topic, queue_id)
@@ -61,6 +67,8 @@ class Places:
         return fence_of(self._commit_log, queue, offset, tolerant=self._tolerant)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        ((topic, queue_id, offset),) = checked_places([(topic, queue_id, offset)])
+
         def look() -> int:
             checked_range(self._reader, topic, queue_id, offset, offset + 1)
             return stored_at(self._commit_log, self._catalog.queue(topic, queue_id), offset, tolerant=self._tolerant)
@@ -68,16 +76,19 @@ class Places:
         return self._reader.consistently(look, one_moment=False)
 
     def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
-        keys = list(dict.fromkeys((topic, queue_id) for topic, queue_id, _ in positions))
+        keys = list(dict.fromkeys((topic, queue_id) for topic, queue_id, _ in checked_places(positions)))
         try:  # the bounds of all queues at once: half of what a time takes is to ask for those of its queue
             bounds = dict(zip(keys, self._reader.queue_infos(keys), strict=True))
         except CommitLogError:
             bounds = {}
-        return [answer_or_error(partial(self._stored_within, bounds.get(one[:2]), *one)) for one in positions]
+        return [
+            answer_or_error(partial(self._stored_within, bounds.get(one[:2]), *one))
+            for one in checked_places(positions)
+        ]
 
     def _stored_within(self, bounds: QueueInfo | None, topic: str, queue_id: int, offset: int) -> int:
         """``store_timestamp``, with the queue's bounds of just now; what they do not explain is looked at again."""
-        if bounds is not None and bounds.min_offset <= checked_int("start", offset) < bounds.max_offset:
+        if bounds is not None and bounds.min_offset <= offset < bounds.max_offset:
             with contextlib.suppress(CommitLogError, OSError):
                 queue = self._catalog.queue(topic, queue_id)
                 return stored_at(self._commit_log, queue, offset, tolerant=self._tolerant)

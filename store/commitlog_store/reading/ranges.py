@@ -19,6 +19,7 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, BlockLimits, BlockSou
 from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.reading.arguments import checked_ranges
 from commitlog_store.reading.damage import OnDamage, without_impossible
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
@@ -248,6 +249,7 @@ class RangeReads:
         self, ranges: Sequence[Range], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
     ) -> SideBySideBatches:
         self._refuse_closed()
+        ranges = checked_ranges(ranges)
         topics = sorted({topic for topic, *_ in ranges})
         if len(topics) != 1:
             raise InvalidValue(f"The ranges that are read side by side are those of one topic, not of {topics}.")
@@ -278,6 +280,7 @@ class RangeReads:
 
     def checked(self, ranges: Sequence[Range]) -> list[QueueRange]:
         """The ranges with their queues. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``."""
+        ranges = checked_ranges(ranges)
         infos = self._reader.queue_infos([key[:2] for key in ranges])
         for (*_, start, stop), info in zip(ranges, infos, strict=True):
             _refuse_outside(info, start, stop)

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
 
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.errors import InvalidValue
+from commitlog_store.groups.consumer_offset import check_positions
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
+from commitlog_store.paths import checked_text, validate_group
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage
+from commitlog_store.reading.damage import checked_on_damage
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.wire import RedriveTo
 from commitlog_store.retention.decision import CleanReport
@@ -35,6 +39,7 @@ class RemoteAdministration:
 
     def delete_topic(self, topic: str, *, with_messages: bool = False) -> None:
         """``MessageStore.delete_topic``."""
+        checked_text("topic", topic)
         with self._sessions.session() as session:
             session.once("delete_topic", topic, bool(with_messages))
 
@@ -42,8 +47,9 @@ class RemoteAdministration:
         """``MessageStore.clean_unused_topics``."""
         if isinstance(retain, str):
             raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
+        kept = [checked_text("topic", topic) for topic in retain]
         with self._sessions.session() as session:
-            found: list[str] = session.once("clean_unused_topics", list(retain), bool(dry_run), is_final=not dry_run)
+            found: list[str] = session.once("clean_unused_topics", kept, bool(dry_run), is_final=not dry_run)
             return found
 
     def clean(
@@ -84,6 +90,7 @@ class RemoteAdministration:
 
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
         """``MessageStore.forget_batches``."""
+        checked_text("application", app_id)
         with self._sessions.session() as session:
             forgotten: CommittedBatch | None = session.once("forget_batches", app_id)
             return forgotten
@@ -103,6 +110,9 @@ class RemoteAdministration:
         expected: Mapping[tuple[str, int], int | None] | None = None,
     ) -> bool:
         """``MessageStore.commit_group_offsets``. With ``expected``, the token has the role ``admin``."""
+        check_positions(group, offsets)
+        if expected is not None:
+            check_positions(group, expected)
         places = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
         with self._sessions.session() as session:
             if expected is None:
@@ -123,7 +133,11 @@ class RemoteAdministration:
         skipped: list[SkippedRange] | None = None,
     ) -> int:
         """``MessageStore.redrive``, a thousand messages a call."""
+        validate_group(group)
+        if to not in get_args(RedriveTo):
+            raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
         left = None if max_messages is None else checked_count("max_messages", max_messages)
+        checked_on_damage(on_damage)
         done = 0
         with self._sessions.session() as session:
             while left is None or left > done:

@@ -198,7 +198,7 @@ class RemoteConsumer:
         ``TransactionEnded`` if the consumer has lost its queues since the poll: the transaction is not to be committed.
         """
         if in_transaction is None:
-            self._once("commit_positions", sync, None)
+            self._once("commit_positions", bool(sync), None)
             return
         if not isinstance(in_transaction, RemoteTransaction):
             raise InvalidValue(f"in_transaction is a transaction of the same store, not {in_transaction!r}.")
@@ -207,7 +207,7 @@ class RemoteConsumer:
                 self._refuse_closed()
                 if self._session is None or self._interrupted:
                     raise SessionLost("it has left the group.")
-                self._call(self._session, "commit_positions", sync, in_transaction.session.opened.session)
+                self._call(self._session, "commit_positions", bool(sync), in_transaction.session.opened.session)
         except (RemoteFailed, PutNotConfirmed) as error:
             in_transaction.fail(error)
             raise TransactionEnded(

@@ -7,10 +7,13 @@ import threading
 from typing import get_args
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.half.transactional_message import (
     CheckCallback,
     TransactionalMessageCheckService,
     ask_outcome,
+    checked_handle,
+    checked_producer_group,
 )
 from commitlog_store.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
 from commitlog_store.message import Message
@@ -50,6 +53,7 @@ class RemoteHalfMessages:
 
     def prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
         """``TransactionalMessageService.prepare``."""
+        checked_producer_group(producer_group)
         fields = MessageFields.of(message)
         size = size_to_put([fields])
         with self._sessions.session() as session:
@@ -59,15 +63,16 @@ class RemoteHalfMessages:
     def commit(self, handle: HalfMessageHandle) -> None:
         """``TransactionalMessageService.commit``."""
         with self._sessions.session() as session:
-            session.once("commit_half_message", handle)
+            session.once("commit_half_message", checked_handle(handle))
 
     def rollback(self, handle: HalfMessageHandle) -> None:
         """``TransactionalMessageService.rollback``."""
         with self._sessions.session() as session:
-            session.once("roll_back_half_message", handle)
+            session.once("roll_back_half_message", checked_handle(handle))
 
     def resume(self, message_id: str) -> HalfMessageHandle:
         """``TransactionalMessageService.resume``."""
+        decode_message_id(message_id)
         with self._sessions.session() as session:
             handle: HalfMessageHandle = session.once("resume_half_message", message_id)
             return handle

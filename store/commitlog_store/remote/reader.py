@@ -24,6 +24,7 @@ from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, S
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
+from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half_message import PendingHalfMessage
@@ -32,21 +33,37 @@ from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.key_lookup import WantedKeys
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.message import MessageExt
+from commitlog_store.paths import checked_text, validate_topic
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
 from commitlog_store.queue.fence import Fence
-from commitlog_store.queue.get_message import GetMessageResult, PullLimits, checked_count
-from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
+from commitlog_store.queue.get_message import GetMessageResult, PullLimits, checked_count, checked_int
+from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
+from commitlog_store.reading.arguments import (
+    checked_bounds,
+    checked_group,
+    checked_places,
+    checked_queue,
+    checked_queues,
+    checked_searches,
+    checked_topic,
+)
 from commitlog_store.reading.arrivals import checked_deadline
-from commitlog_store.reading.ranges import chosen_filter
+from commitlog_store.reading.damage import checked_on_damage
+from commitlog_store.reading.look_ups import checked_query
+from commitlog_store.reading.places import answer_or_error, checked_time
+from commitlog_store.reading.ranges import batch_limits, checked_range, chosen_filter
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.verification import verify_at_server
 from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
-from commitlog_store.timestamps import GivenTime, milliseconds_of
+from commitlog_store.timestamps import GivenTime
+from commitlog_store.verify.assessment import Assessment
+from commitlog_store.verify.store import Progress
 from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")
@@ -155,7 +172,14 @@ class RemoteReader(StoreReader):
         return []
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
-        found: StoreFacts = self._ask("facts", assessed)
+        found: StoreFacts = self._ask("facts", bool(assessed))
+        return found
+
+    def assess(self, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
+        if deep:
+            return verify_at_server(self._connection, self._on_damage, progress)
+        found = self.facts().assessment
+        assert found is not None
         return found
 
     def metadata(self, table: str) -> pa.Table:
@@ -169,16 +193,18 @@ class RemoteReader(StoreReader):
         return _raised(self.queue_ids_of([topic])[0])
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
-        return self._ask_in_parts("queue_ids", topics)
+        asked = [answer_or_error(partial(checked_topic, topic)) for topic in topics]
+        found = iter(self._ask_in_parts("queue_ids", [topic for topic in asked if isinstance(topic, str)]))
+        return [next(found) if isinstance(topic, str) else topic for topic in asked]
 
     def queues(self, topic: str) -> list[QueueInfo]:
-        return list(self._ask("queues_of", [topic]))
+        return list(self._ask("queues_of", [checked_topic(topic)]))
 
     def queue_infos(
         self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
     ) -> list[QueueInfo]:
         if not callable(queues):
-            return self._bounds_of(list(queues))
+            return self._bounds_of(checked_queues(queues))
         wanted = list(queues())
         for _ in range(_MOST_LOOKS):
             infos = self._bounds_of(wanted)
@@ -206,13 +232,17 @@ class RemoteReader(StoreReader):
         )
 
     def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
-        return list(self._ask("groups", group, now_ms))
+        now = None if now_ms is None else checked_int("now_ms", now_ms)
+        return list(self._ask("groups", checked_group(group), now))
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        return {(topic, queue_id): offset for topic, queue_id, offset in self._ask("group_offsets", group)}
+        return {
+            (topic, queue_id): offset
+            for topic, queue_id, offset in self._ask("group_offsets", checked_text("consumer group", group))
+        }
 
     def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
-        return list(self._ask("dead_letters", group))
+        return list(self._ask("dead_letters", checked_group(group)))
 
     def log_start(self) -> int:
         self._ask("aborted")  # any question: each answer has it
@@ -223,10 +253,10 @@ class RemoteReader(StoreReader):
         return found
 
     def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
-        return list(self._ask("group_settings", group))
+        return list(self._ask("group_settings", checked_group(group)))
 
     def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
-        return list(self._ask("group_filters", group))
+        return list(self._ask("group_filters", checked_group(group)))
 
     def lost_ends(self) -> list[str]:
         return list(self._ask("lost_ends"))
@@ -269,7 +299,8 @@ class RemoteReader(StoreReader):
                 return False
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
-        return (units for _, units in self.units_of([(topic, queue_id, start, stop)], chunk=chunk))
+        low, high = checked_range(self, topic, queue_id, start, stop)
+        return (units for _, units in self._units_of([(topic, queue_id, low, high)], checked_count("chunk", chunk)))
 
     def units_of(
         self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
@@ -311,24 +342,29 @@ class RemoteReader(StoreReader):
         max_batch_bytes: int = DEFAULT_SIZE,
         verify_crc: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        names = arrow_schema(columns).names
-        texts = WantedKeys(keys).all.to_pylist()
+        validate_topic(topic)
+        names, limits = arrow_schema(columns).names, batch_limits(max_batch_rows, max_batch_bytes)
+        return self._query_keys(topic, WantedKeys(keys).all.to_pylist(), names, limits, verify_crc=bool(verify_crc))
+
+    def _query_keys(
+        self, topic: str, texts: Sequence[str | None], names: list[str], limits: BlockLimits, *, verify_crc: bool
+    ) -> Iterator[pa.RecordBatch]:
         for at in range(0, len(texts), _MOST_AT_ONCE):
             part = texts[at : at + _MOST_AT_ONCE]
-            found = self._ask("query_keys", topic, part, names, max_batch_rows, max_batch_bytes, verify_crc)
+            found = self._ask("query_keys", topic, part, names, limits.rows, limits.size, verify_crc)
             yield from pa.ipc.open_stream(found)
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
-        return self._ask_in_parts("first_offsets_from", wanted)
+        return self._ask_in_parts("first_offsets_from", list(checked_searches(wanted)))
 
     def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
-        return self._ask_in_parts("fences", positions)
+        return self._ask_in_parts("fences", list(checked_places(positions)))
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         return _raised(self.store_timestamps([(topic, queue_id, offset)])[0])
 
     def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
-        return self._ask_in_parts("store_timestamps", positions)
+        return self._ask_in_parts("store_timestamps", list(checked_places(positions)))
 
     def offset_by_time(
         self,
@@ -340,9 +376,11 @@ class RemoteReader(StoreReader):
         bounds: QueueInfo | None = None,
         on_damage: OnDamage | None = None,
     ) -> int:
-        wanted = (topic, queue_id, milliseconds_of(timestamp_ms, "timestamp_ms"), bounds)
+        wanted_ms = checked_time(timestamp_ms, boundary)
+        known = None if bounds is None else checked_bounds(bounds)
+        place = checked_queue(topic, queue_id) if known is None else (known.topic, known.queue_id)
         found: list[int | CommitLogError] = self._ask_in_parts(
-            "offsets_by_time", [wanted], boundary, on_damage or self._on_damage
+            "offsets_by_time", [(*place, wanted_ms, known)], boundary, checked_on_damage(on_damage or self._on_damage)
         )
         return _raised(found[0])
 
@@ -353,15 +391,16 @@ class RemoteReader(StoreReader):
         boundary: Literal["lower", "upper"] = "lower",
         on_damage: OnDamage | None = None,
     ) -> list[int | CommitLogError]:
-        parts = [(one.topic, one.queue_id, milliseconds_of(time, "timestamp_ms"), one) for one, time in wanted]
-        return self._ask_in_parts("offsets_by_time", parts, boundary, on_damage or self._on_damage)
+        parts = [(one.topic, one.queue_id, checked_time(time, boundary), one) for one, time in wanted]
+        return self._ask_in_parts("offsets_by_time", parts, boundary, checked_on_damage(on_damage or self._on_damage))
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
-        found: MessageExt = self._ask("message_at", physical_offset, verify_crc)
+        found: MessageExt = self._ask("message_at", checked_int("physical_offset", physical_offset), bool(verify_crc))
         return found
 
     def message_by_id(self, message_id_text: str, *, verify_crc: bool = True) -> MessageExt:
-        found: MessageExt = self._ask("message_by_id", message_id_text, verify_crc)
+        decode_message_id(message_id_text)
+        found: MessageExt = self._ask("message_by_id", message_id_text, bool(verify_crc))
         return found
 
     def query(
@@ -374,8 +413,8 @@ class RemoteReader(StoreReader):
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:
-        times = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
-        return list(self._ask("query", topic, key, *times, checked_count("limit", limit), verify_crc))
+        most, *times = checked_query(topic, key, limit, begin, end)
+        return list(self._ask("query", topic, key, *times, most, bool(verify_crc)))
 
     def batches(self) -> list[CommittedBatch]:
         return list(self._ask("batches"))

@@ -14,8 +14,9 @@ from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue, PutNotConfirmed, PutRefused
 from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.format.message_rules import shown
+from commitlog_store.format.message_rules import check_queue_place, shown
 from commitlog_store.message import Message
+from commitlog_store.paths import checked_text, validate_group
 from commitlog_store.producing import Producing
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.reader import StoreReader
@@ -181,6 +182,7 @@ class RemoteStore(Producing, RemoteAdministration):
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0, perm: int | None = None) -> None:
         """``MessageStore.create_topic``. With a ``perm``, the token has the role ``admin``."""
         count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
+        checked_text("topic", topic)
         with self._sessions.session() as session:
             if perm is None:
                 session.ask("create_topic", topic, count, read_count)
@@ -242,12 +244,14 @@ class RemoteStore(Producing, RemoteAdministration):
                 consume_from = milliseconds_of(consume_from, "consume_from")
             except InvalidValue as error:
                 raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
-        names = [topics] if isinstance(topics, str) else list(topics)
+        validate_group(group)
+        names = [topics] if isinstance(topics, str) else [checked_text("topic", topic) for topic in topics]
         with self._sessions.call():
             return RemoteConsumer(self._sessions, group, names, filter_texts(filter, tags), consume_from)
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
         """``MessageStore.wait_for_messages``: False after ``timeout_s`` seconds without a message at ``offset``."""
+        check_queue_place(topic, queue_id, offset)
         with self._lent_reader() as reader:
             return reader.wait_for_any({(topic, queue_id): offset}, timeout_s)
 

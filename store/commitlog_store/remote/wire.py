@@ -44,10 +44,11 @@ from commitlog_store.remote.put_wire import (
 )
 from commitlog_store.retention.decision import CleanReport
 from commitlog_store.retention.survey import CleanRequest
+from commitlog_store.verify.assessment import Assessment
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
@@ -99,6 +100,18 @@ class Call(NamedTuple):
     administers: bool = False
 
 
+class Verifying(NamedTuple):
+    """A verification at the server: bytes of the log that were read, and at most all; at its end the assessment.
+
+    ``assessment`` is for ``decode_assessment``, ``error`` the encoded error with which it ended, or did not begin.
+    """
+
+    done: int = 0
+    total: int = 0
+    assessment: bytes | None = None
+    error: bytes | None = None
+
+
 def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
     given = tuple.__class_getitem__((CallId, *arguments))
     return Call(given, answer, writes=True, once=True, administers=administers)
@@ -137,6 +150,9 @@ CALLS: Mapping[str, Call] = {
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
     "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
+    # The name that the client gave the verification, whether to begin it, and how long to wait for its end.
+    "verify": Call(tuple[str, bool, float], Verifying),
+    "cancel_verification": Call(tuple[str], None),
     "open_session": Call(tuple[()], SessionOpened, writes=True),
     "close_session": Call(tuple[str], None, writes=True),
     "flush": Call(tuple[()], None, writes=True),
@@ -208,7 +224,9 @@ def encode(value: object) -> bytes:
     that UTF-8 does not have, other types."""
     try:
         return _ENCODER.encode(value)
-    except (OverflowError, UnicodeEncodeError, TypeError) as error:
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"A text has characters that UTF-8 does not have: {error.object!r}.") from error
+    except (OverflowError, TypeError) as error:
         raise InvalidValue(f"An argument is nothing that a server takes: {error}.") from error
 
 
@@ -261,6 +279,31 @@ def decode_error(body: bytes) -> CommitLogError:
     if "status" in found.fields:
         error.__dict__["status"] = PutMessageStatus[found.fields["status"]]
     return error
+
+
+def encode_printable(value: object) -> bytes:
+    """``encode``, and what UTF-8 does not have is escaped: names of files may be any bytes."""
+    try:
+        return encode(value)
+    except InvalidValue:
+        plain = msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=(bytes,), str_keys=True)
+        return encode(_printable(plain))
+
+
+def decode_assessment(body: bytes) -> Assessment:
+    """``RemoteFailed`` for what is no assessment."""
+    try:
+        return msgspec.msgpack.decode(body, type=Assessment, dec_hook=_decode_other)
+    except msgspec.MsgspecError as error:
+        raise RemoteFailed(f"The server's assessment is not one: {error}.") from error
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {name: _printable(one) for name, one in value.items()}
+    return [_printable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _encode_other(value: object) -> bytes | int:

@@ -22,6 +22,7 @@ from commitlog_store.errors import CommitLogError, IndexIOError, InvalidValue, S
 from commitlog_store.files.limits import DiskUse
 from commitlog_store.files.mapped_file_writer import passes
 from commitlog_store.groups.group_positions import GroupPositions
+from commitlog_store.paths import checked_text
 from commitlog_store.retention.decision import CleanReport, Decision, DoomedFile, RetentionLimits
 from commitlog_store.retention.delete_topic import TopicDeletion
 from commitlog_store.retention.survey import CleanRequest, Survey, clean_request, survey, with_archives
@@ -122,7 +123,7 @@ class Retention(Subject):
         """``MessageStore.clean_unused_topics``. ``on_deleted`` is called on the job thread, for each topic."""
         if isinstance(retain, str):
             raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
-        kept = list(retain)
+        kept = [checked_text("topic", topic) for topic in retain]
 
         def clean() -> list[str]:
             deletion = self._deletion()

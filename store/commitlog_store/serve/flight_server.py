@@ -29,9 +29,11 @@ from commitlog_store.remote.wire import (
     WIRE_VERSION,
     Answer,
     Question,
+    Verifying,
     decode_question,
     encode,
     encode_error,
+    encode_printable,
 )
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
@@ -39,10 +41,12 @@ from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.reader_pool import ReaderPool
 from commitlog_store.serve.sessions import AnswerNotWaitedFor
-from commitlog_store.serve.store_calls import ANSWERS
+from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.store_writes import answer_write
 from commitlog_store.serve.tokens import Role, TokenFile
+from commitlog_store.serve.verification import Verification
+from commitlog_store.serve.verification_calls import VerificationCalls
 from commitlog_store.serve.waits import WaitingRoom
 from commitlog_store.store import MessageStore
 from commitlog_store.threads.worker import Worker
@@ -124,7 +128,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     """Serves stores until ``shutdown``. ``stores`` has a function for each name that opens a reader of that store.
 
     ``owned`` is the store that takes writes: the only one, which this process owns. It stays the caller's to close.
-    ``most_staged``: see ``StagingSpace``.
+    ``most_staged``: see ``StagingSpace``. ``verifications`` are those of the stores, which pages may show too.
     """
 
     def __init__(
@@ -136,9 +140,11 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         limits: CallLimits | None = None,
         access_log: bool = False,
         most_staged: int | None = None,
+        verifications: Mapping[str, Verification] | None = None,
     ) -> None:
         """``ListenFailed``, and ``InvalidValue`` for settings that ``ListenSettings.refuse_open`` refuses."""
         self._stores = {name: Readers(open_reader) for name, open_reader in stores.items()}
+        self._verifications = verifications or {name: Verification() for name in stores}
         self._writer = None if owned is None else StoreWriter(owned, most_staged=most_staged)
         self._limits = limits or CallLimits()
         listen.refuse_open()
@@ -169,6 +175,9 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
             _refuse_role(call, caller)
             question = decode_question(call, memoryview(body))
+            if call in VERIFICATION_CALLS:
+                verifying = self._verified(call, question, caller, is_wanted)
+                return iter([flight.Result(encode(Answer(0, verifying, 0, [])))])
             if call == "wait_for_any":
                 question = self._waited(question, caller.slot, is_wanted)
             elif call in _POLLS:
@@ -186,6 +195,21 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if self._writer is None:
             raise NotServed("This server shows its stores read only. One without --read-only takes writes.")
         return answer_write(self._writer, call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
+
+    def _verified(
+        self, call: str, question: Question, caller: _Caller, is_wanted: Callable[[], bool]
+    ) -> Verifying | None:
+        store = self._name(question.store)
+        calls = VerificationCalls(self._verifications[store])
+        if call == "cancel_verification":
+            calls.cancel(*question.arguments)
+            return None
+        caller.slot.begin_wait()
+        with self._stores[store].lent(question.on_damage) as reader:
+            paths = reader.paths
+        by = "a client" if caller.name == "-" else caller.name
+        asked, begins, seconds = question.arguments
+        return calls.verify(paths, by, asked, begins, seconds, is_wanted)
 
     def _waited(self, question: Question, slot: CallSlot, is_wanted: Callable[[], bool]) -> Question:
         """The question, after the wait that it asks for: its answer waits no more."""
@@ -205,7 +229,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             known = len(reader.skipped)
             before = reader.log_start()
             value = ANSWERS[call](reader, *question.arguments)
-            answer = encode(Answer(before, value, reader.log_start(), reader.skipped[known:]))
+            answer = encode_printable(Answer(before, value, reader.log_start(), reader.skipped[known:]))
         if len(answer) > _LARGEST_ANSWER:
             raise InvalidValue(f"The answer to {call} has {len(answer)} bytes, more than {_LARGEST_ANSWER}.")
         return answer
@@ -228,10 +252,14 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         return [(name, "") for name in CALLS]
 
     def _readers(self, store: str) -> Readers:
+        return self._stores[self._name(store)]
+
+    def _name(self, store: str) -> str:
+        """That of a store which clients name so. ``NotServed``."""
         if store in self._stores:
-            return self._stores[store]
+            return store
         if not store and len(self._stores) == 1:
-            return next(iter(self._stores.values()))
+            return next(iter(self._stores))
         names = ", ".join(sorted(self._stores))
         raise NotServed(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
 
@@ -250,6 +278,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         self._guard.stop()
         if self._writer is not None:
             self._writer.sessions.close_all()
+        for verification in self._verifications.values():
+            verification.close()
         for readers in self._stores.values():
             readers.close()
 

@@ -26,6 +26,7 @@ from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MA
 from commitlog_store.serve.figures.figures_service import FiguresService
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
+from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore, owned_by
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class ServeRequest:
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
     broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
+    ``trusted_proxies`` are those of ``serve.http.trusted_proxies``.
     """
 
     stores: Sequence[str]
@@ -66,6 +68,7 @@ class ServeRequest:
     acl: str | None = None
     http: str | None = None
     http_downloads: bool = True
+    trusted_proxies: str | None = None
     decode: Sequence[str] = ()
     archive: str | None = None
     archive_max_rate: int = 0
@@ -151,10 +154,11 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
         if archive is not None:
             stack.callback(archive.stop, 0.0)
-        http = None if request.http is None else _http(request, openers, owned, archive, decoders)
+        verifications = {name: Verification() for name in openers}
+        http = None if request.http is None else _http(request, openers, owned, archive, decoders, verifications)
         if http is not None:
             stack.callback(http.stop, 0.0)
-        server = _server(request, openers, owned)
+        server = _server(request, openers, owned, verifications)
         say(_begun(request, paths, server.port, broker, http))
         if archive is not None:
             archive.start()
@@ -180,7 +184,10 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
 
 
 def _server(
-    request: ServeRequest, openers: Mapping[str, Callable[[OnDamage], StoreReader]], owned: MessageStore | None
+    request: ServeRequest,
+    openers: Mapping[str, Callable[[OnDamage], StoreReader]],
+    owned: MessageStore | None,
+    verifications: Mapping[str, Verification],
 ) -> StoreServer:
     return StoreServer(
         openers,
@@ -189,6 +196,7 @@ def _server(
         limits=CallLimits(request.max_calls, request.call_timeout_s),
         access_log=request.access_log,
         most_staged=request.max_staged,
+        verifications=verifications,
     )
 
 
@@ -253,6 +261,7 @@ def _http(
     owned: MessageStore | None,
     archive: ArchiveService | None,
     decoders: TopicDecoders,
+    verifications: Mapping[str, Verification],
 ) -> HttpFront:
     """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
     try:
@@ -275,6 +284,8 @@ def _http(
         downloads=request.http_downloads,
         archive=None if archive is None else lambda: archive.state,
         decoders=decoders,
+        verifications=verifications,
+        trusted_proxies=request.trusted_proxies,
     )
     front.start()
     return front

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.serve.verify_child import Line, Progressed, Verified, VerifyFailed
+from commitlog_store.threads.wakeup import Waiters, Wakeup
+
+# How long the verification of a client that asks no more goes on.
+LEASE_S = 60.0
+# So often a waiting call asks whether it is wanted still.
+_ASK_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +27,19 @@ class VerificationState:
     """Times are milliseconds. ``process`` is the id of the one that verifies, None while none does.
 
     ``progress`` is None before the first block. ``report`` is the last one, which ended at ``reported_at``.
-    ``problem`` says why the last verification has none, which ended at ``ended_at``.
+    ``problem`` says why the last verification has none, which ended at ``ended_at``; ``error`` is that as an error of
+    the store, encoded. ``asked`` names the one under way, or the last one, if a client began it.
     """
 
     process: int | None = None
     by: str = ""
+    asked: str = ""
     begun_at: int = 0
     progress: Progressed | None = None
     report: Verified | None = None
     reported_at: int = 0
     problem: str = ""
+    error: bytes | None = None
     ended_at: int = 0
 
     @property
@@ -45,18 +56,25 @@ class Verification:
         self._state = VerificationState()
         self._problem = ""
         self._reading: threading.Thread | None = None
+        self._waiters = Waiters()
+        # When the client of the one under way is taken to be gone, unless it asks before.
+        self._lease_ends = math.inf
         self._closed = False
 
     @property
     def state(self) -> VerificationState:
         return self._state
 
-    def start(self, paths: StorePaths, by: str) -> bool:
-        """Start one for ``by``. False when one is under way, or the server stops."""
+    def start(self, paths: StorePaths, by: str, *, asked: str = "") -> bool:
+        """Start one for ``by``. False when one is under way, or the server stops.
+
+        With ``asked``, the name that a client gave it, it ends when that client does not call ``renew`` any more.
+        """
         with self._lock:
             if self._process is not None or self._closed:
                 return False
             self._problem = ""
+            self._lease_ends = time.monotonic() + LEASE_S if asked else math.inf
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "commitlog_store.serve.verify_child", paths.root, paths.elsewhere or ""],
                 stdin=subprocess.DEVNULL,
@@ -64,22 +82,46 @@ class Verification:
                 start_new_session=True,  # Ctrl-C is for the server, which ends it
             )
             self._state = replace(
-                self._state, process=self._process.pid, by=by, begun_at=_now_ms(), progress=None, problem=""
+                self._state,
+                process=self._process.pid,
+                by=by,
+                asked=asked,
+                begun_at=_now_ms(),
+                progress=None,
+                problem="",
+                error=None,
             )
             self._reading = threading.Thread(target=self._read, args=(self._process,), name="verification", daemon=True)
             self._reading.start()
+            if asked:
+                threading.Thread(target=self._watch, args=(self._process,), name="verification", daemon=True).start()
             return True
 
-    def cancel(self, reason: str) -> bool:
-        """End the one under way; ``reason`` is its problem then. False when none is."""
+    def cancel(self, reason: str, *, asked: str | None = None) -> bool:
+        """End the one under way, or only the one that a client ``asked`` for; ``reason`` is its problem then.
+
+        False when none is.
+        """
         with self._lock:
             process, reading = self._process, self._reading
-            if process is None or reading is None:
+            if process is None or reading is None or asked not in (None, self._state.asked):
                 return False
             self._problem = reason
             process.kill()  # it changes nothing
         reading.join()
         return True
+
+    def renew(self) -> None:
+        """The client of the one under way is there still."""
+        if self._state.asked:
+            self._lease_ends = time.monotonic() + LEASE_S
+
+    def wait(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        """Return when none is under way any more, after ``seconds``, or when the answer is not wanted any more."""
+        ends = time.monotonic() + seconds
+        with self._waiters.waiting(Wakeup()) as wakeup:
+            while self._state.is_running and is_wanted() and (left := ends - time.monotonic()) > 0:
+                wakeup.wait(min(left, _ASK_S))
 
     def close(self) -> None:
         self._closed = True
@@ -104,8 +146,24 @@ class Verification:
             if isinstance(end, Verified):
                 ended = replace(ended, report=end, reported_at=ended.ended_at)
             else:
-                ended = replace(ended, problem=problem if end is None else end.problem)
+                ended = replace(ended, problem=problem)
+                if end is not None:
+                    ended = replace(ended, problem=end.problem, error=end.error)
             self._state, self._process, self._reading = ended, None, None
+        self._waiters.wake_all()
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        """End the verification of a client that is gone."""
+        with self._waiters.waiting(Wakeup()) as wakeup:
+            while True:
+                with self._lock:
+                    if self._process is not process:
+                        return
+                    if time.monotonic() > self._lease_ends:
+                        self._problem = "Its client asked no more."
+                        process.kill()
+                        return
+                wakeup.wait(_ASK_S)
 
 
 def _end_of(code: int) -> str:

@@ -13,14 +13,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CommitLogError
-from commitlog_store.recovery.indexed import was_indexed
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.remote.wire import encode_error, encode_printable
 from commitlog_store.verify.assessment import Assessment, assessment_of
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.store import verification_report
+from commitlog_store.verify.store_facts import shown_settings
 
 MOST_FINDINGS = 500
+# Bytes of an assessment that a server keeps for its client.
+MOST_SENT = 64 << 20
 _REPORT_S = 0.5
 _LONGEST_PAUSE_S = 1.0
 _LOWEST_PRIORITY = 19
@@ -56,7 +59,10 @@ class Progressed(msgspec.Struct, tag="progress"):
 
 
 class Verified(msgspec.Struct, tag="verified"):
-    """The assessment, with the first ``MOST_FINDINGS`` findings; ``counts`` has all. ``seconds`` include the pauses."""
+    """The assessment, with the first ``MOST_FINDINGS`` findings; ``counts`` has all. ``seconds`` include the pauses.
+
+    ``assessment`` is all of it, as a client gets it (``wire.encode_printable``); None beyond ``MOST_SENT`` bytes.
+    """
 
     verdict: str
     opening: str
@@ -71,12 +77,14 @@ class Verified(msgspec.Struct, tag="verified"):
     counts: list[Count]
     findings: list[FoundPlace]
     next_steps: list[str]
+    assessment: bytes | None
 
 
 class VerifyFailed(msgspec.Struct, tag="failed"):
-    """Why the store could not be verified."""
+    """Why the store could not be verified: in words, and as the error itself (``wire.encode_error``)."""
 
     problem: str
+    error: bytes
 
 
 Line = Progressed | Verified | VerifyFailed
@@ -96,13 +104,13 @@ def main() -> None:
     try:
         report = verification_report(
             path,
-            config=MessageStoreConfig(store_path_commit_log=commit_log or None, message_index_enable=was_indexed(path)),
+            config=shown_settings(StorePaths.of(path, commit_log or None)),
             progress=_pausing(lambda done, total: send(Progressed(done, total, _counts(findings)))),
             findings=findings,
         )
         send(_verified(assessment_of(report), findings))
     except CommitLogError as error:
-        send(VerifyFailed(_printable(str(error))))
+        send(VerifyFailed(_printable(str(error)), encode_error(error)))
     except BrokenPipeError:  # the server has ended
         os._exit(1)
 
@@ -125,6 +133,7 @@ def _pausing(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
 
 def _verified(found: Assessment, findings: Findings) -> Verified:
     assert found.verification is not None, "a deep assessment"
+    whole = encode_printable(found)
     return Verified(
         verdict=found.verdict.value,
         opening=_printable(found.opening.reason),
@@ -139,6 +148,7 @@ def _verified(found: Assessment, findings: Findings) -> Verified:
         counts=_counts(findings),
         findings=[_place(one) for one in found.findings[:MOST_FINDINGS]],
         next_steps=[_printable(one) for one in found.next_steps],
+        assessment=whole if len(whole) <= MOST_SENT else None,
     )
 
 

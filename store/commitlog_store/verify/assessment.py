@@ -12,12 +12,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 
 from commitlog_store.batch.ledger import saved_batches
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
+from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.recovery.log_end import Progress as ScanProgress
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.next_steps import is_of_the_log, next_steps
@@ -133,7 +135,9 @@ def assess_store(
     Quick by default: no records are read, so a damaged record is not found, and what is lost by missing files is.
     ``deep`` reads everything, as ``verify_store``; ``progress`` and ``config`` are as there.
     The log is where ``config`` says (``store_path_commit_log``).
-    ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
+    ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. ``path`` may be the address of a
+    ``commitlog serve``, without a ``config``: the server assesses, deeply one store at a time (``ServerBusy``), and
+    stops when this call is interrupted. ``StoreReader.assess`` does the same, with a token that ``open`` is given.
 
     ::
 
@@ -142,9 +146,19 @@ def assess_store(
         found = assess_store("/data/store")
         print(found.verdict.value, found.lost, "messages lost;", found.opening.reason)
     """
+    if isinstance(path, str) and path.startswith(REMOTE_SCHEMES):
+        return _by_server(path, config, deep=deep, progress=progress)
     if deep:
         return assessment_of(verification_report(path, config=config, progress=progress))
     return _quick(path, config)
+
+
+def _by_server(url: str, config: MessageStoreConfig | None, *, deep: bool, progress: Progress | None) -> Assessment:
+    if config is not None:
+        raise InvalidValue(f"The server at {url} assesses its store with its own settings: leave config out.")
+    with import_module("commitlog_store.reader").StoreReader.open(url) as reader:
+        found: Assessment = reader.assess(deep=deep, progress=progress)
+        return found
 
 
 def assess_opening(

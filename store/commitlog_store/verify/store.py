@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 from commitlog_store.columnar.dispatch import dispatch_requests, inner_batch_topics
 from commitlog_store.config import MessageStoreConfig
@@ -35,7 +36,7 @@ from commitlog_store.format.checkpoint import (
     decode_mark,
 )
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
-from commitlog_store.paths import ABORT, CHECKPOINT, INDEX
+from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, REMOTE_SCHEMES
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.forecast import Forecast
@@ -117,13 +118,18 @@ def verify_store(
 
     Reads every byte of the log and every unit and index entry; memory stays bounded. It is an error, too, when the
     store would not open, or when opening it with ``config`` would cut whole records off its log. ``StoreNotFound``,
-    ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. The log is where ``config`` says.
+    ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. The log is where ``config`` says. ``path`` may be the
+    address of a ``commitlog serve``, without a ``config``.
 
     ::
 
         for finding in verify_store("/data/store"):
             print(finding.severity, finding.check, finding.path, finding.message)
     """
+    if isinstance(path, str) and path.startswith(REMOTE_SCHEMES):
+        assess_store = import_module("commitlog_store.verify.assessment").assess_store
+        served: list[Finding] = assess_store(path, deep=True, config=config, progress=progress).findings
+        return served
     return verification_report(path, config=config, progress=progress).findings
 
 

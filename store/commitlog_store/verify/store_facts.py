@@ -11,10 +11,12 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.files.limits import free_bytes, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from commitlog_store.recovery.indexed import was_indexed
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
 from commitlog_store.verify.assessment import Assessment, assess_store
+from commitlog_store.verify.store import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class StoreFacts:
     ``timer_wheel``: a broker keeps messages of its timer there. ``kept_problem`` is why ``kept`` or ``archive_hold``,
     the archive that retention waits for, cannot be read. ``log_disk_free`` is the bytes that are free on the
     log's disk, and ``log_disk_used`` the share of it that is used, 0.0 to 1.0; None where they are not known.
+    ``fullest_disk`` is a path on the fullest of the store's disks, and the share of that which is used.
     """
 
     log_files: int
@@ -37,6 +40,7 @@ class StoreFacts:
     archive_hold: ArchiveHoldStatus | None = None
     log_disk_free: int | None = None
     log_disk_used: float | None = None
+    fullest_disk: tuple[str, float] = ("", 0.0)
 
 
 def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
@@ -52,9 +56,7 @@ def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
     except CommitLogError as error:
         problem = problem or str(error)
     files, size = disk_use(paths)
-    config = MessageStoreConfig(
-        store_path_commit_log=paths.elsewhere, schedule_enable=False, message_index_enable=was_indexed(paths.root)
-    )
+    disk_path, disk_used = fullest_disk([*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root])
     return StoreFacts(
         log_files=files,
         disk_size=size,
@@ -62,10 +64,23 @@ def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
         timer_wheel=has_timer_wheel(paths.root),
         kept=kept,
         kept_problem=problem,
-        assessment=assess_store(paths.root, config=config) if assessed else None,
+        assessment=assessment_of_paths(paths) if assessed else None,
         archive_hold=archive_hold,
         log_disk_free=free_bytes(paths.commit_log),
         log_disk_used=fullest_disk([paths.commit_log]).used,
+        fullest_disk=(disk_path, disk_used),
+    )
+
+
+def assessment_of_paths(paths: StorePaths, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
+    """``assess_store``, with the settings that the store itself shows."""
+    return assess_store(paths.root, deep=deep, config=shown_settings(paths), progress=progress)
+
+
+def shown_settings(paths: StorePaths) -> MessageStoreConfig:
+    """The settings with which a store is assessed that has no file of them."""
+    return MessageStoreConfig(
+        store_path_commit_log=paths.elsewhere, schedule_enable=False, message_index_enable=was_indexed(paths.root)
     )
 
 

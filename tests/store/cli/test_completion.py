@@ -38,7 +38,7 @@ OFFERED = {
 FREE = {
     "PATH", "FILE", "TARGET", "HOST:PORT", "HOST:PORT;...", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT",
     "OFFSET", "REGEX", "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
-    "LIMITS", "DIR", "NAME", "URL", "[PATH] URL", "TOPIC=KIND:ARG",
+    "LIMITS", "DIR", "NAME", "ADDRESSES", "URL", "[PATH] URL", "TOPIC=KIND:ARG",
 }  # fmt: skip
 
 

@@ -48,6 +48,8 @@ RIGHT = (
     ["info", "PATH"],
     ["info", "PATH", "--queues", "--sizes", "-o", "csv"],
     ["doctor", "PATH"],
+    ["doctor", "PATH", "--deep", "--warn", "lag=100000,disk=100%,overdue=5d"],
+    ["verify", "PATH", "--topics"],
     ["offset-at", "PATH", "1h"],
     ["offset-at", "PATH", "2026-01-01", "orders", "--json"],
     ["cat", "PATH", "orders"],
@@ -71,6 +73,8 @@ RIGHT = (
 )
 
 WRONG = (
+    ["doctor", "PATH", "--nagios", "--critical", "lag=1"],
+    ["doctor", "PATH", "--warn", "lack=1"],
     ["offset-at", "PATH", "1h", "no-such-topic"],
     ["offset-at", "PATH", "no time", "orders"],
     ["cat", "PATH", "no-such-topic"],
@@ -98,8 +102,8 @@ WRONG = (
 
 # They need the directory, and say so.
 DIRECTORY_ONLY = (
-    ["verify", "PATH"],
-    ["doctor", "PATH", "--deep"],
+    ["verify", "PATH", "--commit-log", "/tmp"],
+    ["doctor", "PATH", "--deep", "--config", "broker.conf"],
     ["dump-log", "PATH"],
     ["dump-queue", "PATH", "orders"],
     ["dump-index", "PATH"],

@@ -89,10 +89,10 @@ class HttpAccess:
         """Whether the request names this server.
 
         A page of another site whose name was made to resolve to this host (DNS rebinding) names that site. With TLS,
-        the browser has found such a name not to be that of the certificate.
+        here or at a trusted proxy, the browser has found such a name not to be that of the certificate.
         """
         host = _host_of(connection.headers.get("host", ""))
-        if self._listen.tls is not None or host in ("localhost", self._listen.host.lower()):
+        if connection.url.scheme == "https" or host in ("localhost", self._listen.host.lower()):
             return True
         try:
             ipaddress.ip_address(host)
@@ -103,8 +103,8 @@ class HttpAccess:
     def is_own_origin(self, connection: HTTPConnection) -> bool:
         """Whether a request that changes something comes from a page of this server.
 
-        A proxy may have ended TLS before: then the page is of https, and this connection is not. Never the other way
-        round: a page of http is anybody's on the way.
+        A proxy that is not a trusted one may have ended TLS before: then the page is of https, and this connection is
+        not. Never the other way round: a page of http is anybody's on the way.
         """
         origin = connection.headers.get("origin")
         if origin is not None:
@@ -142,7 +142,7 @@ class HttpAccess:
         """Whether a form has the token of this session."""
         return hmac.compare_digest(self.form_token(connection).encode(), token.encode())
 
-    def sign_in(self, token: str, response: Response) -> None:
+    def sign_in(self, token: str, connection: HTTPConnection, response: Response) -> None:
         """Give the browser its cookie. ``RemoteAccessRefused`` for a wrong token."""
         if self._tokens is not None:
             self._tokens.role_of(token)
@@ -151,7 +151,7 @@ class HttpAccess:
                 self._sessions.begin(token),
                 max_age=_SESSION_S,
                 path="/",
-                secure=self._listen.tls is not None,
+                secure=connection.url.scheme == "https",
                 httponly=True,
                 samesite="strict",
             )

@@ -20,6 +20,7 @@ from commitlog_store.serve.http.health import health_routes
 from commitlog_store.serve.http.metrics import metrics_routes
 from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
+from commitlog_store.serve.http.trusted_proxies import TrustedProxies
 
 _LOG = logging.getLogger(__name__)
 # Longer than a question to a store may take, and shorter than the listener lets an answer take.
@@ -38,6 +39,7 @@ def make_app(
     *,
     more: Iterable[HttpRoute] = (),
     error_answer: ErrorAnswer | None = None,
+    proxies: TrustedProxies | None = None,
     answer_s: float = _ANSWER_S,
 ) -> ASGIApp:
     """An application with the routes of all rooms, and ``more``. ``error_answer`` is for requests of browsers."""
@@ -63,7 +65,7 @@ def make_app(
         exception_handlers={HTTPException: http_error, CommitLogError: store_error, Exception: failure},
     )
     # Around all of it: starlette answers unexpected errors outside of its middleware.
-    return Guard(app, access, answer_s=answer_s)
+    return Guard(app, access, proxies or TrustedProxies(), answer_s=answer_s)
 
 
 def _checked(route: HttpRoute, access: HttpAccess) -> Callable[[Request], Awaitable[Response]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commitlog_store.decoders.topic_decoders import TopicDecoders
+from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.actions.all_actions import ACTIONS
@@ -16,7 +17,9 @@ from commitlog_store.serve.http.app import make_app
 from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
 from commitlog_store.serve.http.pages.pages import Pages
 from commitlog_store.serve.http.served_stores import ServedStores
+from commitlog_store.serve.http.trusted_proxies import TrustedProxies
 from commitlog_store.serve.listen import DEFAULT_HTTP, ListenSettings, tls_context
+from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -38,22 +41,32 @@ class HttpFront:
         downloads: bool = True,
         archive: Callable[[], ArchiveState] | None = None,
         decoders: TopicDecoders | None = None,
+        verifications: Mapping[str, Verification] | None = None,
+        trusted_proxies: str | None = None,
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
-        ``openers`` are those of ``ServedStores``, ``node`` and ``cluster``, too. ``downloads``: found messages may be
-        downloaded from the pages. ``archive`` returns the state of the service that archives the store.
-        ``decoders`` are the caller's to close.
+        ``openers``, ``node``, ``cluster`` and ``verifications`` are those of ``ServedStores``. ``downloads``: found
+        messages may be downloaded from the pages. ``archive`` returns the state of the service that archives the store.
+        ``decoders`` are the caller's to close. ``trusted_proxies`` is a text for ``TrustedProxies.parse``.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
+        proxies = TrustedProxies.parse(trusted_proxies)
+        if proxies.networks and listen.tokens is None:
+            raise InvalidValue(
+                "Other hosts reach the pages through a proxy: --trusted-proxies needs --tokens. `commitlog token new` "
+                "makes tokens."
+            )
         access = HttpAccess(listen)
         tls = None if listen.tls is None else tls_context(listen.tls)
-        self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
+        self.stores = ServedStores(
+            openers, owned=owned, node=node, cluster=cluster, archive=archive, verifications=verifications
+        )
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._streams = pages.streams
         actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
-        app = make_app(self.stores, access, more=more, error_answer=pages.error)
+        app = make_app(self.stores, access, more=more, error_answer=pages.error, proxies=proxies)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
         scheme = "http" if listen.tls is None else "https"
         self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"

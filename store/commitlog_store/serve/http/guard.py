@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commitlog_store.serve.http.access import HttpAccess
+from commitlog_store.serve.http.trusted_proxies import TrustedProxies
 
 _LOG = logging.getLogger(__name__)
 # Scripts, styles, images and streams come from this server, and none from a page's own text.
@@ -31,14 +32,16 @@ SECURITY_HEADERS = {
 class Guard:
     """An ASGI application around another one. A request ends after ``answer_s`` seconds, streams included."""
 
-    def __init__(self, app: ASGIApp, access: HttpAccess, *, answer_s: float) -> None:
+    def __init__(self, app: ASGIApp, access: HttpAccess, proxies: TrustedProxies, *, answer_s: float) -> None:
         self._app = app
         self._access = access
+        self._proxies = proxies
         self._answer_s = answer_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        scope = self._proxies.as_asked(scope)
         has_begun = False
 
         async def send_guarded(message: Message) -> None:
@@ -53,7 +56,9 @@ class Guard:
 
         if not self._access.is_own_host(HTTPConnection(scope)):
             refusal = PlainTextResponse(
-                "This server does not answer to the host that the request names: use its address, or localhost.\n", 421
+                "This server does not answer to the host that the request names: use its address, or localhost. A "
+                "proxy with TLS is named by --trusted-proxies, and sends X-Forwarded-Host and X-Forwarded-Proto.\n",
+                421,
             )
             await refusal(scope, receive, send_guarded)
             return

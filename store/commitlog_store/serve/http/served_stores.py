@@ -42,13 +42,17 @@ class ServedStores:
         cluster: str = "",
         question_s: float = _QUESTION_S,
         archive: Callable[[], ArchiveState] | None = None,
+        verifications: Mapping[str, Verification] | None = None,
     ) -> None:
-        """``openers`` has a function for each store's name that opens a reader; the name of a single one is empty."""
+        """``openers`` has a function for each store's name that opens a reader; the name of a single one is empty.
+
+        ``verifications`` are those of the stores, which clients of the server may begin too.
+        """
         self.owned = owned
         self.archive = archive
         self.node, self.cluster = node, cluster
         self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
-        self._verifications = {name: Verification() for name in openers}
+        self._verifications = verifications or {name: Verification() for name in openers}
         self._question_s = question_s
         self._turns = asyncio.Semaphore(_THREADS)
         self._under_way = 0

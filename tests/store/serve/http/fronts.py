@@ -33,13 +33,21 @@ def shown(
     limits: HttpLimits | None = None,
     downloads: bool = True,
     decoders: TopicDecoders | None = None,
+    trusted_proxies: str | None = None,
     **named: Path,
 ) -> Iterator[HttpFront]:
     """A front of a store, or of several by name."""
     stores = {"": paths[0]} if paths else named if owned is None else {"": owned.path}
     openers = {name: partial(_open, str(path)) for name, path in stores.items()}
     listen = ListenSettings.parse("127.0.0.1:0", tls=tls, tokens=tokens)
-    front = HttpFront(openers, listen, owned=owned, limits=limits, downloads=downloads, decoders=decoders)
+    front = HttpFront(
+        *(openers, listen),
+        owned=owned,
+        limits=limits,
+        downloads=downloads,
+        decoders=decoders,
+        trusted_proxies=trusted_proxies,
+    )
     front.start()
     try:
         yield front

@@ -185,7 +185,7 @@ class Pages:
         form = await read_form(request)
         answer: Response = RedirectResponse(_own_path(form.get("next", "/")), 303)
         try:
-            self._access.sign_in(form.get("token", "").strip(), answer)
+            self._access.sign_in(form.get("token", "").strip(), request, answer)
         except RemoteAccessRefused as error:
             values = {**self.frame(request), "next": form.get("next", "/"), "problem": str(error)}
             answer = HTMLResponse(render("sign_in.html", values), 401)

@@ -1,0 +1,95 @@
+"""Arguments of a reader, checked in the same words for a directory and for a server: kinds of values alone.
+
+Whether a topic or a queue exists is another matter, which the store answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from commitlog_store.errors import InvalidValue
+from commitlog_store.paths import checked_text
+from commitlog_store.queue.get_message import checked_int
+from commitlog_store.queue.views import QueueInfo
+
+# Topic, queue id and queue offset; topic, queue id, start and stop; the same with a physical offset before start.
+Place = tuple[str, int, int]
+Range = tuple[str, int, int, int]
+Search = tuple[str, int, int, int, int]
+
+
+def checked_topic(topic: str) -> str:
+    """``InvalidValue`` for what is not a text."""
+    return checked_text("topic", topic)
+
+
+def checked_group(group: str | None) -> str | None:
+    """``InvalidValue`` for what is neither a text nor None, which stands for all groups."""
+    return None if group is None else checked_text("consumer group", group)
+
+
+def checked_queue(topic: str, queue_id: int) -> tuple[str, int]:
+    """``InvalidValue``."""
+    return checked_topic(topic), checked_int("queue_id", queue_id)
+
+
+def checked_queues(queues: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Queues as ``(topic, queue_id)``. ``InvalidValue``."""
+    names = ("topic", "queue_id")
+    # The kinds that are meant are looked for first, here and below: thousands of queues are asked for at once.
+    return [
+        one
+        if type(one) is tuple and len(one) == 2 and type(one[0]) is str and type(one[1]) is int
+        else checked_queue(*_tuple("queue", names, one))
+        for one in _each(names, queues)
+    ]
+
+
+def checked_places(positions: Iterable[Place]) -> Iterator[Place]:
+    """Places as ``(topic, queue_id, offset)``, each as it is asked for. ``InvalidValue``."""
+    names = ("topic", "queue_id", "offset")
+    for one in _each(names, positions):
+        if type(one) is tuple and len(one) == 3 and type(one[0]) is str and type(one[1]) is int and type(one[2]) is int:
+            yield one
+        else:
+            topic, queue_id, offset = _tuple("place", names, one)
+            yield *checked_queue(topic, queue_id), checked_int("offset", offset)
+
+
+def checked_searches(wanted: Iterable[Search]) -> Iterator[Search]:
+    """Ranges in which a physical offset is searched, each as it is asked for. ``InvalidValue``."""
+    names = ("topic", "queue_id", "physical_offset", "start", "stop")
+    for one in _each(names, wanted):
+        topic, queue_id, physical_offset, start, stop = _tuple("search", names, one)
+        place = checked_int("physical_offset", physical_offset)
+        yield *checked_queue(topic, queue_id), place, checked_int("start", start), checked_int("stop", stop)
+
+
+def checked_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges as ``(topic, queue_id, start, stop)``. ``InvalidValue``."""
+    names = ("topic", "queue_id", "start", "stop")
+    given = [_tuple("range", names, one) for one in _each(names, ranges)]
+    return [
+        (*checked_queue(topic, queue_id), checked_int("start", start), checked_int("stop", stop))
+        for topic, queue_id, start, stop in given
+    ]
+
+
+def checked_bounds(bounds: QueueInfo) -> QueueInfo:
+    """``InvalidValue`` for what is not the answer of ``queue_info``."""
+    if not isinstance(bounds, QueueInfo):
+        raise InvalidValue(f"bounds is a QueueInfo, the answer of queue_info, not {bounds!r}.")
+    return bounds
+
+
+def _each(names: tuple[str, ...], given: Any) -> Iterable[Any]:
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise InvalidValue(f"A list of ({', '.join(names)}) is expected, not {given!r}.")
+    return given
+
+
+def _tuple(what: str, names: tuple[str, ...], one: object) -> tuple[Any, ...]:
+    if not isinstance(one, tuple | list) or len(one) != len(names):
+        raise InvalidValue(f"A {what} is ({', '.join(names)}), not {one!r}.")
+    return tuple(one)

@@ -1,0 +1,90 @@
+"""Trusted proxies: what a browser asked for, where one of them passed its request on (``X-Forwarded-...``)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Scope
+
+from commitlog_store.errors import InvalidValue
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# A name or an IPv4 address, or an IPv6 address in brackets, with a port.
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True)
+class TrustedProxies:
+    """The addresses whose ``X-Forwarded-Host``, ``-Proto`` and ``-For`` count; by default those of nobody.
+
+    Of several values the last one counts, which the proxy itself added: a client can send any before it.
+    """
+
+    networks: tuple[_Network, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> TrustedProxies:
+        """Addresses and networks (``10.0.0.0/8``) with commas between. ``InvalidValue``."""
+        parts = [] if text is None else [part.strip() for part in text.split(",")]
+        return cls(tuple(map(_network, parts)))
+
+    def as_asked(self, scope: Scope) -> Scope:
+        """The request as it came to the trusted proxy: host, scheme and client; else as it is."""
+        client: tuple[str, int] | None = scope.get("client")
+        peer = None if client is None else _address(client[0])
+        if client is None or peer is None or not self._has(peer):
+            return scope
+        asked, headers = dict(scope), MutableHeaders(raw=list(scope["headers"]))
+        scheme, host = _last(headers, "x-forwarded-proto").lower(), _last(headers, "x-forwarded-host")
+        if scheme in ("http", "https"):
+            asked["scheme"] = scheme
+        if _HOST.fullmatch(host):
+            headers["host"] = host
+        asked["headers"] = headers.raw
+        asked["client"] = self._client(headers, client)
+        return asked
+
+    def _client(self, headers: Headers, client: tuple[str, int]) -> tuple[str, int]:
+        """The last address of ``X-Forwarded-For`` that is no trusted proxy: each adds its client at the end."""
+        found = client
+        for part in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
+            address = _address(part.strip())
+            if address is None:
+                break
+            found = str(address), 0
+            if not self._has(address):
+                break
+        return found
+
+    def _has(self, address: _Address) -> bool:
+        return any(address in network for network in self.networks)
+
+
+def _network(text: str) -> _Network:
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise InvalidValue(
+            f"A trusted proxy is an address or a network, such as 127.0.0.1 or 10.0.0.0/8, not {text!r}: {error}."
+        ) from None
+    if network.prefixlen == 0:
+        raise InvalidValue(f"With the trusted proxy {text} everyone could say which host was asked for: name yours.")
+    return network
+
+
+def _address(text: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
+
+
+def _last(headers: Headers, name: str) -> str:
+    """The last of a header's values, which may be several headers, or one with commas; empty without any."""
+    return ",".join(headers.getlist(name)).rpartition(",")[2].strip()
