@@ -28,6 +28,7 @@ from commitlog_store.serve.http.pages import (
     verify,
     waiting,
 )
+from commitlog_store.serve.http.pages.live_looks import LiveLooks
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
 from commitlog_store.serve.http.pages.templates import render
@@ -53,6 +54,7 @@ class Pages:
         self._downloads = downloads
         self._decoders = decoders
         self._shared = {name: SharedAnswers() for name in stores.names}
+        self._looks = LiveLooks()
         self.streams = LiveStreams()
 
     def routes(self) -> Iterable[HttpRoute]:
@@ -99,12 +101,12 @@ class Pages:
     def _live_of(self, view: View) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             frame = self.frame(request)
-            before: Values | None = None
+            asked = self._asked(request)
+            page = (view.name, frame["store"], *sorted(asked.names.items()), *sorted(asked.query.items()))
 
             def work(reader: StoreReader) -> str:
-                nonlocal before
-                before = view.look(reader, self._asked(request, before))
-                return render(f"parts/{view.name}.html", {**frame, **before})
+                found = self._looks.of(page, lambda before: view.look(reader, self._asked(request, before)))
+                return render(f"parts/{view.name}.html", {**frame, **found})
 
             async def make() -> str:
                 self._access.visitor(request)  # its token may have ended since
