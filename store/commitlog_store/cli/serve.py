@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.completion import one_of
-from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, DecodeOption, examples
+from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, CreateStore, DecodeOption, examples
 from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def register(app: typer.Typer) -> None:
             "commitlog serve a=/data/a b=/data/b --read-only --listen 127.0.0.1:8815",
             "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --http 127.0.0.1:8816 --decode 'orders=avro:/data/schemas'",
-            "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
+            "commitlog serve /data/new --create --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --archive s3://bucket/orders",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
@@ -120,6 +121,7 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
     ] = False,
+    create: CreateStore = False,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
     config_file: BrokerConf = None,
     commit_log: CommitLogDir = None,
@@ -145,11 +147,12 @@ def serve(
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
-    process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
+    process owns the store, as MessageStore does, and programs put into it, too; with --create the store may be a new
+    one. Addresses that other hosts reach need
     TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it. With --http, browsers
     show pages about it, where admins with a token of --tokens may change it.
     """
-    from commitlog_store.cli.owner_config import broker_settings
+    from commitlog_store.cli.owner_config import broker_settings, refuse_missing
     from commitlog_store.cli.render import say
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
@@ -157,6 +160,8 @@ def serve(
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
     _refuse_without(http, "--http", no_download=no_download, decode=decode)
     _refuse_without(archive, "--archive", max_rate=max_rate)
+    if create and read_only:
+        raise typer.BadParameter("A store is created by its owner, not with --read-only.", param_hint="--create")
     file = None if read_only else broker_settings(config_file, commit_log, used=_used(rocketmq, http))
     _log_calls(wanted=access_log)
     request = ServeRequest(
@@ -181,6 +186,10 @@ def serve(
         archive=archive,
         archive_max_rate=max_rate or 0,
     )
+    paths = request.named_paths()
+    if not read_only:
+        (path,) = paths.values()
+        request = replace(request, is_new=refuse_missing(path, create=create))
     serve_until_stopped(request, say)
 
 

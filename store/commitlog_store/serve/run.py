@@ -47,11 +47,13 @@ class ServeRequest:
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
     broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
+    ``is_new``: the owned store does not exist yet.
     """
 
     stores: Sequence[str]
     listen: ListenSettings
     read_only: bool = False
+    is_new: bool = False
     commit_log: str | None = None
     config: MessageStoreConfig | None = None
     drain_timeout_s: float = 10.0
@@ -342,7 +344,7 @@ def _begun(
     listen = request.listen
     stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
     who = "clients with a token" if listen.tokens else "every client of this host"
-    how = "read only" if request.read_only else "its owner"
+    how = "read only" if request.read_only else "its owner; a new store" if request.is_new else "its owner"
     place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
     whose = "of this host" if request.acl is None else "with an account"
     rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients {whose}"
