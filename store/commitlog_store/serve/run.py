@@ -160,6 +160,8 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         say(_begun(request, paths, server.port, broker, http))
         if archive is not None:
             archive.start()
+        if http is not None:
+            http.warm()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         deadline = time.monotonic() + request.drain_timeout_s

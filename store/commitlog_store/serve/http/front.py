@@ -50,7 +50,7 @@ class HttpFront:
         tls = None if listen.tls is None else tls_context(listen.tls)
         self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
-        self._streams = pages.streams
+        self._pages = pages
         actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
         app = make_app(self.stores, access, more=more, error_answer=pages.error)
@@ -61,9 +61,13 @@ class HttpFront:
     def start(self) -> None:
         self._listener.start()
 
+    def warm(self) -> None:
+        """Prepare, in the background, what the first visitors would wait for. After ``start``."""
+        self._listener.run(self._pages.warm())
+
     def _begin_stop(self) -> None:
         """On the loop: what would go on without an end ends."""
-        self._streams.stop()
+        self._pages.streams.stop()
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""

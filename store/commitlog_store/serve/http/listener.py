@@ -9,15 +9,16 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commitlog_store.errors import ListenFailed
-from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.listen import ListenSettings, bound_socket
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -42,9 +43,8 @@ class HttpLimits:
 
 def bind(listen: ListenSettings) -> socket.socket:
     """A socket that listens; port 0 takes a free one. ``ListenFailed``."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        return socket.create_server((listen.host, listen.port), family=family, backlog=_BACKLOG)
+        return bound_socket(listen.host, listen.port, _BACKLOG)
     except OSError as error:
         raise ListenFailed("listen on", path=str(listen), cause=error) from error
 
@@ -94,6 +94,10 @@ class HttpListener:
         self._loop.call_soon(begun.set)
         self._thread.start()
         begun.wait(_START_S)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have the loop do this, until it ends or the listener stops."""
+        asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""

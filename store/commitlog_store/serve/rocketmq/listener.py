@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.serve.listen import bound_socket
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -35,8 +36,7 @@ _HANDSHAKE = b"\x16"
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one. ``OSError``."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    return bound_socket(host, port, _BACKLOG)
 
 
 class RemotingServer:
