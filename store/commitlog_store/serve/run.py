@@ -23,6 +23,7 @@ from commitlog_store.files.limits import allow_most_open_files
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.figures.figures_service import FiguresService
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
@@ -146,17 +147,20 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         if owned is not None:
             stack.callback(_kept_figures(owned, *openers.values()).stop)
+        connections = ConnectionCounts()
         broker = None
         if owned is not None and settings is not None:
             broker = _broker(owned, settings, bound)
+            broker.count_in(connections)
             stack.callback(broker.stop, 0.0)
         archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
         if archive is not None:
             stack.callback(archive.stop, 0.0)
-        http = None if request.http is None else _http(request, openers, owned, archive, decoders)
+        http = None if request.http is None else _http(request, openers, owned, archive, decoders, connections)
         if http is not None:
             stack.callback(http.stop, 0.0)
         server = _server(request, openers, owned)
+        connections.add("grpc", server.connections)
         say(_begun(request, paths, server.port, broker, http))
         if archive is not None:
             archive.start()
@@ -257,6 +261,7 @@ def _http(
     owned: MessageStore | None,
     archive: ArchiveService | None,
     decoders: TopicDecoders,
+    connections: ConnectionCounts,
 ) -> HttpFront:
     """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
     try:
@@ -279,6 +284,7 @@ def _http(
         downloads=request.http_downloads,
         archive=None if archive is None else lambda: archive.state,
         decoders=decoders,
+        connections=connections,
     )
     front.start()
     return front

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.actions.all_actions import ACTIONS
 from commitlog_store.serve.http.actions.frame import Actions
@@ -38,23 +39,28 @@ class HttpFront:
         downloads: bool = True,
         archive: Callable[[], ArchiveState] | None = None,
         decoders: TopicDecoders | None = None,
+        connections: ConnectionCounts | None = None,
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
         ``openers`` are those of ``ServedStores``, ``node`` and ``cluster``, too. ``downloads``: found messages may be
         downloaded from the pages. ``archive`` returns the state of the service that archives the store.
-        ``decoders`` are the caller's to close.
+        ``decoders`` are the caller's to close. ``connections`` are those of the server's other listeners; the front's
+        are added.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
         access = HttpAccess(listen)
         tls = None if listen.tls is None else tls_context(listen.tls)
-        self.stores = ServedStores(openers, owned=owned, node=node, cluster=cluster, archive=archive)
+        self.stores = ServedStores(
+            openers, owned=owned, node=node, cluster=cluster, archive=archive, connections=connections
+        )
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._pages = pages
         actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
         app = make_app(self.stores, access, more=more, error_answer=pages.error)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
+        self.stores.connections.add("http", self._listener.connections)
         scheme = "http" if listen.tls is None else "https"
         self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"
 
