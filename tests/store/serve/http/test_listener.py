@@ -90,9 +90,11 @@ def test_the_two_parts_of_an_answer_do_not_wait_for_the_clients_ack() -> None:
 
 def test_a_warm_front_has_what_the_first_visitor_would_wait_for(store: Path) -> None:
     with shown(store) as front:
-        _ENVIRONMENT.cache.clear()
+        cache = _ENVIRONMENT.cache
+        assert cache is not None
+        cache.clear()
         front.warm()
-        wait_for(lambda: {name for _, name in _ENVIRONMENT.cache} >= set(FIRST))
+        wait_for(lambda: {name for _, name in list(cache)} >= set(FIRST))
         with client_of(front) as client:
             assert client.get("/topics").status_code == 200
 
