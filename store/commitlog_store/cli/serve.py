@@ -14,6 +14,7 @@ from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
     from commitlog_store.serve.listen import TlsFiles
+    from commitlog_store.serve.run import ServeRequest
 
 
 class RoleName(str, enum.Enum):
@@ -43,6 +44,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
+_ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
+]
 _Certificate = Annotated[
     str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
 ]
@@ -118,9 +122,7 @@ _Acl = Annotated[
 
 def serve(
     stores: Annotated[list[str], typer.Argument(metavar="PATH", help="A store directory; NAME=PATH for several.")],
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
-    ] = False,
+    read_only: _ReadOnly = False,
     create: CreateStore = False,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
     config_file: BrokerConf = None,
@@ -152,7 +154,7 @@ def serve(
     TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it. With --http, browsers
     show pages about it, where admins with a token of --tokens may change it.
     """
-    from commitlog_store.cli.owner_config import broker_settings, refuse_missing
+    from commitlog_store.cli.owner_config import broker_settings
     from commitlog_store.cli.render import say
     from commitlog_store.serve.listen import ListenSettings
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
@@ -160,8 +162,6 @@ def serve(
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
     _refuse_without(http, "--http", no_download=no_download, decode=decode)
     _refuse_without(archive, "--archive", max_rate=max_rate)
-    if create and read_only:
-        raise typer.BadParameter("A store is created by its owner, not with --read-only.", param_hint="--create")
     file = None if read_only else broker_settings(config_file, commit_log, used=_used(rocketmq, http))
     _log_calls(wanted=access_log)
     request = ServeRequest(
@@ -186,11 +186,22 @@ def serve(
         archive=archive,
         archive_max_rate=max_rate or 0,
     )
-    paths = request.named_paths()
-    if not read_only:
-        (path,) = paths.values()
-        request = replace(request, is_new=refuse_missing(path, create=create))
-    serve_until_stopped(request, say)
+    serve_until_stopped(_checked(request, create=create), say)
+
+
+def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
+    """The request, which says then whether its store is new. ``StoreNotFound`` and ``NotAStore`` without ``create``.
+
+    ``BadParameter``, and ``InvalidValue`` for several stores.
+    """
+    from commitlog_store.cli.owner_config import refuse_missing
+
+    if request.read_only:
+        if create:
+            raise typer.BadParameter("A store is created by its owner, not with --read-only.", param_hint="--create")
+        return request
+    (path,) = request.named_paths().values()
+    return replace(request, is_new=refuse_missing(path, create=create))
 
 
 def _refuse_without(needed: str | None, name: str, **given: object) -> None:
