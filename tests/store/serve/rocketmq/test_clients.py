@@ -433,8 +433,7 @@ async def test_a_retry_topic_that_was_deleted_is_there_again_after_the_next_hear
 
 @pytest.mark.parametrize(
     ("ordinal", "text"),
-    [(0, "v3"), (211, "v3"), (212, "v4_0_0_snapshot"), (409, "v4_9_8"), (479, "v5_3_3"), (611, "v5_9_9")]
-    + [(612, "higher_version"), (2**31 - 1, "higher_version")],
+    [(211, "v3"), (212, "v4_0_0_snapshot"), (409, "v4_9_8"), (479, "v5_3_3"), (611, "v5_9_9"), (612, "higher_version")],
 )
 def test_versions_of_clients_have_rocketmqs_names(ordinal: int, text: str) -> None:
     assert version_text(ordinal) == text
