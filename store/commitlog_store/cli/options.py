@@ -182,4 +182,5 @@ BrokerConf = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="Settings of the store: a broker's broker.conf.", show_default=False),
 ]
+CreateStore = Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")]
 LockTimeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for another owner.")]

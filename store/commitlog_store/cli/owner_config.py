@@ -11,7 +11,7 @@ import typer
 
 from commitlog_store.cli.render import say
 from commitlog_store.config import BrokerProperties, MessageStoreConfig
-from commitlog_store.errors import InvalidValue, ReadFailed, StoreOpenError
+from commitlog_store.errors import InvalidValue, NotAStore, ReadFailed, StoreNotFound, StoreOpenError
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.recovery.indexed import was_indexed
@@ -42,6 +42,20 @@ def open_owner(path: str, commit_log: str | None, lock_timeout_s: float) -> Iter
 
         with MessageStore.open(path, config, lock_timeout_s=lock_timeout_s) as store:
             yield store
+
+
+def refuse_missing(path: str, *, create: bool) -> bool:
+    """Whether the directory is none of a store yet, so that opening creates one; ``create`` allows that.
+
+    ``StoreNotFound`` and ``NotAStore`` without it, and the other errors of ``check_store_directory`` in any case.
+    """
+    try:
+        check_store_directory(path)
+    except (StoreNotFound, NotAStore) as error:
+        if not create:
+            raise type(error)(f"{error} With --create, a new store is created.", path=path) from None
+        return True
+    return False
 
 
 def connect_to(address: str, lock_timeout_s: float = 0.0, *, rpc_timeout_s: float = _LONG_RPC_TIMEOUT_S) -> RemoteStore:

@@ -29,13 +29,20 @@ from commitlog_store.cli.options import (
     BrokerConf,
     CommitLogDir,
     CountOption,
+    CreateStore,
     LineFormat,
     LockTimeout,
     SizeOption,
     StorePath,
     examples,
 )
-from commitlog_store.cli.owner_config import DEFAULT_RPC_TIMEOUT_S, broker_settings, connect_to, is_address
+from commitlog_store.cli.owner_config import (
+    DEFAULT_RPC_TIMEOUT_S,
+    broker_settings,
+    connect_to,
+    is_address,
+    refuse_missing,
+)
 from commitlog_store.cli.progress import count_bar, progress_bar
 from commitlog_store.cli.render import counted, drop_output, say
 from commitlog_store.config import BrokerProperties, FlushDiskType, MessageStoreConfig
@@ -107,7 +114,7 @@ def produce(
     batch_size: Annotated[
         int, typer.Option(min=1, metavar="COUNT", help="Messages that are put at once, at most.")
     ] = 1000,
-    create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,
+    create: CreateStore = False,
     lock_timeout: LockTimeout = 0.0,
     config_file: BrokerConf = None,
     as_json: Annotated[
@@ -259,11 +266,7 @@ def open_store(
     if is_address(path):
         return connect_to(path, lock_timeout_s, rpc_timeout_s=DEFAULT_RPC_TIMEOUT_S)
     path = disk.absolute_path(path)
-    try:
-        check_store_directory(path)
-    except (StoreNotFound, NotAStore) as error:
-        if not create:
-            raise type(error)(f"{error} With --create, a new store is created.", path=path) from None
+    refuse_missing(path, create=create)
     with progress_bar("recovering") as progress:
         return MessageStore.open(path, config, lock_timeout_s=lock_timeout_s, progress=progress)
 

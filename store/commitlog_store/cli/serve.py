@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from commitlog_store.cli.completion import one_of
-from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, DecodeOption, examples
-from commitlog_store.cli.render import say
+from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, CreateStore, DecodeOption, examples
 from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
     from commitlog_store.serve.listen import ListenSettings, TlsFiles
+    from commitlog_store.serve.run import ServeRequest
 
 
 class RoleName(str, enum.Enum):
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
             "commitlog serve /data/store --http 127.0.0.1:8816",
             "commitlog serve /data/store --http 127.0.0.1:8816 --decode 'orders=avro:/data/schemas'",
             "commitlog serve /data/store --http 127.0.0.1:8816 --tokens tokens.jsonl --trusted-proxies 127.0.0.1",
-            "commitlog serve /data/store --rocketmq 127.0.0.1:10911",
+            "commitlog serve /data/new --create --rocketmq 127.0.0.1:10911",
             "commitlog serve /data/store --archive s3://bucket/orders",
             "commitlog serve /data/store --listen 0.0.0.0:8815 --tls-cert s.crt --tls-key s.key --tokens tokens.jsonl",
         ),
@@ -44,6 +45,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(tokens, name="token", rich_help_panel=SERVE)
 
 
+_ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
+]
 _Certificate = Annotated[
     str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
 ]
@@ -127,9 +131,8 @@ _Acl = Annotated[
 
 def serve(
     stores: Annotated[list[str], typer.Argument(metavar="PATH", help="A store directory; NAME=PATH for several.")],
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
-    ] = False,
+    read_only: _ReadOnly = False,
+    create: CreateStore = False,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
     config_file: BrokerConf = None,
     commit_log: CommitLogDir = None,
@@ -156,7 +159,8 @@ def serve(
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
-    process owns the store, as MessageStore does, and programs put into it, too. Addresses that other hosts reach need
+    process owns the store, as MessageStore does, and programs put into it, too; with --create the store may be a new
+    one. Addresses that other hosts reach need
     TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it. With --http, browsers
     show pages about it, where admins with a token of --tokens may change it.
     """
@@ -191,7 +195,22 @@ def serve(
         archive=archive,
         archive_max_rate=max_rate or 0,
     )
-    serve_until_stopped(request, say)
+    serve_until_stopped(_checked(request, create=create), say)
+
+
+def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
+    """The request, which says then whether its store is new. ``StoreNotFound`` and ``NotAStore`` without ``create``.
+
+    ``BadParameter``, and ``InvalidValue`` for several stores.
+    """
+    from commitlog_store.cli.owner_config import refuse_missing
+
+    if request.read_only:
+        if create:
+            raise typer.BadParameter("A store is created by its owner, not with --read-only.", param_hint="--create")
+        return request
+    (path,) = request.named_paths().values()
+    return replace(request, is_new=refuse_missing(path, create=create))
 
 
 def _refuse_without(needed: str | None, name: str, **given: object) -> None:

@@ -522,6 +522,18 @@ class TimerMessageService(Subject):
         places = [one for one in (place, first) if one is not None]
         return [Hold(from_offset=min(places), holder=TIMER_HOLDER)] if places else []
 
+    def not_taken_in(self) -> int | None:
+        """How many messages are not in the timer log yet. In any thread.
+
+        None while that is not known: the service has not begun, or leaves its messages to a broker.
+        """
+        if self._log.queues.highest_id(TIMER_TOPIC) < 0:
+            return 0
+        if self._timer_log is None:
+            return None
+        low, high = self._bounds()
+        return max(high - max(self._next, low), 0)
+
     def waiting_topics(self) -> Counter[str]:
         """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.
 

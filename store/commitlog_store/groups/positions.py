@@ -9,7 +9,7 @@ Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``getConsumeSta
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,7 @@ Queue = tuple[str, int]
 
 # When messages were stored, by topic, queue id and queue offset; or why that cannot be read.
 _Times = Mapping[tuple[str, int, int], int | CommitLogError]
+AskTimes = Callable[[Sequence[tuple[str, int, int]]], list[int | CommitLogError]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,12 @@ def group_offsets(reader: ReaderView, group: str) -> dict[Queue, int]:
     }
 
 
-def group_positions(reader: ReaderView, now_ms: int, group: str | None = None) -> list[GroupPosition]:
+def group_positions(
+    reader: ReaderView, now_ms: int, group: str | None = None, *, times: AskTimes | None = None
+) -> list[GroupPosition]:
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
+
+    ``times`` answers as ``store_timestamps`` of the reader, which is the default.
 
     None of a group's own dead-letter topic: no message there waits for the group.
     Positions are read before the queues' bounds, so that a group that consumes concurrently is not ahead of a queue.
@@ -151,7 +156,7 @@ def group_positions(reader: ReaderView, now_ms: int, group: str | None = None) -
     queues, errors = _queues(reader, topics)
     wanted = [(topic, queue_id) for topic in sorted(queues) for queue_id in queues[topic]]
     bounds = dict(zip(wanted, reader.queue_infos(wanted), strict=True))
-    stored = _stored_times(reader, committed, queues, bounds)
+    stored = _stored_times(times or reader.store_timestamps, committed, queues, bounds)
     rows = []
     for (name, topic), positions in committed.items():
         retry = RETRY_TOPIC_PREFIX + name
@@ -196,7 +201,7 @@ def _places(position: int | None, bounds: QueueInfo) -> tuple[int | None, int | 
 
 
 def _stored_times(
-    reader: ReaderView,
+    ask: AskTimes,
     committed: Mapping[tuple[str, str], Mapping[int, int]],
     queues: Mapping[str, list[int]],
     bounds: Mapping[Queue, QueueInfo],
@@ -212,7 +217,7 @@ def _stored_times(
         if offset is not None
     }
     places = sorted(wanted)
-    return dict(zip(places, reader.store_timestamps(places), strict=True))
+    return dict(zip(places, ask(places), strict=True))
 
 
 def _row(

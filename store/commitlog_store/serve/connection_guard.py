@@ -16,6 +16,7 @@ from commitlog_store.files.limits import most_open_files
 from commitlog_store.files.memory import return_free_memory
 from commitlog_store.files.own_sockets import PeerConnection, cut_connections, peer_connections
 from commitlog_store.serve.call_limits import CallLimits
+from commitlog_store.serve.connection_counts import ConnectionCount
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class ConnectionGuard:
         # By peer: what it had sent when it made its last call; None before its first one.
         self._sent_at_call: dict[str, int | None] = {}
         self._has_cut = False
+        # As the last look found it.
+        self.count = ConnectionCount(0, 0, 0, 0)
 
     def run_once(self) -> float:
         """Cut what must be cut. Returns the seconds until the next look."""
@@ -52,7 +55,9 @@ class ConnectionGuard:
         self._sent_at_call = sent
         unwanted = dict.fromkeys(self._limits.overdue(), "did not read on in time")
         unwanted |= dict.fromkeys(self._flooding(found, calls), "sent more than any request has")
-        unwanted |= dict.fromkeys(self._too_many(found, calls), "was one of too many")
+        too_many = self._too_many(found, calls)
+        self.count = self._counted(found, calls, self.count.refused + len(too_many))
+        unwanted |= dict.fromkeys(too_many, "was one of too many")
         if self._has_cut and not unwanted:
             return_free_memory()  # what cut connections had sent
         self._has_cut = bool(unwanted)
@@ -80,6 +85,11 @@ class ConnectionGuard:
             cut.append(one.peer)
             in_all -= one.received
         return cut
+
+    def _counted(self, found: list[PeerConnection], calls: Mapping[str, int], refused: int) -> ConnectionCount:
+        active = sum(one.peer in calls for one in found)
+        beginning = sum(self._sent_at_call[one.peer] is None for one in found)
+        return ConnectionCount(beginning, active, len(found) - active - beginning, refused)
 
     def _too_many(self, found: list[PeerConnection], calls: Mapping[str, int]) -> list[str]:
         surplus = len(found) - self._max_connections

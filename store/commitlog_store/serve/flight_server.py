@@ -37,6 +37,7 @@ from commitlog_store.remote.wire import (
 )
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
+from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.reader_pool import ReaderPool
@@ -160,7 +161,9 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             )
         except (OSError, flight.FlightError, pa.ArrowException) as error:
             raise ListenFailed("listen on", path=str(listen), cause=OSError(str(error))) from error
-        self._guard = Worker("commitlog-serve-guard", ConnectionGuard(self.port, self._limits), lambda _: None)
+        guard = ConnectionGuard(self.port, self._limits)
+        self.connections: Callable[[], ConnectionCount] = lambda: guard.count
+        self._guard = Worker("commitlog-serve-guard", guard, lambda _: None)
         self._guard.start()
         for readers in self._stores.values():
             readers.waits.start()

@@ -23,6 +23,7 @@ from commitlog_store.files.limits import allow_most_open_files
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.figures.figures_service import FiguresService
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
@@ -49,11 +50,13 @@ class ServeRequest:
     broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
     ``trusted_proxies`` are those of ``serve.http.trusted_proxies``.
+    ``is_new``: the owned store does not exist yet.
     """
 
     stores: Sequence[str]
     listen: ListenSettings
     read_only: bool = False
+    is_new: bool = False
     commit_log: str | None = None
     config: MessageStoreConfig | None = None
     drain_timeout_s: float = 10.0
@@ -147,21 +150,27 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         if owned is not None:
             stack.callback(_kept_figures(owned, *openers.values()).stop)
+        connections = ConnectionCounts()
         broker = None
         if owned is not None and settings is not None:
             broker = _broker(owned, settings, bound)
+            broker.count_in(connections)
             stack.callback(broker.stop, 0.0)
         archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
         if archive is not None:
             stack.callback(archive.stop, 0.0)
         verifications = {name: Verification() for name in openers}
-        http = None if request.http is None else _http(request, openers, owned, archive, decoders, verifications)
-        if http is not None:
+        http = None
+        if request.http is not None:
+            http = _http(request, openers, owned, archive, decoders, verifications, connections)
             stack.callback(http.stop, 0.0)
         server = _server(request, openers, owned, verifications)
+        connections.add("grpc", server.connections)
         say(_begun(request, paths, server.port, broker, http))
         if archive is not None:
             archive.start()
+        if http is not None:
+            http.warm()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         deadline = time.monotonic() + request.drain_timeout_s
@@ -262,6 +271,7 @@ def _http(
     archive: ArchiveService | None,
     decoders: TopicDecoders,
     verifications: Mapping[str, Verification],
+    connections: ConnectionCounts,
 ) -> HttpFront:
     """The listener for HTTP, answering. ``InvalidValue``, ``ListenFailed``."""
     try:
@@ -286,6 +296,7 @@ def _http(
         decoders=decoders,
         verifications=verifications,
         trusted_proxies=request.trusted_proxies,
+        connections=connections,
     )
     front.start()
     return front
@@ -353,7 +364,7 @@ def _begun(
     listen = request.listen
     stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
     who = "clients with a token" if listen.tokens else "every client of this host"
-    how = "read only" if request.read_only else "its owner"
+    how = "read only" if request.read_only else "its owner; a new store" if request.is_new else "its owner"
     place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
     whose = "of this host" if request.acl is None else "with an account"
     rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients {whose}"

@@ -124,7 +124,7 @@ def own_server(
     config = directory / "broker.conf"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     address = f"127.0.0.1:{free_ports(1)}"
-    command = [sys.executable, "-m", "commitlog_store", "serve", str(directory / "store")]
+    command = [sys.executable, "-m", "commitlog_store", "serve", str(directory / "store"), "--create"]
     options = ["--config", str(config), "--listen", "127.0.0.1:0", "--rocketmq", address, *more]
     with (directory / "output").open("ab") as output:
         process = subprocess.Popen([*command, *options], stderr=output, env=child_environment())

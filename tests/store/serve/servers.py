@@ -55,10 +55,11 @@ def served(
 
 
 class ServeProcess:
-    """``commitlog serve`` with these arguments, until ``stop`` or the end of the test."""
+    """``commitlog serve`` with these arguments, until ``stop`` or the end of the test. An owner creates its store."""
 
     def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0") -> None:
-        command = [sys.executable, "-m", "commitlog_store", "serve", *map(str, arguments), "--listen", listen]
+        create = [] if "--read-only" in arguments else ["--create"]
+        command = [sys.executable, "-m", "commitlog_store", "serve", *map(str, arguments), *create, "--listen", listen]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
         assert self.process.stderr is not None
         self.first_line = self.process.stderr.readline()

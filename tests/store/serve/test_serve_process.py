@@ -16,6 +16,7 @@ from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
 from commitlog_store.paths import FIGURES
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.figures.series import of_store
+from tests.store.cli.commands import ended
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
@@ -52,6 +53,22 @@ def test_an_owner_serves_its_store_and_closes_it_cleanly(store: Path) -> None:
     assert_clean(store)
     # The minute that has begun is kept, too.
     assert not of_store(FigureRing(str(store)), "24h", time.time() + 60).is_empty
+
+
+def test_a_new_store_is_served_with_create_only_and_the_first_line_says_so(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()  # where a disk is not mounted
+    for name in ("empty", "mistyped"):
+        refused = ended("serve", tmp_path / name)
+        assert refused.returncode == 2
+        assert "With --create, a new store is created." in refused.stderr
+    assert not (tmp_path / "mistyped").exists()
+    assert not any((tmp_path / "empty").iterdir())
+    lonely = ended("serve", tmp_path / "empty", "--create", "--read-only")
+    assert "A store is created by its owner" in lonely.stderr
+    for said in ("(its owner; a new store)", "(its owner)"):
+        with ServeProcess(tmp_path / "new") as server:
+            assert said in server.first_line
+            assert server.stop()[0] == 0
 
 
 def test_a_store_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.actions.all_actions import ACTIONS
 from commitlog_store.serve.http.actions.frame import Actions
@@ -43,12 +44,14 @@ class HttpFront:
         decoders: TopicDecoders | None = None,
         verifications: Mapping[str, Verification] | None = None,
         trusted_proxies: str | None = None,
+        connections: ConnectionCounts | None = None,
     ) -> None:
         """Bind to the address. ``ListenFailed``; ``InvalidValue`` for one that others reach without TLS and tokens.
 
         ``openers``, ``node``, ``cluster`` and ``verifications`` are those of ``ServedStores``. ``downloads``: found
         messages may be downloaded from the pages. ``archive`` returns the state of the service that archives the store.
         ``decoders`` are the caller's to close. ``trusted_proxies`` is a text for ``TrustedProxies.parse``.
+        ``connections`` are those of the server's other listeners; the front's are added.
         """
         listen.refuse_open(instead=f"--http {DEFAULT_HTTP}")
         proxies = TrustedProxies.parse(trusted_proxies)
@@ -60,23 +63,34 @@ class HttpFront:
         access = HttpAccess(listen)
         tls = None if listen.tls is None else tls_context(listen.tls)
         self.stores = ServedStores(
-            openers, owned=owned, node=node, cluster=cluster, archive=archive, verifications=verifications
+            openers,
+            owned=owned,
+            node=node,
+            cluster=cluster,
+            archive=archive,
+            verifications=verifications,
+            connections=connections,
         )
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
-        self._streams = pages.streams
+        self._pages = pages
         actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
         app = make_app(self.stores, access, more=more, error_answer=pages.error, proxies=proxies)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)
+        self.stores.connections.add("http", self._listener.connections)
         scheme = "http" if listen.tls is None else "https"
         self.url = f"{scheme}://{replace(listen, port=self._listener.port)}"
 
     def start(self) -> None:
         self._listener.start()
 
+    def warm(self) -> None:
+        """Prepare, in the background, what the first visitors would wait for. After ``start``."""
+        self._listener.run(self._pages.warm())
+
     def _begin_stop(self) -> None:
         """On the loop: what would go on without an end ends."""
-        self._streams.stop()
+        self._pages.streams.stop()
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""

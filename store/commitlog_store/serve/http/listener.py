@@ -9,15 +9,17 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commitlog_store.errors import ListenFailed
-from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.connection_counts import ConnectionCount
+from commitlog_store.serve.listen import ListenSettings, bound_socket
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +30,8 @@ _LARGEST_HEAD = 32 << 10
 _START_S = 10.0
 # How long the loop has to end after the time for its requests.
 _LAST_S = 5.0
+# After a connection could not be taken.
+_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +46,8 @@ class HttpLimits:
 
 def bind(listen: ListenSettings) -> socket.socket:
     """A socket that listens; port 0 takes a free one. ``ListenFailed``."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        return socket.create_server((listen.host, listen.port), family=family, backlog=_BACKLOG)
+        return bound_socket(listen.host, listen.port, _BACKLOG)
     except OSError as error:
         raise ListenFailed("listen on", path=str(listen), cause=error) from error
 
@@ -70,11 +73,16 @@ class HttpListener:
         self._on_stop = on_stop
         # What clients send wrongly is no line in this server's log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        chosen = limits or HttpLimits()
+        self._tls = tls
+        self._limits = chosen = limits or HttpLimits()
+        # Connections whose TLS handshake is under way, and how many were closed since there were too many.
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._refused = 0
+        self._accepting: asyncio.Task[None] | None = None
         self._config = uvicorn.Config(
             app,
             loop="asyncio",
-            http=_bounded(chosen),
+            http=_bounded(chosen, self._has_room),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -83,7 +91,6 @@ class HttpListener:
             server_header=False,
             timeout_keep_alive=math.ceil(chosen.idle_s),
             h11_max_incomplete_event_size=_LARGEST_HEAD,
-            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
         self._server = uvicorn.Server(self._config)
         self._loop = asyncio.new_event_loop()
@@ -94,6 +101,10 @@ class HttpListener:
         self._loop.call_soon(begun.set)
         self._thread.start()
         begun.wait(_START_S)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have the loop do this, until it ends or the listener stops."""
+        asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
@@ -110,11 +121,68 @@ class HttpListener:
         # uvicorn counts it in whole seconds.
         self._config.timeout_graceful_shutdown = math.ceil(drain_s)
         self._on_stop()
+        for task in (self._accepting, *self._beginning):
+            if task is not None:
+                task.cancel()
         self._server.should_exit = True
+
+    def connections(self) -> ConnectionCount:
+        """In any thread."""
+        found = [one for one in list(self._server.server_state.connections) if isinstance(one, H11Protocol)]
+        asked = [one.cycle for one in found if getattr(one, "cycle", None) is not None]
+        active = sum(not cycle.response_complete for cycle in asked)
+        begun = len(found) - len(asked)
+        return ConnectionCount(begun + len(self._beginning), active, len(asked) - active, self._refused)
+
+    def _has_room(self, connections: int) -> bool:
+        """Whether so many connections may be. If not, one more is refused."""
+        has_room = connections <= self._limits.max_connections
+        if not has_room:
+            self._refused += 1
+            _LOG.warning("%d connections are open, as many as may be: one more is closed", self._limits.max_connections)
+        return has_room
+
+    async def _serve(self) -> None:
+        if self._tls is None:
+            await self._server.serve(sockets=[self._socket])
+            return
+        # uvicorn sees a connection when its handshake is over, and does not bound those before.
+        self._accepting = self._loop.create_task(self._accept(self._tls))
+        await self._server.serve(sockets=[])
+
+    async def _accept(self, tls: ssl.SSLContext) -> None:
+        self._socket.setblocking(False)
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(self._socket)
+            except OSError as error:  # too many open files
+                _LOG.warning("A connection cannot be taken: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if self._has_room(len(self._server.server_state.connections) + len(self._beginning) + 1):
+                task = self._loop.create_task(self._begin(connection, tls))
+                self._beginning.add(task)
+                task.add_done_callback(self._beginning.discard)
+            else:
+                connection.close()
+
+    async def _begin(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol, connection, ssl=tls, ssl_handshake_timeout=self._limits.request_s
+            )
+        except OSError as error:  # an ssl.SSLError and a TimeoutError are such
+            _LOG.info("A connection did not begin: %s", str(error) or type(error).__name__)
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self._config.http_protocol_class(  # type: ignore[call-arg]
+            config=self._config, server_state=self._server.server_state, app_state=self._server.lifespan.state
+        )
+        return made
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._server.serve(sockets=[self._socket]))
+            self._loop.run_until_complete(self._serve())
         except Exception:  # noqa: BLE001 - the store is served on by the other listeners
             _LOG.exception("The listener for HTTP ended")
         finally:
@@ -126,10 +194,10 @@ class HttpListener:
             self._loop.close()
 
 
-def _bounded(limits: HttpLimits) -> type[H11Protocol]:
+def _bounded(limits: HttpLimits, has_room: Callable[[int], bool]) -> type[H11Protocol]:
     """Connections that end when a request does not become whole in time, or its answer is not taken in time.
 
-    uvicorn itself waits for both without a limit.
+    uvicorn itself waits for both without a limit. ``has_room`` says whether so many connections may be.
     """
 
     class BoundedConnection(H11Protocol):
@@ -137,8 +205,7 @@ def _bounded(limits: HttpLimits) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > limits.max_connections:
-                _LOG.warning("%d connections are open, as many as may be: one more is closed", limits.max_connections)
+            if not has_room(len(self.connections)):
                 transport.abort()
                 return
             self._end_after(limits.request_s)

@@ -37,7 +37,14 @@ class StoreCollector:
     def __init__(self, stores: ServedStores, *, most_topics: int = MOST_TOPICS, most_lags: int = MOST_LAGS) -> None:
         self._stores = stores
         self._samples = {
-            name: StoreSamples(stores.owned, archive=stores.archive, most_topics=most_topics, most_lags=most_lags)
+            name: StoreSamples(
+                stores.owned,
+                archive=stores.archive,
+                # They are the server's, not a store's: the first one has them.
+                connections=stores.connections if name == stores.names[0] else None,
+                most_topics=most_topics,
+                most_lags=most_lags,
+            )
             for name in stores.names
         }
         # Stores that could not be asked, each logged once.

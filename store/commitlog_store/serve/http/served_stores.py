@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from commitlog_store.errors import NotServed, ServerBusy
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import answering
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.reader_pool import ReaderPool
 from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
@@ -43,11 +44,14 @@ class ServedStores:
         question_s: float = _QUESTION_S,
         archive: Callable[[], ArchiveState] | None = None,
         verifications: Mapping[str, Verification] | None = None,
+        connections: ConnectionCounts | None = None,
     ) -> None:
         """``openers`` has a function for each store's name that opens a reader; the name of a single one is empty.
 
-        ``verifications`` are those of the stores, which clients of the server may begin too.
+        ``verifications`` are those of the stores, which clients of the server may begin too; ``connections`` those of
+        all listeners of the server.
         """
+        self.connections = connections or ConnectionCounts()
         self.owned = owned
         self.archive = archive
         self.node, self.cluster = node, cluster

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.engine.stats import Histogram, StoreStats
 from commitlog_store.errors import CommitLogError, MessageNotFound
@@ -31,6 +32,7 @@ from commitlog_store.paths import (
 )
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.reader import StoreReader
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
 from commitlog_store.store import MessageStore, owned_by
 
@@ -70,12 +72,17 @@ class StoreSamples:
         owned: MessageStore | None,
         *,
         archive: Callable[[], ArchiveState] | None = None,
+        connections: ConnectionCounts | None = None,
         most_topics: int = MOST_TOPICS,
         most_lags: int = MOST_LAGS,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``owned`` is the store if this process owns it, ``archive`` the state of the service that archives it."""
+        """``owned`` is the store if this process owns it, ``archive`` the state of the service that archives it.
+
+        ``connections`` are those of the server, None if another store's samples have them.
+        """
+        self._connections = connections
         self._owned = owned
         self._archive = archive
         self._clock = clock
@@ -84,6 +91,8 @@ class StoreSamples:
         self._out: BoundedNames[str] = BoundedNames(most_topics)
         self._dead: BoundedNames[str] = BoundedNames(most_topics)
         self._lags: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
+        self._producers: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
+        self._consumers: BoundedNames[tuple[str, str, str, str]] = BoundedNames(most_lags)
         # By step: until when its values are given again, and these.
         self._kept: dict[str, tuple[float, list[_Value]]] = {}
         # The log's first byte, and when the message there was stored.
@@ -91,6 +100,8 @@ class StoreSamples:
 
     def read_owned(self, samples: Samples) -> None:
         """What the owner has in memory. ``StoreClosed``."""
+        if self._connections is not None:
+            self._of_connections(samples, self._connections)
         if self._archive is not None:
             _of_archive(samples, self._archive())
         if self._owned is None:
@@ -157,6 +168,9 @@ class StoreSamples:
             late_s = level.overdue_ms(self._now_ms()) / 1000
             samples.values.append(("commitlog_delayed_waiting_messages", labels, level.waiting))
             samples.values.append(("commitlog_delayed_overdue_seconds", labels, late_s))
+            if level.level == TIMER_LEVEL:
+                samples.values.append(("rocketmq_timer_dequeue_lag", _LOCAL_DISK, level.waiting))
+                samples.values.append(("rocketmq_timer_dequeue_latency_milliseconds", _LOCAL_DISK, late_s * 1000))
 
     def _of_files(self, samples: Samples, reader: StoreReader) -> None:
         """What another process stored, by the ends of its queues."""
@@ -191,11 +205,34 @@ class StoreSamples:
         add(("commitlog_halted", (), state.failure is not None))
         add(("commitlog_disk_full", (), RunningFlags.DISK_FULL in state.flags))
         add(("commitlog_disk_warning_ratio", (), store.config.disk_space_warning_level_ratio))
+        if (not_taken_in := owned_by(store).timer.not_taken_in()) is not None:
+            add(("rocketmq_timer_enqueue_lag", _LOCAL_DISK, not_taken_in))
         add(("rocketmq_half_messages", (), owned_by(store).half_messages.pending_count()))
         add(("commitlog_unconfirmed", (), state.unconfirmed > 0))
         add(("commitlog_slaves", (), len(stats.slaves)))
         for slave in stats.slaves:
             add(("commitlog_slave_behind_bytes", (slave.address,), max(slave.behind, 0)))
+
+    def _of_connections(self, samples: Samples, counts: ConnectionCounts) -> None:
+        add = samples.values.append
+        for listener, count in counts.now().items():
+            add(("commitlog_connections", (listener, "beginning"), count.beginning))
+            add(("commitlog_connections", (listener, "active"), count.active))
+            add(("commitlog_connections", (listener, "idle"), count.idle))
+            add(("commitlog_connections_refused_total", (listener,), count.refused))
+        clients = counts.clients()
+        self._producers.admit(clients.producers)
+        producers, rest = self._producers.split(clients.producers)
+        for producer, number in producers.items():
+            add(("rocketmq_producer_connections", producer, number))
+        if rest is not None:
+            add(("rocketmq_producer_connections", (REST, REST), rest))
+        self._consumers.admit(clients.consumers)
+        consumers, rest = self._consumers.split(clients.consumers)
+        for consumer, number in consumers.items():
+            add(("rocketmq_consumer_connections", (*consumer, _text(is_system_group(consumer[0]))), number))
+        if rest is not None:
+            add(("rocketmq_consumer_connections", (REST, REST, REST, REST, "false"), rest))
 
     def _of_stats(self, samples: Samples, stats: StoreStats) -> None:
         add = samples.values.append

@@ -19,6 +19,7 @@ from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
+from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.answering import InThread
@@ -145,6 +146,11 @@ class RocketMQBroker:
         ]
         if self._access is not None:
             self._processors = [self._access.guarded(processor) for processor in self._processors]
+
+    def count_in(self, counts: ConnectionCounts) -> None:
+        """Have the connections and the clients counted there."""
+        counts.add("rocketmq", self._server.connections)
+        counts.clients = self._groups.clients.count
 
     def start(self) -> None:
         """Answer clients from now on, and ask producers for the outcome of their half messages."""

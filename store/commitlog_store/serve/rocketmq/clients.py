@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,10 +25,12 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import parse_subscription
 from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.paths import validate_group
+from commitlog_store.serve.connection_counts import ClientCount
 from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection
+from commitlog_store.serve.rocketmq.versions import version_text
 
 # RocketMQ's channelExpiredTimeout, and how often it looks for such clients.
 CLIENT_EXPIRED_S = 120.0
@@ -46,6 +49,8 @@ TAG = "TAG"
 BROADCASTING = "BROADCASTING"
 # In the order of RocketMQ's enums: clients in C++ send their numbers.
 _CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+# RocketMQ's short names (ConsumeType.getTypeCN).
+_MODES = dict(zip(_CONSUME_TYPES, ("pull", "push", "pop"), strict=True))
 _MESSAGE_MODELS = (BROADCASTING, "CLUSTERING")
 _CONSUME_FROM = (
     "CONSUME_FROM_LAST_OFFSET",
@@ -316,6 +321,20 @@ class ClientRegistry:
     def groups_of_topic(self, topic: str) -> list[str]:
         """The connected groups that subscribe to the topic."""
         return [name for name, info in self._consumers.items() if topic in info.subscriptions]
+
+    def count(self) -> ClientCount:
+        """How many there are of each kind. In any thread."""
+        producers = Counter(
+            (client.language.lower(), version_text(client.version))
+            for clients in list(self._producers.values())
+            for client in list(clients.values())
+        )
+        consumers = Counter(
+            (group, client.language.lower(), version_text(client.version), _MODES.get(info.consume_type, ""))
+            for group, info in list(self._consumers.items())
+            for client in list(info.clients.values())
+        )
+        return ClientCount(producers, consumers)
 
     def consumer(self, group: str, client_id: str) -> tuple[Connection, Client] | None:
         """The consumer of that id in the group."""

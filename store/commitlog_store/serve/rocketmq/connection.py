@@ -80,6 +80,7 @@ class RemotingConnection(asyncio.Protocol):
         self._half = bytearray()
         # Requests without an answer, and their bytes.
         self.requests = 0
+        self.has_asked = False
         self._in_flight = 0
         # Answers that go out together at the end of this round of the loop.
         self._answers: list[bytes] = []
@@ -174,6 +175,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _received(self, request: RemotingCommand, size: int) -> None:
         self.last_used = self._loop.time()
+        self.has_asked = True
         if request.is_response:
             self._table.on_answer(request, self)
             return

@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.serve.connection_counts import ConnectionCount
+from commitlog_store.serve.listen import bound_socket
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -35,8 +37,7 @@ _HANDSHAKE = b"\x16"
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one. ``OSError``."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    return bound_socket(host, port, _BACKLOG)
 
 
 class RemotingServer:
@@ -71,6 +72,7 @@ class RemotingServer:
         self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)
         self._stopping: asyncio.Event | None = None
         self._drain_s = 0.0
+        self._refused = 0
 
     def start(
         self,
@@ -103,6 +105,14 @@ class RemotingServer:
             self.loop.call_soon_threadsafe(self._stop_soon)
         self._thread.join()
 
+    def connections(self) -> ConnectionCount:
+        """In any thread."""
+        found = list(self._connections)
+        asked = [one for one in found if one.has_asked]
+        active = sum(one.requests > 0 for one in asked)
+        beginning = len(found) - len(asked) + len(self._beginning)
+        return ConnectionCount(beginning, active, len(asked) - active, self._refused)
+
     def run_on_loop(self, work: Coroutine[Any, Any, None]) -> None:
         """Have the loop do this until it ends, or the server stops. An error that ends it is logged."""
         asyncio.run_coroutine_threadsafe(_logged(work), self.loop)
@@ -113,7 +123,9 @@ class RemotingServer:
         return self._handlers.get(code)
 
     def made(self, connection: RemotingConnection) -> None:
-        if len(self._connections) >= self.limits.max_connections or self.is_draining:
+        has_room = len(self._connections) < self.limits.max_connections
+        if not has_room or self.is_draining:
+            self._refused += not has_room
             connection.abort()
             return
         self._connections.add(connection)
@@ -191,7 +203,9 @@ class RemotingServer:
         """Begin a connection, as TLS if its first byte is a handshake's. Without one it ends as an idle one does."""
         limits, has_begun = self.limits, False
         try:
-            if len(self._connections) + len(self._beginning) <= limits.max_connections:
+            if len(self._connections) + len(self._beginning) > limits.max_connections:
+                self._refused += 1
+            else:
                 async with asyncio.timeout(limits.idle_s):
                     await _readable(self.loop, connection)
                 tls = self._tls if connection.recv(1, socket.MSG_PEEK) == _HANDSHAKE else None

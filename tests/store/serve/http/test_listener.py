@@ -13,10 +13,12 @@ from commitlog_store import MessageStore
 from commitlog_store.errors import InvalidValue, ListenFailed
 from commitlog_store.serve.http.front import HttpFront
 from commitlog_store.serve.http.listener import HttpLimits
-from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.http.pages.templates import _ENVIRONMENT, FIRST
+from commitlog_store.serve.listen import ListenSettings, TlsFiles, bound_socket
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.http.fronts import browsing, client_of, shown
 from tests.store.serve.servers import ServeProcess
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -77,6 +79,24 @@ def test_every_answer_tells_browsers_to_run_nothing_of_others(store: Path) -> No
             assert "unsafe" not in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["referrer-policy"] == "same-origin"
+
+
+def test_the_two_parts_of_an_answer_do_not_wait_for_the_clients_ack() -> None:
+    with bound_socket("127.0.0.1", 0, 1) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_warm_front_has_what_the_first_visitor_would_wait_for(store: Path) -> None:
+    with shown(store) as front:
+        cache = _ENVIRONMENT.cache
+        assert cache is not None
+        cache.clear()
+        front.warm()
+        wait_for(lambda: {name for _, name in list(cache)} >= set(FIRST))
+        with client_of(front) as client:
+            assert client.get("/topics").status_code == 200
 
 
 def _connected(front: HttpFront) -> socket.socket:

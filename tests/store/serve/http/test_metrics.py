@@ -18,15 +18,18 @@ from commitlog_store.serve.http.store_samples import Samples, StoreSamples
 from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.store import owned_by
 from tests.store.owner.owned_store import open_store, put_ok
-from tests.store.serve.http.fronts import browsing, shown
+from tests.store.serve.http.fronts import browsing, client_of, shown
 from tests.store.serve.http.scrapes import families, own_labels, scrape, value, values
-from tests.support.waiting import WAIT_LIMIT_S
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 GOLDEN = Path(__file__).parent / "golden" / "broker-5.3.3.prom"
 # Brokers have these only after something has happened that the golden one has not seen; the labels are those of
-# BrokerMetricsManager (initTransactionMetrics) and AbstractSendMessageProcessor.
+# BrokerMetricsManager (initTransactionMetrics, initConnectionMetrics) and AbstractSendMessageProcessor.
 NOT_IN_GOLDEN = {
     "rocketmq_half_messages": {"topic"},
+    "rocketmq_producer_connections": {"language", "version", "protocol_type"},
+    "rocketmq_consumer_connections": {"consumer_group", "language", "version", "consume_mode"}
+    | {"protocol_type", "is_system"},
     "rocketmq_send_to_dlq_messages_total": {"consumer_group", "topic", "is_system"},
 }
 
@@ -187,9 +190,24 @@ def test_every_metric_is_in_the_table_with_its_kind_and_labels(tmp_path: Path) -
         for sample in family.samples:
             assert set(BASE_LABELS) <= set(sample.labels)
             assert own_labels(sample.labels) == set(known.labels), sample
-    quiet = {"rocketmq_send_to_dlq_messages_total", "rocketmq_messages_out_total", "rocketmq_throughput_out_total"}
+    quiet = {"rocketmq_timer_dequeue_lag", "rocketmq_timer_dequeue_latency_milliseconds"}
+    quiet |= {"rocketmq_producer_connections", "rocketmq_consumer_connections"}
+    quiet |= {"rocketmq_send_to_dlq_messages_total", "rocketmq_messages_out_total", "rocketmq_throughput_out_total"}
     of_archives = {name for name in METRICS if name.startswith("commitlog_archive_")}
     assert set(METRICS) - seen == quiet | {"commitlog_slave_behind_bytes"} | of_archives
+
+
+def test_timer_messages_wait_under_rocketmqs_names(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store, shown(owned=store) as front, client_of(front) as client:
+        assert value(scrape(client), "rocketmq_timer_enqueue_lag") == 0
+        store.put_message(Message(topic="orders", body=b"later", properties={"TIMER_DELAY_SEC": "3600"}))
+        store.dispatch()
+        wait_for(lambda: owned_by(store).timer.not_taken_in() == 0)
+        samples = Samples([], [])
+        with front.stores.lent() as reader:
+            StoreSamples(store).read(samples, reader)
+        found = {name: value for name, _, value in samples.values if name.startswith("rocketmq_timer_")}
+    assert found == {"rocketmq_timer_dequeue_lag": 1, "rocketmq_timer_dequeue_latency_milliseconds": 0}
 
 
 def _broker_families() -> dict[str, Metric]:

@@ -21,6 +21,7 @@ from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processors.client_manage import ClientManageProcessor
 from commitlog_store.serve.rocketmq.readers import Readers
+from commitlog_store.serve.rocketmq.versions import version_text
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop
 
@@ -428,3 +429,11 @@ async def test_a_retry_topic_that_was_deleted_is_there_again_after_the_next_hear
         await ask(processor, HEART_BEAT, body=body)
         with StoreReader.open(tmp_path) as reader:
             assert "%RETRY%billing" in reader.topic_settings()
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "text"),
+    [(211, "v3"), (212, "v4_0_0_snapshot"), (409, "v4_9_8"), (479, "v5_3_3"), (611, "v5_9_9"), (612, "higher_version")],
+)
+def test_versions_of_clients_have_rocketmqs_names(ordinal: int, text: str) -> None:
+    assert version_text(ordinal) == text

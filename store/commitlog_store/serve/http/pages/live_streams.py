@@ -16,9 +16,8 @@ from commitlog_store.errors import CommitLogError, RemoteAccessRefused, ServerBu
 
 _LOG = logging.getLogger(__name__)
 _MOST_STREAMS = 64
-_LEAST_PAUSE_S = 2.0
-# A stream takes at most one part in so many of a thread.
-_PART_OF_A_THREAD = 40
+# What is sent is made again after so long; what it costs to know it is bounded by LiveLooks.
+_PAUSE_S = 2.0
 # Less than an answer may take (app.py): a browser connects again.
 _LONGEST_S = 240.0
 
@@ -26,7 +25,7 @@ _LONGEST_S = 240.0
 class LiveStreams:
     """For one event loop."""
 
-    def __init__(self, *, most: int = _MOST_STREAMS, pause_s: float = _LEAST_PAUSE_S) -> None:
+    def __init__(self, *, most: int = _MOST_STREAMS, pause_s: float = _PAUSE_S) -> None:
         self._most = most
         self._pause_s = pause_s
         self._count = 0
@@ -54,14 +53,13 @@ class LiveStreams:
             yield b"retry: 5000\n\n"
             last: str | None = None
             while not self._stopping.is_set() and time.monotonic() < ends:
-                begun = time.monotonic()
                 try:
                     found = await self._made(make)
                 except RemoteAccessRefused:
                     return
                 yield b": \n\n" if found in (None, last) else _event(found or "")
                 last = found or last
-                await self._pause(max(self._pause_s, _PART_OF_A_THREAD * (time.monotonic() - begun)))
+                await self._pause(self._pause_s)
         finally:
             self._count -= 1
 

@@ -15,11 +15,9 @@ _MOST_GROUPS = 8
 
 
 def _look(reader: StoreReader, asked: Asked) -> Values:
-    topics = reader.topics()
     values: Values = {
         "path": reader.path,
-        "topics": sum(not is_system_topic(topic) for topic in topics),
-        "system_topics": sum(is_system_topic(topic) for topic in topics),
+        "topics": sum(not is_system_topic(topic) for topic in reader.topics()),
         "aborted": reader.aborted,
         "log_start": reader.log_start(),
         "disk": _disk_of(reader),

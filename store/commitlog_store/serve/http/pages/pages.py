@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from commitlog_store.decoders.topic_decoders import TopicDecoders
-from commitlog_store.errors import InvalidValue, RemoteAccessRefused
+from commitlog_store.errors import CommitLogError, InvalidValue, RemoteAccessRefused
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.http.access import HttpAccess
 from commitlog_store.serve.http.forms import read_form
@@ -28,12 +31,15 @@ from commitlog_store.serve.http.pages import (
     verify,
     waiting,
 )
+from commitlog_store.serve.http.pages.live_looks import LiveLooks
 from commitlog_store.serve.http.pages.live_streams import LiveStreams
 from commitlog_store.serve.http.pages.static_files import ROUTES as STATIC_ROUTES
-from commitlog_store.serve.http.pages.templates import render
+from commitlog_store.serve.http.pages.templates import FIRST, compile_template, render
 from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values, View
 from commitlog_store.serve.http.routes import HttpRoute
 from commitlog_store.serve.http.served_stores import ServedStores
+
+_BETWEEN_STEPS_S = 0.02
 
 VIEWS = (
     *(overview.VIEW, topics.LIST, topics.ONE, messages.SEARCH, messages.ONE, groups.LIST, groups.ONE),
@@ -53,6 +59,7 @@ class Pages:
         self._downloads = downloads
         self._decoders = decoders
         self._shared = {name: SharedAnswers() for name in stores.names}
+        self._looks = LiveLooks()
         self.streams = LiveStreams()
 
     def routes(self) -> Iterable[HttpRoute]:
@@ -69,6 +76,22 @@ class Pages:
             yield HttpRoute(path=view.path, answer=self._page_of(view))
             if view.is_live:
                 yield HttpRoute(path="/live" + view.path, answer=self._live_of(view))
+
+    async def warm(self) -> None:
+        """Do what the first visitor of each page would wait for: templates compiled, readers open, topics listed.
+
+        In small steps, so that puts take their turns between them.
+        """
+        for name in FIRST:
+            await self._stores.in_thread(partial(compile_template, name))
+            await asyncio.sleep(_BETWEEN_STEPS_S)
+        for name in self._stores.names:
+            with contextlib.suppress(CommitLogError, OSError):  # the first visitor gets it
+                await self._stores.in_thread(partial(self._list_topics, name))
+
+    def _list_topics(self, name: str) -> None:
+        with self._stores.lent(name) as reader:
+            reader.topics()
 
     def error(self, request: Request, status: int, reason: str) -> Response:
         """An answer in place of a page: a page for a browser, a line for others."""
@@ -99,12 +122,12 @@ class Pages:
     def _live_of(self, view: View) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             frame = self.frame(request)
-            before: Values | None = None
+            asked = self._asked(request)
+            page = (view.name, frame["store"], *sorted(asked.names.items()), *sorted(asked.query.items()))
 
             def work(reader: StoreReader) -> str:
-                nonlocal before
-                before = view.look(reader, self._asked(request, before))
-                return render(f"parts/{view.name}.html", {**frame, **before})
+                found = self._looks.of(page, lambda before: view.look(reader, self._asked(request, before)))
+                return render(f"parts/{view.name}.html", {**frame, **found})
 
             async def make() -> str:
                 self._access.visitor(request)  # its token may have ended since

@@ -34,7 +34,7 @@ def _list(reader: StoreReader, asked: Asked) -> Values:
     if falls:
         names.reverse()
     paging = Paging.of(asked, len(names), _ROWS)
-    rows = _rows(reader, names[paging.start : paging.stop])
+    rows = _rows(reader, names[paging.start : paging.stop], asked)
     return {
         "rows": _with_rates(rows, asked), "paging": paging, "q": asked.text("q"), "sort": sort, "falls": falls,
         "shows_system": shows_system, "at": asked.now,
@@ -48,7 +48,7 @@ def _totals(bounds: AllBounds) -> dict[str, int]:
     return found
 
 
-def _rows(reader: StoreReader, names: Sequence[str]) -> list[Values]:
+def _rows(reader: StoreReader, names: Sequence[str], asked: Asked) -> list[Values]:
     """A row for each topic: its queues, its messages, when the last one was stored; or why it cannot be read."""
     ids = dict(zip(names, reader.queue_ids_of(names), strict=True))
     keys = [(topic, queue) for topic, queues in ids.items() if isinstance(queues, list) for queue in queues]
@@ -61,7 +61,26 @@ def _rows(reader: StoreReader, names: Sequence[str]) -> list[Values]:
             of_topic.append(info)
     except CommitLogError:
         infos = {topic: _infos_or_error(reader, topic) for topic in names}
-    return [_row(reader, topic, ids[topic], infos.get(topic, [])) for topic in names]
+    lasts = _last_times(reader, infos, asked)
+    return [_row(topic, ids[topic], infos.get(topic, []), lasts.get(topic)) for topic in names]
+
+
+def _last_times(
+    reader: StoreReader, infos: Mapping[str, list[QueueInfo] | CommitLogError], asked: Asked
+) -> dict[str, int]:
+    """When the last message of each topic was stored, all asked for at once."""
+    places = [
+        (one.topic, one.queue_id, one.max_offset - 1)
+        for of_topic in infos.values()
+        if isinstance(of_topic, list)
+        for one in of_topic
+        if one.min_offset < one.max_offset
+    ]
+    found: dict[str, int] = {}
+    for (topic, _, _), when in zip(places, asked.shared.times.of(reader, places), strict=True):
+        if isinstance(when, int):
+            found[topic] = max(found.get(topic, when), when)
+    return found
 
 
 def _infos_or_error(reader: StoreReader, topic: str) -> list[QueueInfo] | CommitLogError:
@@ -72,20 +91,17 @@ def _infos_or_error(reader: StoreReader, topic: str) -> list[QueueInfo] | Commit
 
 
 def _row(
-    reader: StoreReader, topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | CommitLogError
+    topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | CommitLogError, last: int | None
 ) -> Values:
     row: Values = {"topic": topic, "is_system": is_system_topic(topic), "error": "", "rate": None}
     wrong = next((one for one in (ids, infos) if isinstance(one, CommitLogError)), None)
     if wrong is not None or isinstance(infos, CommitLogError):
         return row | {"queues": None, "messages": None, "end": None, "last": None, "error": str(wrong)}
-    lasts = reader.store_timestamps(
-        [(topic, one.queue_id, one.max_offset - 1) for one in infos if one.min_offset < one.max_offset]
-    )
     return row | {
         "queues": len(infos),
         "messages": sum(one.max_offset - one.min_offset for one in infos),
         "end": sum(one.max_offset for one in infos),
-        "last": max((one for one in lasts if isinstance(one, int)), default=None),
+        "last": last,
     }
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from commitlog_store.decoders.topic_decoders import TopicDecoders
-from commitlog_store.groups.positions import GroupPosition
+from commitlog_store.groups.positions import GroupPosition, group_positions
 from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.retention.survey import LogFiles, log_files
+from commitlog_store.serve.http.pages.known_times import KnownTimes
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
@@ -23,14 +26,20 @@ class SharedAnswers:
     """The long questions about one store."""
 
     def __init__(self) -> None:
+        self.times = KnownTimes()
         self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
         # The first record of each file is read for its time.
         self.log_files: LatestAnswer[LogFiles] = LatestAnswer(lambda reader: log_files(reader.paths))
-        self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(lambda reader: reader.groups())
+        self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(self._groups)
         # The quick one. It asks for the ends of all queues, and nothing but damage changes it.
         self.assessment: LatestAnswer[Assessment | None] = LatestAnswer(
             lambda reader: reader.facts().assessment, least_age_s=60.0
         )
+
+    def _groups(self, reader: StoreReader) -> list[GroupPosition]:
+        """``StoreReader.groups``."""
+        now_ms, times = time.time_ns() // 1_000_000, partial(self.times.of, reader)
+        return reader.consistently(lambda: group_positions(reader, now_ms, times=times))
 
 
 @dataclass(frozen=True, kw_only=True)

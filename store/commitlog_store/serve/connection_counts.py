@@ -1,0 +1,45 @@
+"""ConnectionCounts: how many connections each listener of a server has, and how many it closed, as it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+
+class ConnectionCount(NamedTuple):
+    """Of one listener, now. A connection is in one of the first three.
+
+    ``beginning``: it has asked nothing yet; its TLS handshake may be under way. ``active``: something is asked that is
+    not answered. ``idle``: it has been answered. ``refused``: connections that were closed since the start, because
+    there were too many.
+    """
+
+    beginning: int
+    active: int
+    idle: int
+    refused: int
+
+
+class ClientCount(NamedTuple):
+    """RocketMQ's clients, as their heartbeats say. A client counts once for each group.
+
+    ``producers`` has how many there are by language and version, ``consumers`` by group, language, version and mode.
+    """
+
+    producers: Mapping[tuple[str, str], int]
+    consumers: Mapping[tuple[str, str, str, str], int]
+
+
+class ConnectionCounts:
+    """The listeners by name, and RocketMQ's clients. Any number of threads."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, Callable[[], ConnectionCount]] = {}
+        self.clients: Callable[[], ClientCount] = lambda: ClientCount({}, {})
+
+    def add(self, listener: str, count: Callable[[], ConnectionCount]) -> None:
+        """``count`` is called by any thread."""
+        self._listeners[listener] = count
+
+    def now(self) -> Mapping[str, ConnectionCount]:
+        return {listener: count() for listener, count in list(self._listeners.items())}
