@@ -753,11 +753,19 @@ class ArchiveGap(Refused):
 
 
 class ArchiveDamaged(Damaged):
-    """An object of an archive is missing, or has other bytes than its manifest says. ``name`` is the object's."""
+    """An object of an archive is missing, or has other bytes than its manifest says. ``name`` is the object's.
 
-    def __init__(self, message: str, *, name: str) -> None:
+    ``offset`` is the byte of it from which on ``expected`` was not what was ``found``; -1 where none was looked for.
+    """
+
+    def __init__(
+        self, message: str, *, name: str, offset: int = -1, expected: object = None, found: object = None
+    ) -> None:
         super().__init__(message)
         self.name = name
+        self.offset = offset
+        self.expected = expected
+        self.found = found
 
 
 class TargetFailed(_SystemFailure, Refused):

@@ -6,6 +6,7 @@ other one reads what that one committed, and goes on from there.
 
 from __future__ import annotations
 
+from commitlog_store.archive.damage import RESTORE_ADVICE
 from commitlog_store.archive.layout import IDENTITY, MANIFEST, generation_of, manifest_name
 from commitlog_store.archive.manifest import (
     Identity,
@@ -48,7 +49,9 @@ def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
     manifest = decode_manifest(data, name)
     if manifest.generation != generation:
         raise ArchiveDamaged(
-            f"{objects}/{name} says that it is generation {manifest.generation}, which has another name.", name=name
+            f"{objects}/{name} says that it is generation {manifest.generation}, which has another name. "
+            f"{RESTORE_ADVICE}",
+            name=name,
         )
     return manifest
 

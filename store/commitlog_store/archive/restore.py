@@ -11,11 +11,12 @@ from itertools import pairwise
 
 import msgspec
 
+from commitlog_store.archive.damage import missing, other_bytes
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectStore
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveDamaged, ArchiveGap, CommitLogError, InvalidValue, TargetFailed
+from commitlog_store.errors import ArchiveGap, CommitLogError, InvalidValue, TargetFailed
 from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
 from commitlog_store.owned_store.opening import StoreOpening
@@ -243,17 +244,13 @@ def download(objects: ObjectStore, ref: ObjectRef) -> Iterator[bytes]:
         ranges = [(at, min(at + PART_SIZE, stop)) for at in range(start, stop, PART_SIZE)]
         pieces = objects.get_ranges(ref.name, ranges)
         if pieces is None:
-            raise ArchiveDamaged(f"{objects}/{ref.name} is missing.", name=ref.name)
+            raise missing(str(objects), ref.name)
         for piece in pieces:
             crc = crc32(piece, crc)
             sha256.update(piece)
             yield piece
     if (crc, sha256.hexdigest()) != (ref.crc32, ref.sha256):
-        raise ArchiveDamaged(
-            f"{objects}/{ref.name} has other bytes than its manifest says: their CRC-32 is {crc:08x}, not "
-            f"{ref.crc32:08x}. Restore the object, from another version or copy of the bucket.",
-            name=ref.name,
-        )
+        raise other_bytes(str(objects), ref.name, ref.size, ref.crc32, found=crc)
 
 
 @contextlib.contextmanager

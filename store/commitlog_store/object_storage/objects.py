@@ -6,7 +6,9 @@ that breaks off in its middle, or is shorter than what was asked for, is repeate
 
 from __future__ import annotations
 
+import contextlib
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -27,8 +29,24 @@ _LONGEST_PAUSE_S = 2.0
 _LISTED_AT_ONCE = 1000
 
 
-class ObjectMissing(Exception):
-    """No object of that name. Callers know what it means."""
+# What object stores say of a range that an object does not have.
+_NO_RANGE = re.compile(r"\b416\b|\brange\b", re.IGNORECASE)
+
+
+class WrongObject(Exception):
+    """An object is not what it should be. Callers know what that means."""
+
+
+class ObjectMissing(WrongObject):
+    """No object of that name."""
+
+
+class ObjectCut(WrongObject):
+    """An object has fewer bytes than were asked for: ``size``."""
+
+    def __init__(self, where: str, size: int) -> None:
+        super().__init__(f"{where} has {size} bytes")
+        self.size = size
 
 
 class Objects:
@@ -56,7 +74,7 @@ class Objects:
         return self._repeat(name, lambda: bytes(self._obstore.get(self._store, name).bytes()), len)
 
     def piece(self, name: str, start: int, stop: int) -> memoryview:
-        """The bytes ``[start, stop)`` of an object. ``ObjectMissing``, ``ArchiveFailed``."""
+        """The bytes ``[start, stop)`` of an object. ``ObjectMissing``, ``ObjectCut``, ``ArchiveFailed``."""
 
         def ask() -> memoryview:
             data = memoryview(self._obstore.get_range(self._store, name, start=start, end=stop))
@@ -64,7 +82,7 @@ class Objects:
                 raise _Short(f"{len(data)} bytes came where {stop - start} were asked for")
             return data
 
-        return self._repeat(name, ask, len)
+        return self._repeat(name, ask, len, stop)
 
     def first_names(self, prefix: str) -> list[str]:
         """Names of objects that begin with a prefix and a slash: the first ones, in any order.
@@ -80,7 +98,8 @@ class Objects:
 
         return self._repeat(prefix, ask, lambda _: 0)
 
-    def _repeat(self, name: str, ask: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+    def _repeat(self, name: str, ask: Callable[[], _T], size: Callable[[_T], int], stop: int = 0) -> _T:
+        """An answer. ``stop``: the object has so many bytes, or is cut."""
         pause = 0.05
         attempt = 1
         while True:
@@ -88,6 +107,8 @@ class Objects:
                 found = ask()
             except Exception as error:  # noqa: BLE001 - obstore's errors derive from several of Python's
                 self._refuse(name, error, last=attempt == _ATTEMPTS)
+                if stop and (isinstance(error, _Short) or _NO_RANGE.search(said(error))):
+                    self._refuse_cut(name, stop)
             else:
                 self.count(StorageStats(requests=1, bytes_fetched=size(found)))
                 return found
@@ -100,6 +121,14 @@ class Objects:
         """Add to what was asked."""
         with self._lock:
             self._stats += some
+
+    def _refuse_cut(self, name: str, stop: int) -> None:
+        """``ObjectCut`` if an object has fewer bytes; nothing where that is not said."""
+        with contextlib.suppress(self._obstore.exceptions.BaseError, OSError):
+            size = int(self._obstore.head(self._store, name)["size"])
+            self.count(StorageStats(requests=1))
+            if size < stop:
+                raise ObjectCut(f"{self.address}/{name}", size)
 
     def _refuse(self, name: str, error: Exception, *, last: bool) -> None:
         """Raise the named error of one that another attempt does not change, or of the ``last`` one."""

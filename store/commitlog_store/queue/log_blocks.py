@@ -23,6 +23,7 @@ from commitlog_store.errors import (
     CommitLogError,
     CorruptConsumeQueue,
     CorruptRecord,
+    CorruptStoreError,
     FileMissing,
     OffsetOutOfRange,
     ReadFailed,
@@ -171,6 +172,10 @@ class BlockSource(Protocol):
         """The file of a byte of the log, and which of its bytes that is."""
         ...
 
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """The error to give for a message of a queue that cannot be read: of the part that is damaged."""
+        ...
+
 
 class LogBlocks:
     """Blocks of the local log, mapped or read."""
@@ -286,6 +291,11 @@ class LogBlocks:
         file = self._commit_log.find(physical_offset)
         return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
 
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """The error itself: files have no checksums that could say more. ``queue`` is None where a key led there."""
+        del queue, offset
+        return error
+
     def _reads_together(self, queue: QueueView) -> bool:
         """Whether a queue's messages may be read in the order of the log, with those of other queues."""
         return not (queue.topic.startswith(LIGHT_QUEUE_PREFIX) or queue.fillers_are_lost)
@@ -391,7 +401,7 @@ class LogBlocks:
             self._explain_absence(queue, before, int(offsets[index - 1]), int(offsets[index]))
         offset = int(offsets[index])
         unit_path, unit_position = queue.place_of(offset)
-        raise CorruptConsumeQueue(
+        error = CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
             path=unit_path,
             offset=unit_position,
@@ -399,6 +409,7 @@ class LogBlocks:
             found=int(starts[index]),
             advice="The queue can be rebuilt from the CommitLog.",
         )
+        raise self.blamed(error, (queue.topic, queue.queue_id), offset)
 
     def _is_lost_end(self, queue: QueueView, physical: int, offset: int, queue_end: int) -> bool:
         """Whether a place is in the file after the log's last one, and the queue's next and last units lead there, too,
@@ -447,7 +458,7 @@ class LogBlocks:
                 why="the log ends before it although the queue leads to messages there",
             )
         unit_path, unit_position = queue.place_of(offset)
-        raise CorruptConsumeQueue(
+        error = CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
             path=unit_path,
             offset=unit_position,
@@ -455,6 +466,7 @@ class LogBlocks:
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
+        raise self.blamed(error, (queue.topic, queue.queue_id), offset)
 
 
 def _head_alone(file: MappedFile, start: int, stop: int, size: int) -> ByteArray | None:

@@ -229,7 +229,12 @@ def test_a_reader_that_looks_a_day_later_finds_what_is_newest(tmp_path: Path, mo
         assert sum(batch.num_rows for batch in archive.read("orders", 0, 0)) == 120
 
 
-def test_rows_of_the_catalog_that_were_damaged_give_an_error_or_the_same_messages(tmp_path: Path) -> None:
+def test_rows_of_the_catalog_that_were_damaged_give_an_error_or_the_same_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a large catalog, of which a row is read that no checksum is about."""
+    monkeypatch.setattr("commitlog_store.object_storage.pages.PAGE", 64)
+    monkeypatch.setattr("commitlog_store.object_storage.pages._PAGES_OF_A_REQUEST", 1)
     filled_store(tmp_path / "store", [("orders", 1, 30, 400)])
     archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
     manifest = newest(ObjectStore.open(f"file://{tmp_path}/past"))

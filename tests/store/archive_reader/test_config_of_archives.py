@@ -122,6 +122,6 @@ def test_a_damaged_config_file_is_named(store: Path, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"orders", b"ordres"))
     with (
         StoreReader.open(f"archive+file://{tmp_path}/past") as archive,
-        pytest.raises(ArchiveDamaged, match=r"config/consumerOffset.json of the store"),
+        pytest.raises(ArchiveDamaged, match=ref.name),
     ):
         archive.groups()
