@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,6 +59,12 @@ class OpenedArchive:
         self._head = head
         self._pages = pages
         self.bases = [segment.start for segment in manifest.segments]
+        # The last segment before each part of the log that was never archived, and the path of the first file of that.
+        self.gaps = [
+            (index, f"{url}/{COMMIT_LOG}/{before.stop // manifest.file_size * manifest.file_size:020d}")
+            for index, (before, after) in enumerate(pairwise(manifest.segments))
+            if before.stop != after.start
+        ]
         self.numbers = {name: number for number, name in enumerate(head.queues)}
         self._runs: dict[int, QueueRuns] = {}
         # Objects whose bytes were compared with their checksum.
@@ -196,6 +203,30 @@ class QueueRuns:
         self._group_offsets = group_offsets
         self._tail = spans
         self._of_group: dict[int, Structured] = {}
+        self._gaps: list[tuple[int, int, str]] | None = None
+
+    def gaps(self) -> list[tuple[int, int, str]]:
+        """The queue offsets ``[start, stop)`` of messages in log files that were never archived, and the first file."""
+        if self._gaps is None:
+            self._gaps = []
+            for index, path in self._archive.gaps:
+                start, stop = self._around(index)
+                if start < stop:
+                    self._gaps.append((start, stop, path))
+        return self._gaps
+
+    def _around(self, segment: int) -> tuple[int, int]:
+        """The queue offset after the last message up to a segment, and that of the first one after it."""
+        (low, high), size = self._bounds, self._archive.manifest.group_size
+        last, here = len(self._group_offsets), min(segment // size, len(self._group_offsets))
+        before = (run.stop for part in range(here, -1, -1) for run in self._all(part)[::-1] if run.segment <= segment)
+        after = (run.start for part in range(here, last + 1) for run in self._all(part) if run.segment > segment)
+        return next(before, low), next(after, high)
+
+    def _all(self, part: int) -> list[UnitRun]:
+        """The runs of a group, by its number, or of the segments after the groups."""
+        spans = self._tail if part == len(self._group_offsets) else self._spans_of(part)
+        return _clipped(spans, part * self._archive.manifest.group_size, *self._bounds)
 
     def between(self, start: int, stop: int) -> list[UnitRun]:
         """The runs with units at the queue offsets ``[start, stop)``, clipped to these."""

@@ -196,7 +196,10 @@ class LogBlocks:
         position = start
         for piece in self._chunks(queue, start, stop, wanted, tolerant=tolerant):
             if isinstance(piece, Lost):
+                if queue.fillers_are_lost and piece.start > position:
+                    yield self._lost_between(queue, position, piece.start)
                 yield piece
+                position = piece.stop
                 continue
             at, chunk = piece
             rows = np.flatnonzero(chunk["size"] != FILLER_SIZE)
@@ -209,12 +212,12 @@ class LogBlocks:
                 units = chunk if len(run) == len(chunk) else chunk[run]
                 first, after = at + int(run[0]), at + int(run[-1]) + 1
                 if queue.fillers_are_lost and first > position:
-                    yield _lost_between(queue, position, first)
+                    yield self._lost_between(queue, position, first)
                 messages = _messages(units, at + run, 0, wanted)
                 yield from self._of_messages(queue, messages, after, stop, limits, tolerant=tolerant)
                 position = after
         if queue.fillers_are_lost and position < stop:
-            yield _lost_between(queue, position, stop)
+            yield self._lost_between(queue, position, stop)
 
     def of_ranges(
         self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: UnitFilter | None = None
@@ -411,6 +414,26 @@ class LogBlocks:
         )
         raise self.blamed(error, (queue.topic, queue.queue_id), offset)
 
+    def _lost_between(self, queue: QueueView, start: int, stop: int) -> Lost:
+        """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
+        path, within, before = self._place_before(queue, start)
+        following = queue.unit(stop)
+        after = before if following is None else following[0]
+        error = CorruptRecord(
+            f"Messages of topic {queue.topic!r}, queue {queue.queue_id}, offsets [{start}, {stop})",
+            path=path,
+            offset=within,
+            expected=f"whole records between the physical offsets {before} and {after}",
+            found="none of that queue with these offsets",
+            advice=f"Read from offset {stop} on, or with on_damage='skip'.",
+        )
+        return Lost(start, stop, error, (before, after))
+
+    def _place_before(self, queue: QueueView, offset: int) -> tuple[str, int, int]:
+        """The file of the last message before an offset of a derived queue, its byte in it, and that of the log."""
+        path, before = queue.place_of(offset - 1)
+        return path, before, before
+
     def _is_lost_end(self, queue: QueueView, physical: int, offset: int, queue_end: int) -> bool:
         """Whether a place is in the file after the log's last one, and the queue's next and last units lead there, too,
         or further on. A unit that leads further than its followers is damaged."""
@@ -566,22 +589,6 @@ def _joined(parts: list[bytes], rows: list[int], physical_offsets: Int64Array) -
 
 def _without_messages(positions: Int64Array) -> Block:
     return replace(NO_BLOCK, positions=positions)
-
-
-def _lost_between(queue: QueueView, start: int, stop: int) -> Lost:
-    """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
-    path, before = queue.place_of(start - 1)
-    following = queue.unit(stop)
-    after = before if following is None else following[0]
-    error = CorruptRecord(
-        f"Messages of topic {queue.topic!r}, queue {queue.queue_id}, offsets [{start}, {stop})",
-        path=path,
-        offset=before,
-        expected=f"whole records between the physical offsets {before} and {after}",
-        found="none of that queue with these offsets",
-        advice=f"Read from offset {stop} on, or with on_damage='skip'.",
-    )
-    return Lost(start, stop, error, (before, after))
 
 
 def _within(start: int, end: int, physical: int) -> str:
