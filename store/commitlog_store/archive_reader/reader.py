@@ -269,7 +269,7 @@ class ArchiveReader(StoreReader):
 
     @property
     def config_home(self) -> str:
-        """The directory of the copies of config files. ``ArchiveDamaged``, ``ArchiveFailed``, ``ReadFailed``."""
+        """The directory, in memory, of the config files. ``ArchiveDamaged``, ``ArchiveFailed``."""
         self._refuse_closed()
         return self._config.home(self._archive)
 

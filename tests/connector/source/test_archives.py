@@ -118,7 +118,9 @@ def test_lookups_and_lost_messages_in_s3(spark: SparkSession, tmp_path: Path, mo
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
         monkeypatch.setitem(spark.sparkContext.environment, f"AWS_{name.upper()}", value)
     with s3_server() as endpoint:
-        asked = partial(pyspark_commitlog.lookup, keys, topic="orders", key="key", columns=["queueOffset", "body"])
+        asked = partial(
+            pyspark_commitlog.lookup, keys, topic="orders", key_column="key", columns=["queueOffset", "body"]
+        )
         archive_store(store, S3, with_last=True, options=options_for(endpoint))
         assert asked(S3, endpoint=endpoint).collect() == asked(store).collect()
         url = f"archive+file://{tmp_path}/past"
