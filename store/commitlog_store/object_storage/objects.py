@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, CommitLogError
 from commitlog_store.object_storage.address import StorageAddress, load_obstore, said
-from commitlog_store.storage_stats import StorageStats
+from commitlog_store.storage_stats import StorageCounter, StorageStats
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -57,13 +56,12 @@ class Objects:
         self.address = address
         self._obstore = load_obstore()
         self._store = address.connect() if store is None else store
-        self._lock = threading.Lock()
-        self._stats = StorageStats()
+        self._counter = StorageCounter()
         self._stopped = False
 
     @property
     def stats(self) -> StorageStats:
-        return self._stats
+        return self._counter.stats
 
     def stop(self) -> None:
         """Repeat nothing any more."""
@@ -119,8 +117,7 @@ class Objects:
 
     def count(self, some: StorageStats) -> None:
         """Add to what was asked."""
-        with self._lock:
-            self._stats += some
+        self._counter.add(some)
 
     def _refuse_cut(self, name: str, stop: int) -> None:
         """``ObjectCut`` if an object has fewer bytes; nothing where that is not said."""

@@ -26,6 +26,7 @@ from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged, InvalidValue
+from tests.store.cli.commands import ended
 from tests.support import golden
 
 MESSAGES = 300
@@ -137,6 +138,15 @@ def test_commands_print_what_they_print_of_the_directory(store: Path, url: str, 
     assert said[1].startswith("commitlog: 2 requests to object storage: ")
     assert not said[1].endswith(" 0 bytes from the cache.\n")
     exported = runner.invoke(app, ["export", url, "--to", f"ndjson:{tmp_path}/rows", "-t", "audit", "--stats"])
+    for failing in (
+        ["export", url, "--to", f"ndjson:{tmp_path}/rows", "-t", "audit", "--stats"],  # exists already
+        ["export", url, "--to", f"ndjson:{tmp_path}/others", "-t", "no such topic", "--stats"],
+        ["cat", url, "no such topic", "--stats"],
+        ["cat", f"{url}/nothing", "audit", "--stats"],
+    ):
+        failed = ended(*failing)
+        assert failed.returncode not in (0, 130), failing
+        assert "to object storage: " in failed.stderr, failing
     assert "requests to object storage" in exported.stderr
     refused = runner.invoke(app, ["query", str(store), "k7", "--cache-size", "1G"])
     assert isinstance(refused.exception, InvalidValue)
