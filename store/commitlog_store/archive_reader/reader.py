@@ -7,9 +7,10 @@ generation has of its config files.
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -27,6 +28,7 @@ from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.record import HEADER_SIZE, MAGIC_V1, MAGIC_V2, own_position
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.key_lookup import KeyLookup
@@ -47,6 +49,8 @@ _Shown = TypeVar("_Shown")
 _LOOK_AGAIN_S = 1.0
 # The manifest of a generation that is not the newest one stays for a day (``archive/gc.py``).
 _LATE_S = 3600.0
+# So many bytes before an end are searched for the last record: most often a page of an object has it.
+_LAST_WINDOWS = (64 << 10, 8 << 20)
 # While a reader waits for messages, it looks less often: each look is a request.
 _WAIT_S = 2.0
 
@@ -222,6 +226,28 @@ class ArchiveReader(StoreReader):
         self._refuse_closed()
         return list(self._archive.bases)
 
+    def last_record(self, segment_start: int, end: int) -> int | None:
+        """The physical offset of the last record of a segment that begins before ``end``; None without it.
+
+        Records say where they begin, so the last megabytes are searched backwards. ``ArchiveDamaged``,
+        ``ArchiveFailed``.
+        """
+        self._refuse_closed()
+        segment = self._archive.segment_at(segment_start)
+        if segment is None:
+            return None
+        stop = min(end, segment.tail_stop) - segment.start
+        for window in _LAST_WINDOWS:
+            low = max(stop - window, 0)
+            data = bytes(self._archive.read(segment.log, low, min(stop + HEADER_SIZE, segment.log.size)))
+            places = (
+                at for at in _record_starts(data, stop - low) if own_position(data[at:]) == segment.start + low + at
+            )
+            found = next(places, None)
+            if found is not None:
+                return segment.start + low + found
+        return None
+
     @property
     def aborted(self) -> bool:
         return False
@@ -289,6 +315,15 @@ class ArchiveReader(StoreReader):
         """``UnsupportedStore``: an archive has no timer log."""
         self._refuse_closed()
         raise self._not_here("which timer messages were delivered is not in it", "ask the store that it was made of")
+
+
+def _record_starts(data: bytes, stop: int) -> Iterator[int]:
+    """Where in ``data`` before ``stop`` a record may begin, the last one first."""
+    heads = (int.to_bytes(magic, 4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+    found = {
+        at.start() - 4 for head in heads for at in re.finditer(re.escape(head), data) if 4 <= at.start() < stop + 4
+    }
+    return iter(sorted(found, reverse=True))
 
 
 def _is_ahead(row: GroupPosition) -> bool:

@@ -53,7 +53,7 @@ def test_lookups_have_the_messages_of_the_directory(spark: SparkSession, tmp_pat
     store, url = tmp_path / "store", f"archive+file://{tmp_path}/past"
     with MessageStore.open(store, MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)) as owner:
         for number in range(60):
-            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"])
+            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"], queue_id=0)
     archive_store(store, f"file://{tmp_path}/past", with_last=True)
     live = shutil.copytree(store, tmp_path / "live")
     for file in sorted((live / "commitlog").iterdir())[:2]:
@@ -112,7 +112,7 @@ def test_lookups_and_lost_messages_in_s3(spark: SparkSession, tmp_path: Path, mo
     store = tmp_path / "store"
     with MessageStore.open(store, MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)) as owner:
         for number in range(60):
-            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"])
+            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"], queue_id=0)
     keys = spark.createDataFrame([("no such key",), ("k1",), ("k55",)], "key string")
     for name, value in KEYS.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
