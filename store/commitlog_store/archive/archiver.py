@@ -25,7 +25,6 @@ from commitlog_store.archive.generations import commit, create_identity, newest_
 from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.same_log import mismatch, refuse_other_log
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
 from commitlog_store.archive.tables import QueueTables
@@ -38,6 +37,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.paths import (
     BATCH_LEDGER,
     CONFIG,

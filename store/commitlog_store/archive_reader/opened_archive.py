@@ -21,16 +21,16 @@ from commitlog_store.archive.catalog import (
     decode_spans,
     span_at,
 )
-from commitlog_store.archive.damage import RESTORE_ADVICE, damaged, missing, other_bytes
-from commitlog_store.archive.layout import COMMIT_LOG, MANIFEST, generation_of, manifest_name
-from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment, decode_manifest
+from commitlog_store.archive.damage import damaged, missing, other_bytes
+from commitlog_store.archive.generations import newest
+from commitlog_store.archive.layout import COMMIT_LOG, manifest_name
+from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
-from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
-from commitlog_store.object_storage.objects import ObjectCut, ObjectMissing, Objects
+from commitlog_store.object_storage.object_store import ObjectCut, ObjectMissing, ObjectStore
 from commitlog_store.object_storage.pages import ObjectChanged, ObjectPages, StoredObject
 
 _COMPARED_AT_ONCE = 8 << 20
@@ -71,45 +71,24 @@ class OpenedArchive:
         self._sound: set[str] = set()
 
     @classmethod
-    def open(cls, objects: Objects, pages: ObjectPages) -> OpenedArchive:
+    def open(cls, objects: ObjectStore, pages: ObjectPages) -> OpenedArchive:
         """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``."""
-        last = max((generation_of(name) or 0 for name in objects.first_names(MANIFEST)), default=0)
-        if not last:
-            raise ArchiveNotFound(
-                f"{objects.address} holds no archive: it has no manifest. 'commitlog archive PATH {objects.address}' "
-                "makes one.",
-                path=str(objects.address),
-            )
-        return cls._of(manifest_name(last), objects, pages)
+        manifest, url = newest(objects), str(objects)
+        data = read_object(pages, url, manifest.catalog, 0, manifest.catalog_head)
+        return cls(manifest, decode_head(data, f"{url}/{manifest.catalog.name}"), pages, url)
 
     @classmethod
     def after(
-        cls, generation: int, objects: Objects, pages: ObjectPages, *, is_late: bool = False
+        cls, generation: int, objects: ObjectStore, pages: ObjectPages, *, is_late: bool = False
     ) -> OpenedArchive | None:
         """The newest generation if it is a later one; one request shows that there is none.
 
         ``is_late``: the last look was so long ago that the next generation may be deleted already.
         """
-        if not is_late:
-            try:
-                objects.whole(manifest_name(generation + 1))
-            except ObjectMissing:
-                return None
-        newest = cls.open(objects, pages)
-        return newest if newest.manifest.generation > generation else None
-
-    @classmethod
-    def _of(cls, name: str, objects: Objects, pages: ObjectPages) -> OpenedArchive:
-        url = str(objects.address)
-        try:
-            manifest = decode_manifest(objects.whole(name), f"{url}/{name}")
-        except ObjectMissing:
-            raise ArchiveDamaged(
-                f"{url}/{name} was listed, and is missing. Try again; {RESTORE_ADVICE}", name=name
-            ) from None
-        catalog = manifest.catalog
-        data = read_object(pages, url, catalog, 0, manifest.catalog_head)
-        return cls(manifest, decode_head(data, f"{url}/{catalog.name}"), pages, url)
+        if not is_late and objects.get(manifest_name(generation + 1)) is None:
+            return None
+        opened = cls.open(objects, pages)
+        return opened if opened.manifest.generation > generation else None
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The bounds of a queue, by its number."""

@@ -33,7 +33,7 @@ from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.object_storage.address import StorageAddress
-from commitlog_store.object_storage.objects import Objects
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
@@ -64,7 +64,7 @@ class ArchiveAccess:
     cache_limit: int = DEFAULT_LIMIT
     limits: PageLimits = field(default_factory=PageLimits)
 
-    def pages(self, objects: Objects) -> ObjectPages:
+    def pages(self, objects: ObjectStore) -> ObjectPages:
         """``StoreAccessDenied``, ``OSError`` when the directory of the cache cannot be made."""
         cache = PageCache(disk.absolute_path(self.cache_dir), self.cache_limit) if self.cache_dir else None
         return ObjectPages(objects, cache, self.limits)
@@ -117,7 +117,7 @@ class ArchiveReader(StoreReader):
     ) -> None:
         self.access = access
         self.path = str(access.address)
-        self._objects = Objects(access.address)
+        self._objects = ObjectStore.at(access.address)
         self._pages = access.pages(self._objects)
         self._on_damage = on_damage
         self._counts = None

@@ -14,8 +14,9 @@ import typer
 from commitlog_store.cli.options import ArchiveOption, EndpointOption
 from commitlog_store.cli.render import counted, say
 from commitlog_store.cli.values import size_option
+from commitlog_store.object_storage.counted import counted_storage
 from commitlog_store.reader import StoreReader
-from commitlog_store.storage_stats import StorageStats, counted_storage
+from commitlog_store.storage_stats import StorageStats
 
 CacheDirOption = Annotated[
     str | None,

@@ -21,7 +21,7 @@ import numpy as np
 from commitlog_store.errors import ReaderClosed
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32
-from commitlog_store.object_storage.objects import Objects, WrongObject
+from commitlog_store.object_storage.object_store import ObjectStore, WrongObject
 from commitlog_store.object_storage.page_cache import NoPages, Pages
 from commitlog_store.storage_stats import StorageStats
 
@@ -91,7 +91,7 @@ class _Run:
 class ObjectPages:
     """Reads objects for one reader: one thread asks, others fetch."""
 
-    def __init__(self, objects: Objects, cache: Pages | None = None, limits: PageLimits | None = None) -> None:
+    def __init__(self, objects: ObjectStore, cache: Pages | None = None, limits: PageLimits | None = None) -> None:
         self._objects = objects
         self._limits = PageLimits() if limits is None else limits
         # The run of each page that is in memory or on its way, and the runs that are, the last used one last.
@@ -149,7 +149,7 @@ class ObjectPages:
     def _runs_of(self, source: StoredObject, first: int, last: int) -> list[_Run]:
         """The runs of pages ``[first, last)``, each once; what is not on its way is asked for."""
         if self._closed:
-            raise ReaderClosed(f"The reader of {self._objects.address} is closed; open it again to read on.")
+            raise ReaderClosed(f"The reader of {self._objects} is closed; open it again to read on.")
         runs: list[_Run] = []
         at = first
         while at < last:
@@ -251,7 +251,7 @@ class ObjectPages:
 class _Fetcher:
     """Fetches runs, for any number of threads."""
 
-    def __init__(self, objects: Objects, cache: Pages) -> None:
+    def __init__(self, objects: ObjectStore, cache: Pages) -> None:
         self._objects = objects
         self._cache = cache
 

@@ -103,7 +103,7 @@ def test_options_that_do_not_go_with_an_archive_are_refused(options: dict[str, s
 
 def test_a_missing_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Exception, match="holds no archive"):
+    with pytest.raises(Exception, match="No archive at"):
         StoreReader.open(f"archive+file://{tmp_path}/empty")
 
 

@@ -16,10 +16,10 @@ from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.layout import manifest_name
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive_reader import reader as reader_module
 from commitlog_store.cli.app import app
 from commitlog_store.errors import CommitLogError, FileMissing, InvalidValue, NotAStore, UnsupportedStore
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.cli.commands import ended
 from tests.support import golden
 from tests.support.same_answers import same_answers

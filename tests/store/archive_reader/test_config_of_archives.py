@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.generations import newest
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
 

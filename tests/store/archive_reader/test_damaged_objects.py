@@ -12,8 +12,8 @@ from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.manifest import Manifest
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import ArchiveDamaged, CorruptRecord
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import url_of
 
 MESSAGES = 500

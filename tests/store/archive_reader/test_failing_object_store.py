@@ -75,7 +75,7 @@ def test_what_fails_for_good_is_named_without_secrets(
         with pytest.raises(ArchiveFailed, match="asked for 5 times") as failed:
             list(archive.read("orders", 0, 0))
         proxy.faults.clear()
-    with pytest.raises(ArchiveNotFound, match="holds no archive") as missing:
+    with pytest.raises(ArchiveNotFound, match="No archive at") as missing:
         StoreReader.open(f"s3://{BUCKET}/nothing", storage_options=options_for(proxy.url))
     with pytest.raises(InvalidValue) as wrong:
         StoreReader.open(URL, storage_options={**options_for(proxy.url), "no such setting": SECRET})

@@ -22,10 +22,10 @@ from commitlog_store.archive.index_objects import (
     places_start,
     window,
 )
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged, InvalidValue
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.cli.commands import ended
 from tests.support import golden
 
