@@ -118,7 +118,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     | {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"},
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "archive": frozenset({"msgspec", "numpy", "obstore", "pyarrow"}),
+    "archive": frozenset({"msgspec", "numpy", "pyarrow"}),
     "object_storage": frozenset({"numpy", "obstore", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),

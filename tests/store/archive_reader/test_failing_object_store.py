@@ -12,9 +12,12 @@ import pytest
 
 from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
+from commitlog_store.archive.generations import newest
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.errors import ArchiveDamaged, ArchiveFailed, ArchiveNotFound, InvalidValue, StoreForked
 from commitlog_store.object_storage.address import StorageAddress, said
+from commitlog_store.object_storage.counted import counted_storage
+from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from tests.support.http_proxy import HttpProxy
 from tests.support.s3_server import BUCKET, KEYS, SECRET, options_for, s3_server
 from tests.support.same_answers import same_answers
@@ -63,6 +66,24 @@ def test_what_fails_is_asked_again(fault: str, store: Path, proxy: HttpProxy) ->
         assert (archive.stats().repeated > 0) == (fault == "cut")
     proxy.faults.clear()
     assert proxy.done[fault] > before
+
+
+def test_archivers_ask_again_and_count_as_readers_do(store: Path, proxy: HttpProxy) -> None:
+    with counted_storage() as counter:
+        objects = ObjectStore.open(f"s3://{BUCKET}/again", options=options_for(proxy.url))
+        archive_store(store, objects, with_last=True)
+    proxy.faults.extend(["cut", "cut", "", "cut"])
+    with counted_storage() as unrelated:
+        manifest = newest(objects)
+    proxy.faults.clear()
+    assert manifest.stop
+    assert objects.stats.repeated >= 2
+    assert objects.stats == counter.stats
+    assert objects.stats.requests > len(manifest.objects())
+    assert unrelated.stats.requests == 0
+    log = manifest.segments[0].log
+    with pytest.raises(ObjectCut, match=f"{log.name} has {log.size} bytes"):
+        objects.get_ranges(log.name, [(0, 8), (log.size - 4, log.size + 4)])
 
 
 def test_what_fails_for_good_is_named_without_secrets(
