@@ -284,16 +284,20 @@ class _Fetcher:
                 new.append((run.first + at, data))
             at = end
         whole = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
-        self._refuse_changed(run, whole)
+        if self._is_changed(run, whole) and any(page is not None for page in kept):
+            # The cache may have what the object was while it was damaged.
+            whole = self._asked_for(run.source, run.first, run.last)
+            new = [(run.first, whole)]
+        if self._is_changed(run, whole):  # and nothing of it is kept
+            raise ObjectChanged(run.source.name, crc32(whole))
         for first, data in new:
             self._keep(run.source, first, data)
         return whole
 
-    def _refuse_changed(self, run: _Run, data: memoryview) -> None:
-        """``ObjectChanged`` where all bytes of an object are not those it is known by: they are not kept either."""
+    def _is_changed(self, run: _Run, data: memoryview) -> bool:
+        """Whether these are all bytes of an object, and not those that it is known by."""
         expected = run.source.crc32
-        if expected is not None and len(data) == run.source.size and (found := crc32(data)) != expected:
-            raise ObjectChanged(run.source.name, found)
+        return expected is not None and len(data) == run.source.size and crc32(data) != expected
 
     def _kept_page(self, run: _Run, number: int) -> bytes | None:
         page = self._cache.get(run.source.key, number)

@@ -14,6 +14,7 @@ from commitlog_store.archive.generations import newest
 from commitlog_store.archive.manifest import Manifest
 from commitlog_store.errors import ArchiveDamaged, CorruptRecord
 from commitlog_store.object_storage.object_store import ObjectStore
+from commitlog_store.object_storage.page_cache import PageCache
 from tests.store.archive.archives import url_of
 
 MESSAGES = 500
@@ -126,6 +127,15 @@ def test_a_manifest_is_compared_with_its_checksum(past: Path) -> None:
                 StoreReader.open(f"archive+file://{past}")
     finally:
         path.write_bytes(whole)
+
+
+def test_a_cache_that_has_an_object_as_it_was_when_it_was_damaged_is_corrected(past: Path, tmp_path: Path) -> None:
+    ref = newest(ObjectStore.open(url_of(past))).segments[3].units
+    cache = PageCache(str(tmp_path / "cache"))
+    cache.put(ref.sha256[:32], 0, bytes(ref.size))
+    with StoreReader.open(f"archive+file://{past}", cache_dir=tmp_path / "cache") as reader:
+        assert read(reader)
+    assert cache.get(ref.sha256[:32], 0) == (past / ref.name).read_bytes()
 
 
 def test_a_large_damaged_object_is_compared_where_it_leads_to_a_wrong_place(
