@@ -17,6 +17,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, ArchiveNotFound, CommitLogError
@@ -41,6 +42,8 @@ _MS = 1000
 # So often an answer that broke off is asked for again, unless that has taken too long.
 _ATTEMPTS = 5
 _LONGEST_PAUSE_S = 2.0
+# What needs the object to exist. For the rest, it is the bucket that does not.
+_OF_OBJECTS = frozenset({"read", "look at", "delete"})
 # What object stores say of a range that an object does not have.
 _NO_RANGE = re.compile(r"\b416\b|\brange\b", re.IGNORECASE)
 
@@ -137,7 +140,7 @@ class ObjectStore:
     def get(self, name: str) -> bytes | None:
         """All bytes of an object; None without it."""
         with contextlib.suppress(ObjectMissing):
-            return self._asked("read", name, lambda: bytes(self._obstore.get(self._store, name).bytes()), len)
+            return self._asked("read", name, lambda: bytes(self._obstore.get(self._store, name).bytes()), _fetched)
         return None
 
     def piece(self, name: str, start: int, stop: int) -> memoryview:
@@ -149,7 +152,7 @@ class ObjectStore:
                 raise _Short(f"{len(data)} bytes came where {stop - start} were asked for")
             return data
 
-        return self._asked("read", name, ask, len, stop=stop)
+        return self._asked("read", name, ask, _fetched, stop=stop)
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         """Some ranges ``[start, stop)`` of an object, asked for at once; None without it. ``ObjectCut``."""
@@ -162,7 +165,7 @@ class ObjectStore:
             return found
 
         with contextlib.suppress(ObjectMissing):
-            return self._asked("read", name, ask, lambda found: sum(map(len, found)), stop=max(stops, default=0))
+            return self._asked("read", name, ask, lambda found: _fetched(*found), stop=max(stops, default=0))
         return None
 
     def head(self, name: str) -> Listed | None:
@@ -188,7 +191,12 @@ class ObjectStore:
             yield from map(_listed, page)
             if first_only and self.lists_in_order and page:
                 return
-            page = self._asked("list", folder, lambda: next(pages, None), attempts=1)
+            # The last page is known to be the last one.
+            page = self._asked(
+                *("list", folder, lambda: next(pages, None)),
+                lambda page: StorageStats(requests=int(page is not None)),
+                attempts=1,
+            )
 
     def put(self, name: str, parts: Iterable[bytes | memoryview], size: int) -> None:
         """Put an object of ``size`` bytes, in parts if it is large. What ``parts`` raises ends it: nothing is put then.
@@ -249,7 +257,7 @@ class ObjectStore:
         for start in range(0, len(names), _LISTED_AT_ONCE):
             some = names[start : start + _LISTED_AT_ONCE]
             with contextlib.suppress(ObjectMissing):
-                self._asked("delete", some[0], lambda some=some: self._obstore.delete(self._store, [*some]))
+                self._asked("delete", some[0], partial(self._obstore.delete, self._store, list(some)))
 
     def sync(self, name: str) -> None:
         """Bring an object of a local disk, and its name, to the device: before anything names it."""
@@ -273,12 +281,12 @@ class ObjectStore:
         what: str,
         name: str,
         ask: Callable[[], _T],
-        size: Callable[[_T], int] = lambda _: 0,
+        cost: Callable[[_T], StorageStats] = lambda _: StorageStats(requests=1),
         *,
         stop: int = 0,
         attempts: int = _ATTEMPTS,
     ) -> _T:
-        """The answer to one request, whose ``size`` is counted. ``ObjectMissing``, ``ObjectCut``, ``ArchiveFailed``.
+        """The answer to one request, whose ``cost`` is counted. ``ObjectMissing``, ``ObjectCut``, ``ArchiveFailed``.
 
         ``what`` is done with the object ``name``, which has ``stop`` bytes at least or is cut.
         """
@@ -292,7 +300,7 @@ class ObjectStore:
                 is_last = attempt >= attempts or self._stopped or time.monotonic() >= until
                 self._refuse(what, name, error, attempt if is_last else 0)
             else:
-                self.count(StorageStats(requests=1, bytes_fetched=size(found)))
+                self.count(cost(found))
                 return found
             self.count(StorageStats(repeated=1))
             attempt += 1
@@ -313,7 +321,7 @@ class ObjectStore:
     def _refuse(self, what: str, name: str, error: Exception, attempts: int) -> None:
         """Raise the named error of one that another attempt does not change, or of the last one of so many."""
         known, where = self._obstore.exceptions, self._where(name)
-        if isinstance(error, FileNotFoundError | known.NotFoundError):
+        if what in _OF_OBJECTS and isinstance(error, FileNotFoundError | known.NotFoundError):
             raise ObjectMissing(where) from None
         if isinstance(error, PermissionError | known.PermissionDeniedError | known.UnauthenticatedError):
             _refuse_access(what, where, name, error)
@@ -327,6 +335,10 @@ class ObjectStore:
                 "host?",
                 name=name,
             ) from None
+
+
+def _fetched(*parts: bytes | memoryview) -> StorageStats:
+    return StorageStats(requests=1, bytes_fetched=sum(map(len, parts)))
 
 
 class _Short(Exception):

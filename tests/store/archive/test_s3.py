@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,18 @@ def test_the_command_takes_keys_from_the_environment(endpoint: str, tmp_path: Pa
         )
         assert done.returncode == 0, done.stderr
         assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_of_each_call(endpoint: str) -> None:
+    objects = ObjectStore.open("s3://no-such-bucket/x", options=options_for(endpoint), retry_timeout_s=1.0)
+    calls: list[Callable[[], object]] = [
+        lambda: list(objects.list()),
+        lambda: objects.put("a", [b"a"], 1),
+        lambda: objects.put_new("a", b"a"),
+    ]
+    for call in calls:
+        with pytest.raises(ArchiveFailed, match="no-such-bucket"):
+            call()
 
 
 def test_errors_have_no_secret(endpoint: str, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_a_damaged_object_is_named_with_byte_expected_found_and_advice(kind: str
                 ):
                     question(reader)
                 error = raised.value
+                assert isinstance(error, ArchiveDamaged | CorruptRecord)
                 assert name in str(error), what
                 assert "Restore the object" in str(error), what
                 assert isinstance(error, CorruptRecord) == (kind == "log" and what in ("first byte", "other content"))
