@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from commitlog_store.archive_reader.archived_log import ArchivedFile, ArchivedLog
-from commitlog_store.archive_reader.archived_queues import ArchivedCatalog, ArchivedQueue
-from commitlog_store.errors import ArchiveDamaged, CommitLogError, CorruptStoreError
+from commitlog_store.archive_reader.archived_queues import ArchivedQueue
+from commitlog_store.errors import CommitLogError
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.object_storage.pages import ObjectPages, ReadAhead
@@ -38,11 +38,10 @@ _STEP = 65_536
 class ArchivedBlocks(LogBlocks):
     """Blocks of one archive."""
 
-    def __init__(self, log: ArchivedLog, pages: ObjectPages, catalog: ArchivedCatalog) -> None:
+    def __init__(self, log: ArchivedLog, pages: ObjectPages) -> None:
         super().__init__(log)
         self._log = log
         self._pages = pages
-        self._catalog = catalog
 
     def of_queue(
         self, part: QueueRange, limits: BlockLimits, *, wanted: UnitFilter | None = None, tolerant: bool = False
@@ -81,16 +80,6 @@ class ArchivedBlocks(LogBlocks):
             yield from super().at_places(physical_offsets, sizes, limits)
         finally:
             ahead.close()
-
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """See ``LogBlocks.blamed``: ``ArchiveDamaged`` where the object with the message's unit has other bytes than
-        the manifest says."""
-        if queue is not None:
-            try:
-                self._catalog.queue(*queue).refuse_changed(offset)
-            except ArchiveDamaged as damaged:
-                return damaged
-        return self._log.advised(error)
 
     def _place_before(self, queue: QueueView, offset: int) -> tuple[str, int, int]:
         low, _ = queue.bounds()

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from commitlog_store.archive.damage import advice_for
 from commitlog_store.archive.manifest import Segment
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
-from commitlog_store.errors import CorruptRecord, CorruptStoreError, ReaderClosed
+from commitlog_store.errors import ArchiveDamaged, CommitLogError, CorruptRecord, CorruptStoreError, ReaderClosed
 from commitlog_store.files.disk import FileIdentity
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import ByteArray, Int64Array
@@ -161,11 +161,18 @@ class ArchivedLog(CommitLog):
         try:
             return super().read_record(physical_offset, check_crc=check_crc)
         except CorruptRecord as error:
-            raise self.advised(error) from None
+            raise self.blamed(error, None, -1) from None
 
-    def advised(self, error: CorruptStoreError) -> CorruptStoreError:
-        """The error of a damaged record, which says what to do about one in an archive."""
-        return error.advised(advice_for(self._archived.archive.url))
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """``ArchiveDamaged`` where the object with the message's unit has other bytes than the manifest says; else the
+        error, which says what to do about a record in an archive."""
+        archive = self._archived.archive
+        if queue is not None:
+            try:
+                archive.refuse_changed_units(queue, offset)
+            except ArchiveDamaged as damaged:
+                return damaged
+        return error.advised(advice_for(archive.url))
 
     def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
         """For an offset in a gap between segments: the path that a file there has, and where the gap ends."""

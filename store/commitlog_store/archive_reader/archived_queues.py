@@ -57,11 +57,6 @@ class ArchivedQueue:
         units = self._archive.manifest.segments[runs[0].segment].units
         return f"{self._archive.url}/{units.name}", self._archive.unit_bytes(runs[0])[0]
 
-    def refuse_changed(self, offset: int) -> None:
-        """``ArchiveDamaged`` where the object with the unit of a message has other bytes than the manifest says."""
-        for run in self._archive.runs(self._number).between(offset, offset + 1):
-            self._archive.refuse_changed(self._archive.manifest.segments[run.segment].units)
-
     def unit(self, offset: int) -> tuple[int, int] | None:
         low, high = self.bounds()
         if not low <= offset < high:

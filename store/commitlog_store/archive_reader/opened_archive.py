@@ -118,6 +118,12 @@ class OpenedArchive:
             raise other_bytes(self.url, ref.name, ref.size, ref.crc32, found=crc)
         self._sound.add(ref.name)
 
+    def refuse_changed_units(self, queue: tuple[str, int], offset: int) -> None:
+        """``ArchiveDamaged`` where the object with the unit of a message has other bytes than the manifest says."""
+        number = self.numbers.get(queue)
+        for run in () if number is None else self.runs(number).between(offset, offset + 1):
+            self.refuse_changed(self.manifest.segments[run.segment].units)
+
     def runs(self, number: int) -> QueueRuns:
         """Where the units of a queue are."""
         found = self._runs.get(number)

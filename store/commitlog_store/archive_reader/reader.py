@@ -133,7 +133,7 @@ class ArchiveReader(StoreReader):
         self._commit_log = ArchivedLog(self._files)
         self._archived = ArchivedCatalog(self._archive)
         self._catalog = self._archived
-        self._blocks = blocks = ArchivedBlocks(self._commit_log, self._pages, self._archived)
+        self._blocks = blocks = ArchivedBlocks(self._commit_log, self._pages)
         self._config = ArchivedConfig(self._pages)
         self._archived_index = ArchivedIndex(self._archive, self._pages)
         self._keys = KeyLookup(

@@ -295,9 +295,8 @@ class LogBlocks:
         return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
 
     def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """The error itself: files have no checksums that could say more. ``queue`` is None where a key led there."""
-        del queue, offset
-        return error
+        """See ``CommitLog.blamed``."""
+        return self._commit_log.blamed(error, queue, offset)
 
     def _reads_together(self, queue: QueueView) -> bool:
         """Whether a queue's messages may be read in the order of the log, with those of other queues."""

@@ -40,6 +40,11 @@ def read(reader: StoreReader) -> object:
     return [batch.num_rows for queue in (0, 1) for batch in reader.read("orders", queue, 0, verify_crc=True)]
 
 
+def pull(reader: StoreReader) -> object:
+    """Pulls from all over both queues."""
+    return [reader.get_message("orders", queue, at) for queue in (0, 1) for at in range(0, MESSAGES // 2, 8)]
+
+
 def query(reader: StoreReader) -> object:
     return reader.query("orders", "all", limit=2 * MESSAGES)
 
@@ -61,7 +66,7 @@ OBJECTS: dict[str, tuple[Callable[[Manifest], str], list[Callable[[StoreReader],
     "group": (lambda manifest: manifest.groups[0].table.name, [read]),
     "units": (lambda manifest: manifest.segments[3].units.name, [read]),
     "index": (lambda manifest: manifest.segments[3].index.name, [query, query_keys]),
-    "log": (lambda manifest: manifest.segments[3].log.name, [read, query]),
+    "log": (lambda manifest: manifest.segments[3].log.name, [read, pull, query]),
     "config": (lambda manifest: manifest.config["topics.json"].name, [settings]),
 }
 
