@@ -240,12 +240,10 @@ class ArchiveReader(StoreReader):
         for window in _LAST_WINDOWS:
             low = max(stop - window, 0)
             data = bytes(self._archive.read(segment.log, low, min(stop + HEADER_SIZE, segment.log.size)))
-            places = (
-                at for at in _record_starts(data, stop - low) if own_position(data[at:]) == segment.start + low + at
-            )
-            found = next(places, None)
-            if found is not None:
-                return segment.start + low + found
+            for at in _record_starts(data, stop - low):
+                place = segment.start + low + at
+                if own_position(data[at : at + HEADER_SIZE]) == place:
+                    return place
         return None
 
     @property

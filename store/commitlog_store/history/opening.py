@@ -57,31 +57,29 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
     live_end = live.physical_bounds()[1]
     newest = shared[bisect_left(shared, live_end) - 1]
     last = past.last_record(newest, live_end)
-    for place in (newest, newest if last is None else last):
+    for place in (newest, last):
+        if place is None or place == shared[0]:
+            continue
+        mine, theirs, is_corrupt = None, None, False
         try:
             theirs = _message(past, place)
-            mine = _message_or_none(live, place)
+            mine = _message(live, place)
+        except CorruptRecord:
+            is_corrupt = theirs is not None
         except CommitLogError:
             return  # a read says what is missing or damaged there
-        if theirs is None or (mine is None and not _is_elsewhere(live, theirs)):
+        if theirs is None or (mine is None and not _is_elsewhere(live, theirs, is_corrupt=is_corrupt)):
             return
         if mine != theirs:
             raise _mismatch(live, past, place, mine, theirs)
 
 
-def _message_or_none(reader: StoreReader, physical_offset: int) -> MessageExt | None:
-    """None also where no record can be read."""
-    try:
-        return _message(reader, physical_offset)
-    except CorruptRecord:
-        return None
+def _is_elsewhere(live: StoreReader, message: MessageExt, *, is_corrupt: bool) -> bool:
+    """Whether the live store, which has no record at the place of a message of the archive, has others around it.
 
-
-def _is_elsewhere(live: StoreReader, message: MessageExt) -> bool:
-    """Whether the live store has another record at the place of a message of the archive, which has none there.
-
-    Its queue says so: it leads elsewhere at the message's offset, or ends before it. A queue that leads there has a
-    damaged record, and one that begins after it is that of a log whose file retention has deleted.
+    Its queue says so: it leads elsewhere at the message's offset, or, where bytes of something else are at the place,
+    ends before it. A queue that leads there has a damaged record, one that begins after it is that of a log whose file
+    retention has deleted, and one that ends before an empty place may belong to a batch that is not shown yet.
     """
     if message.physical_offset < live.log_start():
         return False
@@ -89,7 +87,7 @@ def _is_elsewhere(live: StoreReader, message: MessageExt) -> bool:
     try:
         (unit,) = next(iter(live.units(message.topic, message.queue_id, offset, offset + 1)))
     except OffsetOutOfRange as outside:
-        return offset >= outside.max_offset
+        return is_corrupt and offset >= outside.max_offset
     except CommitLogError:
         return False
     return bool(unit["size"] != FILLER_SIZE and unit["physical_offset"] != message.physical_offset)
