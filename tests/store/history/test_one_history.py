@@ -259,6 +259,11 @@ def test_a_log_that_parted_from_its_archive_within_the_newest_shared_file_is_not
         with pytest.raises(ArchiveMismatch, match="lost its end and grown again") as refused:
             StoreReader.open(tmp_path / name, archive=past)
         assert refused.value.offset > 0, name
+    with (
+        served(tmp_path / "longer") as server,
+        pytest.raises(ArchiveMismatch, match="lost its end and grown again"),
+    ):
+        StoreReader.open(server, archive=past)
 
 
 def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: Path) -> None:
