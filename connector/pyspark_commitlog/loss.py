@@ -209,7 +209,7 @@ def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -
     """Report that a file is missing, so that ``wanted`` has a hole; the offset after the hole."""
     begin, stop = max(missing.start, wanted[0]), wanted[1]
     resume = min(max(missing.stop, begin + 1), stop)
-    reason, advice = f"{missing.path} is missing although {missing.why}.", "Restore the file."
+    reason, advice = f"{missing.path} is missing although {missing.why}.", f"{missing.advice}."
     if isinstance(missing, HistoryGap):
         reason = f"the archive {missing.archive} ends before them and {missing.store} begins after them."
         advice = "Retention deleted them before they were archived."

@@ -7,7 +7,6 @@ from commitlog_store.archive.check import ArchiveCheckReport as ArchiveCheckRepo
 from commitlog_store.archive.check import check_archive as check_archive
 from commitlog_store.archive.gc import ArchiveGcReport as ArchiveGcReport
 from commitlog_store.archive.gc import gc_archive as gc_archive
-from commitlog_store.archive.object_store import ObjectStore as ObjectStore
 from commitlog_store.archive.restore import RestoreReport as RestoreReport
 from commitlog_store.archive.restore import restore_store as restore_store
 from commitlog_store.batch_id import BatchId as BatchId
@@ -54,6 +53,7 @@ from commitlog_store.message import MessageExtBrokerInner as MessageExtBrokerInn
 from commitlog_store.message import PutMessageStatus as PutMessageStatus
 from commitlog_store.metadata import METADATA_SCHEMAS as METADATA_SCHEMAS
 from commitlog_store.metadata import store_metadata as store_metadata
+from commitlog_store.object_storage.object_store import ObjectStore as ObjectStore
 from commitlog_store.queue.derived_queues import Stray as Stray
 from commitlog_store.queue.get_message import GetMessageResult as GetMessageResult
 from commitlog_store.queue.get_message import GetMessageStatus as GetMessageStatus

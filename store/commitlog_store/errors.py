@@ -171,6 +171,7 @@ _LONGEST_SHOWN = 200
 
 # Why a file is missed.
 _A_FILE_BETWEEN = "files before and after it exist"
+_RESTORE_FILE = "Restore the file"
 
 
 class CommitLogError(Exception):
@@ -397,7 +398,7 @@ class FileMissing(Damaged):
     """A file between others, or the log's newest one, is missing, and so are messages of a queue.
 
     ``start``/``stop`` are the queue offsets that cannot be read, half-open; ``why`` says what shows that it is missing.
-    ``is_cut``: the file exists, and ends before them.
+    ``is_cut``: the file exists, and ends before them. ``advice`` is what may be done, besides reading on after them.
     """
 
     def __init__(
@@ -410,10 +411,11 @@ class FileMissing(Damaged):
         stop: int,
         why: str = _A_FILE_BETWEEN,
         is_cut: bool = False,
+        advice: str = _RESTORE_FILE,
     ) -> None:
         super().__init__(
             f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is "
-            f"{'cut short' if is_cut else 'missing'} although {why}. Restore the file, or read from offset {stop} on."
+            f"{'cut short' if is_cut else 'missing'} although {why}. {advice}, or read from offset {stop} on."
         )
         self.path = path
         self.topic = topic
@@ -422,6 +424,7 @@ class FileMissing(Damaged):
         self.stop = stop
         self.why = why
         self.is_cut = is_cut
+        self.advice = advice
 
 
 class HistoryGap(FileMissing):
@@ -753,11 +756,19 @@ class ArchiveGap(Refused):
 
 
 class ArchiveDamaged(Damaged):
-    """An object of an archive is missing, or has other bytes than its manifest says. ``name`` is the object's."""
+    """An object of an archive is missing, or has other bytes than its manifest says. ``name`` is the object's.
 
-    def __init__(self, message: str, *, name: str) -> None:
+    ``offset`` is the byte of it from which on ``expected`` was not what was ``found``; -1 where none was looked for.
+    """
+
+    def __init__(
+        self, message: str, *, name: str, offset: int = -1, expected: object = None, found: object = None
+    ) -> None:
         super().__init__(message)
         self.name = name
+        self.offset = offset
+        self.expected = expected
+        self.found = found
 
 
 class TargetFailed(_SystemFailure, Refused):

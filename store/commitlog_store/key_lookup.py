@@ -25,7 +25,7 @@ from commitlog_store.columnar.dispatch import dispatch_requests, index_entries
 from commitlog_store.columnar.hash_codes import index_key_hashes
 from commitlog_store.columnar.keyed_records import carry_keys
 from commitlog_store.columnar.locate import RecordProblem
-from commitlog_store.errors import CorruptIndex, CorruptRecord, InvalidValue, MessageNotFound
+from commitlog_store.errors import CommitLogError, CorruptIndex, CorruptRecord, InvalidValue, MessageNotFound
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.format.properties import KEY_SEPARATOR, decode_utf8
@@ -175,6 +175,7 @@ class KeyLookup:
                 # A crash may keep the index and lose the end of the log; retention may just have removed the head.
                 if 0 <= offset < self._commit_log.min_offset or not clean:
                     continue
+                self._index.refuse_wrong(hit)
                 raise CorruptIndex(
                     "Physical offset of an entry",
                     path=hit.path,
@@ -184,6 +185,7 @@ class KeyLookup:
                     advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
                 ) from error
             except CorruptRecord as error:
+                self._index.refuse_wrong(hit)
                 self._refuse_or_skip(offset, error)
                 continue
             if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
@@ -415,12 +417,13 @@ def _with_nulls(batch: pa.RecordBatch, rows: Int64Array, count: int) -> pa.Recor
     return batch.take(pa.array(taken, mask=taken < 0))
 
 
-def _corrupt(blocks: LogBlocks, physical_offset: int, problem: RecordProblem) -> CorruptRecord:
+def _corrupt(blocks: LogBlocks, physical_offset: int, problem: RecordProblem) -> CommitLogError:
     path, position = blocks.place_of(physical_offset)
-    return CorruptRecord(
+    error = CorruptRecord(
         f"{problem.field} of the record at physical offset {physical_offset}",
         path=path,
         offset=position + problem.within,
         expected=problem.expected,
         found=problem.found,
     )
+    return blocks.blamed(error, None, -1)

@@ -1,4 +1,4 @@
-"""StorageStats: what a reader has asked of object storage."""
+"""StorageStats: what was asked of object storage."""
 
 from __future__ import annotations
 

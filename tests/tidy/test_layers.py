@@ -54,9 +54,9 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
-    | {"transaction", "verify", "export", "archive", "decoders"},
+    | {"transaction", "verify", "export", "archive", "object_storage", "decoders"},
     "stager": _PARTS,
-    "export": _PARTS | {"archive", "filter", "reader"},
+    "export": _PARTS | {"filter", "object_storage", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "queries": _LOG | {"queue", "filter", "groups", "reader"},
     "salvage": _PARTS | {"recovery", "export", "groups", "verify"},
@@ -78,11 +78,12 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "public": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"archive", "consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
+    | {"archive", "object_storage"}
+    | {"consumers", "metadata", "follower", "owned_store", "remote", "transaction"},
     "cli": _ENGINE
     | _SUBJECTS
     | {"filter", "verify", "reader", "store", "repair", "export", "salvage", "public", "metadata", "follower", "serve"}
-    | {"archive", "decoders", "queries"},
+    | {"archive", "decoders", "object_storage", "queries"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -117,7 +118,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     | {"jinja2", "markupsafe", "prometheus_client", "starlette", "uvicorn"},
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "archive": frozenset({"msgspec", "numpy", "obstore", "pyarrow"}),
+    "archive": frozenset({"msgspec", "numpy", "pyarrow"}),
     "object_storage": frozenset({"numpy", "obstore", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),

@@ -20,23 +20,24 @@ import numpy as np
 
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive import layout
+from commitlog_store.archive.damage import missing, other_bytes
 from commitlog_store.archive.generations import commit, create_identity, newest_or_none, read_identity
 from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.same_log import mismatch, refuse_other_log
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, FileChanged, InvalidValue
+from commitlog_store.errors import ArchiveMismatch, FileChanged, InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.paths import (
     BATCH_LEDGER,
     CONFIG,
@@ -375,10 +376,12 @@ class Archiver:
 
     def _catalog(self, base: Manifest) -> catalogs.Catalog:
         data = self._objects.get(base.catalog.name)
-        if data is None or crc32(data) != base.catalog.crc32:
-            what = "is missing" if data is None else "has other bytes than its manifest says"
-            raise ArchiveDamaged(f"{self._objects}/{base.catalog.name} {what}.", name=base.catalog.name)
-        return catalogs.decode_catalog(data, base.catalog_head, base.catalog.name)
+        url, ref = str(self._objects), base.catalog
+        if data is None:
+            raise missing(url, ref.name)
+        if crc32(data) != ref.crc32:
+            raise other_bytes(url, ref.name, ref.size, ref.crc32, found=crc32(data))
+        return catalogs.decode_catalog(data, base.catalog_head, ref.name)
 
     def _config(self, base: Manifest | None) -> dict[str, ObjectRef]:
         """The config files as they are now; those that have not changed are in the archive already."""

@@ -40,6 +40,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commitlog_store.archive.damage import WrongBytes, not_decoded
 from commitlog_store.archive.queue_names import (
     QueueName,
     Structured,
@@ -48,7 +49,6 @@ from commitlog_store.archive.queue_names import (
     queue_names,
     topic_indexes,
 )
-from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 
@@ -139,15 +139,15 @@ def decode_head(data: bytes | memoryview, name: str) -> CatalogHead:
         _check_start(magic, version, _CATALOG_MAGIC)
         rest = view[_CATALOG_HEADER.size :]
         if crc32(rest) != crc:
-            raise ValueError("its head has another CRC-32 than it says")
+            raise WrongBytes("CRC-32 of its head", _CATALOG_HEADER.size - 4, crc, crc32(rest))
         topics, at = decode_topics(rest, topic_count)
         entries = np.frombuffer(rest[at:], _QUEUE)
         if len(entries) != count:
-            raise ValueError(f"it has {len(entries)} queues, and says {count}")
+            raise WrongBytes("Number of queues", 16, count, len(entries))
         bounds = entries["min_offset"].astype(np.int64), entries["max_offset"].astype(np.int64)
         return CatalogHead(queue_names(topics, entries), *bounds, groups, segments, len(view))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
-        raise ArchiveDamaged(f"{name} is not a catalog of an archive: {error}.", name=name) from error
+        raise not_decoded(name, "a catalog of an archive", error) from error
 
 
 def decode_row(head: CatalogHead, data: bytes | memoryview) -> tuple[Int64Array, Structured]:
@@ -162,7 +162,8 @@ def decode_catalog(data: bytes | memoryview, head_size: int, name: str) -> Catal
     head = decode_head(view[:head_size], name)
     expected = head_size + len(head.queues) * head.row_size
     if len(view) != expected:
-        raise ArchiveDamaged(f"{name} has {len(view)} bytes; its head says {expected}.", name=name)
+        wrong = WrongBytes("Its end", len(view), f"{expected} bytes, as its head says", f"{len(view)} bytes")
+        raise not_decoded(name, "a catalog of an archive", wrong)
     count = len(head.queues)
     if not head.row_size:
         nothing = np.zeros((count, 0), np.int64), np.zeros((count, 0), SPAN_DTYPE)
@@ -185,7 +186,7 @@ def decode_group(data: bytes | memoryview, name: str) -> Structured:
         _check_start(magic, version, _GROUP_MAGIC)
         return np.frombuffer(memoryview(data)[GROUP_HEAD:], SPAN_DTYPE).reshape(queues, segments)
     except (struct.error, ValueError) as error:
-        raise ArchiveDamaged(f"{name} is not a table of an archive's segments: {error}.", name=name) from error
+        raise not_decoded(name, "a table of an archive's segments", error) from error
 
 
 def decode_spans(data: bytes | memoryview) -> Structured:
@@ -200,4 +201,4 @@ def span_at(first_offsets: Int64Array, offset: int) -> int:
 
 def _check_start(magic: bytes, version: int, expected: bytes) -> None:
     if (magic, version) != (expected, _VERSION):
-        raise ValueError(f"it begins with {magic!r} and version {version}, not {expected!r} and {_VERSION}")
+        raise WrongBytes("Its beginning", 0, f"{expected!r} and version {_VERSION}", f"{magic!r} and version {version}")

@@ -18,13 +18,13 @@ from commitlog_store.archive.generations import newest, read_identity
 from commitlog_store.archive.index_objects import INDEX_HEAD, PLACE_SIZE, decode_index_head, places_start
 from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive
 from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, ObjectRef, Segment
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.restore import download
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueuePart, decode_directory
 from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from commitlog_store.threads.parallel import for_each
 
 __all__ = ["ArchiveCheckReport", "check_archive"]
@@ -203,7 +203,10 @@ class _Check:
                         self._progress(self._done, total)
 
     def _ranges(self, name: str, *ranges: tuple[int, int]) -> list[bytes]:
-        found = self._objects.get_ranges(name, ranges) if ranges else []
+        try:
+            found = self._objects.get_ranges(name, ranges) if ranges else []
+        except ObjectCut as cut:
+            raise ArchiveDamaged(f"{name} has {cut.size} bytes", name=name) from None
         if found is None:
             raise ArchiveDamaged(f"{name} is missing", name=name)
         return found

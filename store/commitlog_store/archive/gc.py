@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from commitlog_store.archive.generations import newest, read_generation
 from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive, manifest_name
-from commitlog_store.archive.object_store import Listed, ObjectStore
 from commitlog_store.archive.uploads import GRACE_S
 from commitlog_store.files import disk
+from commitlog_store.object_storage.object_store import Listed, ObjectStore
 
 __all__ = ["ArchiveGcReport", "gc_archive"]
 

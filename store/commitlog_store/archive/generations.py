@@ -6,6 +6,7 @@ other one reads what that one committed, and goes on from there.
 
 from __future__ import annotations
 
+from commitlog_store.archive.damage import RESTORE_ADVICE
 from commitlog_store.archive.layout import IDENTITY, MANIFEST, generation_of, manifest_name
 from commitlog_store.archive.manifest import (
     Identity,
@@ -15,8 +16,8 @@ from commitlog_store.archive.manifest import (
     encode_identity,
     encode_manifest,
 )
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
+from commitlog_store.object_storage.object_store import ObjectStore
 
 __all__ = ["commit", "create_identity", "newest", "newest_or_none", "read_generation", "read_identity"]
 
@@ -45,10 +46,12 @@ def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
     data = objects.get(name)
     if data is None:
         return None
-    manifest = decode_manifest(data, name)
+    manifest = decode_manifest(data, f"{objects}/{name}")
     if manifest.generation != generation:
         raise ArchiveDamaged(
-            f"{objects}/{name} says that it is generation {manifest.generation}, which has another name.", name=name
+            f"{objects}/{name} says that it is generation {manifest.generation}, which has another name. "
+            f"{RESTORE_ADVICE}",
+            name=name,
         )
     return manifest
 
@@ -74,7 +77,7 @@ def commit(objects: ObjectStore, manifest: Manifest) -> bool:
 def read_identity(objects: ObjectStore) -> Identity | None:
     """The identity; None where nothing was archived yet. ``ArchiveDamaged``, ``UnsupportedArchive``."""
     data = objects.get(IDENTITY)
-    return None if data is None else decode_identity(data, IDENTITY)
+    return None if data is None else decode_identity(data, f"{objects}/{IDENTITY}")
 
 
 def create_identity(objects: ObjectStore, identity: Identity) -> Identity:

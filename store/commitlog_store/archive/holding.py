@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from commitlog_store.archive.generations import newest_or_none
 from commitlog_store.archive.log_files import LogSource
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.same_log import refuse_other_log
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import ArchiveMismatch, CommitLogError
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, write_status
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import ServiceThread, Worker

@@ -28,8 +28,8 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
+from commitlog_store.archive.damage import WrongBytes, not_decoded
 from commitlog_store.archive.queue_names import Structured
-from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.arrays import Int32Array, Int64Array
 
 __all__ = [
@@ -102,13 +102,10 @@ def decode_index_head(data: bytes | memoryview, name: str) -> tuple[int, int]:
     try:
         magic, version, rows, places, _ = _HEADER.unpack_from(data)
     except struct.error as error:
-        raise ArchiveDamaged(f"{name} is not an index of an archive: {error}.", name=name) from error
+        raise not_decoded(name, "an index of an archive", error) from error
     if (magic, version) != (_MAGIC, _VERSION):
-        raise ArchiveDamaged(
-            f"{name} is not an index of an archive: it begins with {magic!r} and version {version}, not {_MAGIC!r} and "
-            f"{_VERSION}.",
-            name=name,
-        )
+        wrong = WrongBytes("Its beginning", 0, f"{_MAGIC!r} and version {_VERSION}", f"{magic!r} and version {version}")
+        raise not_decoded(name, "an index of an archive", wrong)
     return int(rows), int(places)
 
 

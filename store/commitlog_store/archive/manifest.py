@@ -35,6 +35,7 @@ with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., 
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
 - ``queue_file_size`` is that of the store's queue files, for restore; 0 where it had none.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
+- The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
 
 Unknown fields are ignored; another ``version`` is refused.
@@ -46,7 +47,9 @@ from typing import TypeVar
 
 import msgspec
 
+from commitlog_store.archive.damage import RESTORE_ADVICE, WrongBytes, not_decoded
 from commitlog_store.errors import ArchiveDamaged, UnsupportedArchive
+from commitlog_store.format.checksum import crc32
 
 __all__ = [
     "FORMAT",
@@ -66,6 +69,8 @@ __all__ = [
 
 FORMAT = "commitlog-archive"
 VERSION = 1
+# With what a manifest or an identity ends, before the CRC-32.
+_CHECKSUM = b',\n "crc32": '
 # Segments of one group.
 GROUP_SIZE = 32
 # Bytes at the start of a log file, and before the end of its last record, that tell it from another one.
@@ -182,7 +187,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def _pretty(value: Identity | Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(value), indent=1).removesuffix(b"\n}")
+    return text + _CHECKSUM + b"%d\n}\n" % crc32(text)
 
 
 def decode_identity(data: bytes, name: str) -> Identity:
@@ -195,24 +201,33 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     manifest = _decode(data, name, Manifest)
     problem = _contradiction(manifest)
     if problem:
-        raise ArchiveDamaged(f"The manifest {name} contradicts itself: {problem}.", name=name)
+        raise ArchiveDamaged(f"The manifest {name} contradicts itself: {problem}. {RESTORE_ADVICE}", name=name)
     return manifest
 
 
 def _decode(data: bytes, name: str, kind: type[_Kind]) -> _Kind:
     try:
+        _check_sum(data)
         known = msgspec.json.decode(data, type=_Known)
         if known.format == FORMAT and known.version == VERSION:
             return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ArchiveDamaged(f"{name} is not {_EXPECTED[kind]}: {error}.", name=name) from error
+    except (msgspec.MsgspecError, WrongBytes, UnicodeDecodeError) as error:
+        raise not_decoded(name, _EXPECTED[kind], error) from error
     if known.format != FORMAT:
-        raise ArchiveDamaged(f"{name} is not {_EXPECTED[kind]}: its format is {known.format!r}.", name=name)
+        raise not_decoded(name, _EXPECTED[kind], ValueError(f"its format is {known.format!r}"))
     raise UnsupportedArchive(
         f"{name} has version {known.version} of the format; this version of the package reads version {VERSION}. "
         "Install a newer one.",
         path=name,
     )
+
+
+def _check_sum(data: bytes) -> None:
+    """``WrongBytes`` for another CRC-32 than the one at the end, which earlier versions did not write."""
+    text, mark, end = data.rpartition(_CHECKSUM)
+    if mark and end != b"%d\n}\n" % (crc := crc32(text)):
+        found = end.removesuffix(b"\n}\n").decode(errors="replace")
+        raise WrongBytes("CRC-32 of all before it", len(text) + len(mark), crc, found)
 
 
 class _Known(msgspec.Struct):

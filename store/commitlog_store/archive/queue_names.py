@@ -48,7 +48,7 @@ def decode_topics(data: memoryview, count: int) -> tuple[list[str], int]:
         topics.append(str(data[at : at + length], "utf-8"))
         at += length
     if at > len(data):
-        raise ValueError(f"its topics end at byte {at} of {len(data)}")
+        raise ValueError(f"its topics end after {at} bytes, of {len(data)}")
     return topics, at
 
 

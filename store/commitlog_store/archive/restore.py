@@ -11,13 +11,14 @@ from itertools import pairwise
 
 import msgspec
 
+from commitlog_store.archive.damage import damaged, missing, other_bytes
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
-from commitlog_store.archive.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectStore
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveDamaged, ArchiveGap, CommitLogError, InvalidValue, TargetFailed
+from commitlog_store.errors import ArchiveGap, CommitLogError, InvalidValue, TargetFailed
 from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectCut, ObjectStore
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
 from commitlog_store.recovery.open import OpenWishes
@@ -241,19 +242,19 @@ def download(objects: ObjectStore, ref: ObjectRef) -> Iterator[bytes]:
     for start in range(0, ref.size, at_once):
         stop = min(start + at_once, ref.size)
         ranges = [(at, min(at + PART_SIZE, stop)) for at in range(start, stop, PART_SIZE)]
-        pieces = objects.get_ranges(ref.name, ranges)
+        try:
+            pieces = objects.get_ranges(ref.name, ranges)
+        except ObjectCut as cut:
+            expected, found = f"{ref.size} bytes", f"{cut.size} bytes"
+            raise damaged(str(objects), ref.name, offset=cut.size, expected=expected, found=found) from None
         if pieces is None:
-            raise ArchiveDamaged(f"{objects}/{ref.name} is missing.", name=ref.name)
+            raise missing(str(objects), ref.name)
         for piece in pieces:
             crc = crc32(piece, crc)
             sha256.update(piece)
             yield piece
     if (crc, sha256.hexdigest()) != (ref.crc32, ref.sha256):
-        raise ArchiveDamaged(
-            f"{objects}/{ref.name} has other bytes than its manifest says: their CRC-32 is {crc:08x}, not "
-            f"{ref.crc32:08x}. Restore the object, from another version or copy of the bucket.",
-            name=ref.name,
-        )
+        raise other_bytes(str(objects), ref.name, ref.size, ref.crc32, found=crc)
 
 
 @contextlib.contextmanager

@@ -6,11 +6,11 @@ from functools import partial
 
 from commitlog_store.archive.log_files import LogSource
 from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, Segment
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.segments import tail_crc32
 from commitlog_store.errors import ArchiveMismatch
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.object_store import ObjectStore
 
 __all__ = ["mismatch", "refuse_other_log"]
 

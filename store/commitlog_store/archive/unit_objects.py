@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commitlog_store.archive.damage import WrongBytes, not_decoded
 from commitlog_store.archive.queue_names import (
     QueueName,
     Structured,
@@ -37,7 +38,6 @@ from commitlog_store.archive.queue_names import (
     queue_names,
     topic_indexes,
 )
-from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE
 
@@ -114,16 +114,18 @@ def decode_directory(data: bytes | memoryview, name: str) -> UnitDirectory:
     try:
         magic, version, topic_count, queue_count, crc = _HEADER.unpack_from(view)
         if (magic, version) != (_MAGIC, _VERSION):
-            raise ValueError(f"it begins with {magic!r} and version {version}, not {_MAGIC!r} and {_VERSION}")
+            raise WrongBytes(
+                "Its beginning", 0, f"{_MAGIC!r} and version {_VERSION}", f"{magic!r} and version {version}"
+            )
         if crc32(view[_HEADER.size :]) != crc:
-            raise ValueError("its directory has another CRC-32 than it says")
+            raise WrongBytes("CRC-32 of its directory", _HEADER.size - 4, crc, crc32(view[_HEADER.size :]))
         topics, at = decode_topics(view[_HEADER.size :], topic_count)
         entries = np.frombuffer(view[_HEADER.size + at :], _ENTRY)
         if len(entries) != queue_count:
-            raise ValueError(f"it has {len(entries)} queues, and says {queue_count}")
+            raise WrongBytes("Number of queues", 16, queue_count, len(entries))
         return UnitDirectory(queue_names(topics, entries), entries, len(view))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
-        raise ArchiveDamaged(f"{name} is not a unit object of an archive: {error}.", name=name) from error
+        raise not_decoded(name, "a unit object of an archive", error) from error
 
 
 def decode_units(data: bytes | memoryview) -> Structured:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from commitlog_store.archive.layout import object_name
 from commitlog_store.archive.manifest import ObjectRef
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import ArchiveFailed
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.object_store import ObjectStore
 
 __all__ = ["GRACE_S", "Pace", "Uploads"]
 

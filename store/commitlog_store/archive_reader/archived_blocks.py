@@ -81,6 +81,12 @@ class ArchivedBlocks(LogBlocks):
         finally:
             ahead.close()
 
+    def _place_before(self, queue: QueueView, offset: int) -> tuple[str, int, int]:
+        low, _ = queue.bounds()
+        unit = queue.unit(offset - 1) if offset > low else None
+        before = self._log.min_offset if unit is None else unit[0]
+        return (*self.place_of(before), before)
+
     def _reads_together(self, queue: QueueView) -> bool:
         return not queue.topic.startswith(LIGHT_QUEUE_PREFIX)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from commitlog_store.archive.damage import damaged
 from commitlog_store.archive.index_objects import (
     INDEX_HEAD,
     INDEX_ROW_SIZE,
@@ -23,7 +24,6 @@ from commitlog_store.archive.index_objects import (
 )
 from commitlog_store.archive.manifest import Segment
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
-from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.index.many_keys import KeyHits
@@ -94,6 +94,12 @@ class ArchivedIndex:
             yield from self._hits(self._archive.manifest.segments[::-1], key_hashes, ahead)
         finally:
             ahead.close()
+
+    def refuse_wrong(self, hit: IndexHit) -> None:
+        """See ``KeyIndex``. ``ArchiveDamaged``."""
+        for segment in self._archive.manifest.segments:
+            if hit.path.endswith(f"/{segment.index.name}"):
+                self._archive.refuse_changed(segment.index)
 
     def _hits(self, segments: Sequence[Segment], hashes: Int32Array, ahead: ReadAhead) -> Iterator[_SegmentHits]:
         """What each segment has, asked for some segments ahead."""
@@ -200,12 +206,12 @@ class _SegmentHits:
             firsts = np.append(firsts, self._places)
         whole = len(firsts) == high - low + 1 and int(firsts[-1]) <= self._places
         if not whole or (np.diff(mixed) <= 0).any() or (np.diff(firsts) <= 0).any():
-            raise ArchiveDamaged(
-                f"{self.path} has rows {low} to {high} that do not ascend: 'commitlog archive --check --deep "
-                f"{self._archive.url}' says what is damaged. Restore the object, from another version or copy of the "
-                "bucket; reads by offset, time and message id do not need it.",
-                name=self.segment.index.name,
-            )
+            raise damaged(
+                *(self._archive.url, self.segment.index.name),
+                offset=start,
+                expected=f"rows {low} to {high} that ascend",
+                found="others",
+            ).advised("Reads by offset, time and message id do not need it.")
         return mixed[: high - low], firsts
 
     def _read_places(self, first: int, stop: int) -> Int64Array:

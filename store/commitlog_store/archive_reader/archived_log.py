@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from commitlog_store.archive.damage import advice_for
 from commitlog_store.archive.manifest import Segment
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
-from commitlog_store.errors import ReaderClosed
+from commitlog_store.errors import ArchiveDamaged, CommitLogError, CorruptRecord, CorruptStoreError, ReaderClosed
 from commitlog_store.files.disk import FileIdentity
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import ByteArray, Int64Array
+from commitlog_store.format.record import Record
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.object_storage.pages import PAGE, ReadAhead, as_bytes
 
@@ -153,6 +155,24 @@ class ArchivedLog(CommitLog):
 
     def find(self, physical_offset: int) -> ArchivedFile | None:
         return self._archived.find(physical_offset)
+
+    def read_record(self, physical_offset: int, *, check_crc: bool = True) -> Record:
+        """See ``CommitLog.read_record``. ``ArchiveDamaged``, ``ArchiveFailed``."""
+        try:
+            return super().read_record(physical_offset, check_crc=check_crc)
+        except CorruptRecord as error:
+            raise self.blamed(error, None, -1) from None
+
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """``ArchiveDamaged`` where the object with the message's unit has other bytes than the manifest says; else the
+        error, which says what to do about a record in an archive."""
+        archive = self._archived.archive
+        if queue is not None:
+            try:
+                archive.refuse_changed_units(queue, offset)
+            except ArchiveDamaged as damaged:
+                return damaged
+        return error.advised(advice_for(archive.url))
 
     def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
         """For an offset in a gap between segments: the path that a file there has, and where the gap ends."""

@@ -9,7 +9,7 @@ from operator import index
 import numpy as np
 
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
-from commitlog_store.errors import InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
 from commitlog_store.object_storage.pages import ReadAhead
 from commitlog_store.paths import validate_topic
@@ -19,7 +19,8 @@ from commitlog_store.queue.views import Units
 class ArchivedQueue:
     """One queue, as one generation has it. A ``QueueView``."""
 
-    # Units are made of the log's records, so a filler stands for messages that no record has any more.
+    # Units are made of the log's records, so a filler stands for messages that no record has any more: damaged ones.
+    # Those of log files that were never archived are a ``FileMissing``, as those of a missing file are in a directory.
     fillers_are_lost = True
 
     def __init__(self, archive: OpenedArchive, topic: str, queue_id: int, number: int) -> None:
@@ -70,7 +71,24 @@ class ArchivedQueue:
             raise OffsetOutOfRange(
                 topic=self.topic, queue_id=self.queue_id, start=start, stop=stop, min_offset=low, max_offset=high
             )
-        return self._pieces(start, stop, chunk)
+        return self._up_to_gap(start, stop, chunk)
+
+    def _up_to_gap(self, start: int, stop: int, chunk: int) -> Iterator[Units]:
+        """The units up to those of log files that were never archived: then ``FileMissing``."""
+        for low, high, path in self._archive.runs(self._number).gaps():
+            if low < stop and start < high:
+                if start < low:
+                    yield from self._pieces(start, low, chunk)
+                raise FileMissing(
+                    path=path,
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                    start=max(start, low),
+                    stop=high,
+                    why="the archive continues after it: retention deleted it before it was archived",
+                    advice="Let retention wait for the archive from now on (retention_archive)",
+                )
+        yield from self._pieces(start, stop, chunk)
 
     def _pieces(self, start: int, stop: int, chunk: int) -> Iterator[Units]:
         for at in range(start, stop, chunk):

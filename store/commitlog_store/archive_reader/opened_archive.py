@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import NoReturn
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,15 +21,19 @@ from commitlog_store.archive.catalog import (
     decode_spans,
     span_at,
 )
-from commitlog_store.archive.layout import MANIFEST, generation_of, manifest_name
-from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment, decode_manifest
+from commitlog_store.archive.damage import damaged, missing, other_bytes
+from commitlog_store.archive.generations import newest
+from commitlog_store.archive.layout import COMMIT_LOG, manifest_name
+from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
-from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
 from commitlog_store.format.arrays import Int64Array
+from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
-from commitlog_store.object_storage.objects import ObjectMissing, Objects
-from commitlog_store.object_storage.pages import ObjectPages, StoredObject
+from commitlog_store.object_storage.object_store import ObjectCut, ObjectMissing, ObjectStore
+from commitlog_store.object_storage.pages import ObjectChanged, ObjectPages, StoredObject
+
+_COMPARED_AT_ONCE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,50 +59,36 @@ class OpenedArchive:
         self._head = head
         self._pages = pages
         self.bases = [segment.start for segment in manifest.segments]
+        # The last segment before each part of the log that was never archived, and the path of the first file of that.
+        self.gaps = [
+            (index, f"{url}/{COMMIT_LOG}/{before.stop // manifest.file_size * manifest.file_size:020d}")
+            for index, (before, after) in enumerate(pairwise(manifest.segments))
+            if before.stop != after.start
+        ]
         self.numbers = {name: number for number, name in enumerate(head.queues)}
         self._runs: dict[int, QueueRuns] = {}
+        # Objects whose bytes were compared with their checksum.
+        self._sound: set[str] = set()
 
     @classmethod
-    def open(cls, objects: Objects, pages: ObjectPages) -> OpenedArchive:
+    def open(cls, objects: ObjectStore, pages: ObjectPages) -> OpenedArchive:
         """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``."""
-        last = max((generation_of(name) or 0 for name in objects.first_names(MANIFEST)), default=0)
-        if not last:
-            raise ArchiveNotFound(
-                f"{objects.address} holds no archive: it has no manifest. 'commitlog archive PATH {objects.address}' "
-                "makes one.",
-                path=str(objects.address),
-            )
-        return cls._of(manifest_name(last), objects, pages)
+        manifest, url = newest(objects), str(objects)
+        data = read_object(pages, url, manifest.catalog, 0, manifest.catalog_head)
+        return cls(manifest, decode_head(data, f"{url}/{manifest.catalog.name}"), pages, url)
 
     @classmethod
     def after(
-        cls, generation: int, objects: Objects, pages: ObjectPages, *, is_late: bool = False
+        cls, generation: int, objects: ObjectStore, pages: ObjectPages, *, is_late: bool = False
     ) -> OpenedArchive | None:
         """The newest generation if it is a later one; one request shows that there is none.
 
         ``is_late``: the last look was so long ago that the next generation may be deleted already.
         """
-        if not is_late:
-            try:
-                objects.whole(manifest_name(generation + 1))
-            except ObjectMissing:
-                return None
-        newest = cls.open(objects, pages)
-        return newest if newest.manifest.generation > generation else None
-
-    @classmethod
-    def _of(cls, name: str, objects: Objects, pages: ObjectPages) -> OpenedArchive:
-        url = str(objects.address)
-        try:
-            manifest = decode_manifest(objects.whole(name), f"{url}/{name}")
-        except ObjectMissing:
-            raise ArchiveDamaged(f"{url}/{name} was listed, and is missing.", name=name) from None
-        catalog = manifest.catalog
-        try:
-            data = objects.piece(catalog.name, 0, manifest.catalog_head)
-        except ObjectMissing:
-            refuse_missing(url, catalog.name)
-        return cls(manifest, decode_head(data, f"{url}/{catalog.name}"), pages, url)
+        if not is_late and objects.get(manifest_name(generation + 1)) is None:
+            return None
+        opened = cls.open(objects, pages)
+        return opened if opened.manifest.generation > generation else None
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The bounds of a queue, by its number."""
@@ -111,11 +101,28 @@ class OpenedArchive:
         return segment if segment is not None and physical_offset < segment.stop else None
 
     def read(self, ref: ObjectRef, start: int, stop: int) -> memoryview:
-        """Bytes of an object that the manifest names. ``ArchiveDamaged`` without it."""
-        try:
-            return self._pages.read(stored(ref), start, min(stop, ref.size))
-        except ObjectMissing:
-            refuse_missing(self.url, ref.name)
+        """Bytes of an object that the manifest names. ``ArchiveDamaged`` without them."""
+        return read_object(self._pages, self.url, ref, start, stop)
+
+    def refuse_changed(self, ref: ObjectRef) -> None:
+        """``ArchiveDamaged`` for an object that has other bytes than the manifest says: all are compared, once.
+
+        For one whose content leads to a wrong place: of a large one, pages are read that no checksum is about.
+        """
+        if ref.name in self._sound:
+            return
+        crc = 0
+        for at in range(0, ref.size, _COMPARED_AT_ONCE):
+            crc = crc32(self.read(ref, at, at + _COMPARED_AT_ONCE), crc)
+        if crc != ref.crc32:
+            raise other_bytes(self.url, ref.name, ref.size, ref.crc32, found=crc)
+        self._sound.add(ref.name)
+
+    def refuse_changed_units(self, queue: tuple[str, int], offset: int) -> None:
+        """``ArchiveDamaged`` where the object with the unit of a message has other bytes than the manifest says."""
+        number = self.numbers.get(queue)
+        for run in () if number is None else self.runs(number).between(offset, offset + 1):
+            self.refuse_changed(self.manifest.segments[run.segment].units)
 
     def runs(self, number: int) -> QueueRuns:
         """Where the units of a queue are."""
@@ -123,7 +130,7 @@ class OpenedArchive:
         if found is None:
             low, high = self._head.row_range(number)
             offsets, spans = decode_row(self._head, self.read(self.manifest.catalog, low, high))
-            self._refuse_impossible(spans, self.manifest.grouped, number, self.manifest.catalog)
+            self._refuse_impossible(spans, self.manifest.grouped, number, self.manifest.catalog, low)
             found = self._runs[number] = QueueRuns(self, number, offsets, spans)
         return found
 
@@ -135,11 +142,16 @@ class OpenedArchive:
         size = self.manifest.group_size * SPAN_DTYPE.itemsize
         start = GROUP_HEAD + number * size
         spans = decode_spans(self.read(group.table, start, start + size))
-        self._refuse_impossible(spans, group.first_segment, number, group.table)
+        self._refuse_impossible(spans, group.first_segment, number, group.table, start)
         return spans
 
-    def _refuse_impossible(self, spans: Structured, first_segment: int, number: int, ref: ObjectRef) -> None:
-        """``ArchiveDamaged`` for spans whose units the segments do not have: rows have no checksum of their own."""
+    def _refuse_impossible(
+        self, spans: Structured, first_segment: int, number: int, ref: ObjectRef, start: int
+    ) -> None:
+        """``ArchiveDamaged`` for spans whose units the segments do not have: rows have no checksum of their own.
+
+        They are at the byte ``start`` of the object.
+        """
         segments = self.manifest.segments[first_segment : first_segment + len(spans)]
         rows = np.array([segment.rows for segment in segments], np.int64)
         firsts, counts = spans["first_offset"].astype(np.int64), spans["count"].astype(np.int64)
@@ -148,11 +160,11 @@ class OpenedArchive:
         possible = (spans["first_row"] + counts <= rows) & (firsts >= stops[:-1]) & (stops[1:] <= high)
         if len(rows) != len(spans) or not possible.all():
             topic, queue_id = self._head.queues[number]
-            raise ArchiveDamaged(
-                f"{self.url}/{ref.name} has units of topic {topic!r}, queue {queue_id}, that the segments do not have: "
-                f"'commitlog archive --check --deep {self.url}' says what is damaged. Restore the object, from another "
-                "version or copy of the bucket.",
-                name=ref.name,
+            raise damaged(
+                *(self.url, ref.name),
+                offset=start,
+                expected=f"units of topic {topic!r}, queue {queue_id}, that the segments have",
+                found="others",
             )
 
     def units(self, run: UnitRun) -> Structured:
@@ -176,6 +188,30 @@ class QueueRuns:
         self._group_offsets = group_offsets
         self._tail = spans
         self._of_group: dict[int, Structured] = {}
+        self._gaps: list[tuple[int, int, str]] | None = None
+
+    def gaps(self) -> list[tuple[int, int, str]]:
+        """The queue offsets ``[start, stop)`` of messages in log files that were never archived, and the first file."""
+        if self._gaps is None:
+            self._gaps = []
+            for index, path in self._archive.gaps:
+                start, stop = self._around(index)
+                if start < stop:
+                    self._gaps.append((start, stop, path))
+        return self._gaps
+
+    def _around(self, segment: int) -> tuple[int, int]:
+        """The queue offset after the last message up to a segment, and that of the first one after it."""
+        (low, high), size = self._bounds, self._archive.manifest.group_size
+        last, here = len(self._group_offsets), min(segment // size, len(self._group_offsets))
+        before = (run.stop for part in range(here, -1, -1) for run in self._all(part)[::-1] if run.segment <= segment)
+        after = (run.start for part in range(here, last + 1) for run in self._all(part) if run.segment > segment)
+        return next(before, low), next(after, high)
+
+    def _all(self, part: int) -> list[UnitRun]:
+        """The runs of a group, by its number, or of the segments after the groups."""
+        spans = self._tail if part == len(self._group_offsets) else self._spans_of(part)
+        return _clipped(spans, part * self._archive.manifest.group_size, *self._bounds)
 
     def between(self, start: int, stop: int) -> list[UnitRun]:
         """The runs with units at the queue offsets ``[start, stop)``, clipped to these."""
@@ -219,14 +255,22 @@ def _clipped(spans: Structured, first_segment: int, start: int, stop: int) -> li
 
 
 def stored(ref: ObjectRef) -> StoredObject:
-    """An object of the manifest, for pages: its content names it in caches."""
-    return StoredObject(ref.name, ref.size, ref.sha256[:32])
+    """An object of the manifest, for pages: its content names it in caches.
+
+    One of the log has no checksum here: its records have their own, and all but the damaged ones can be read.
+    """
+    of_log = ref.name.startswith(f"{COMMIT_LOG}/")
+    return StoredObject(ref.name, ref.size, ref.sha256[:32], None if of_log else ref.crc32)
 
 
-def refuse_missing(url: str, name: str) -> NoReturn:
-    """``ArchiveDamaged`` for an object that the manifest names, and that is not there."""
-    raise ArchiveDamaged(
-        f"{url}/{name} is missing, and the archive's manifest names it: 'commitlog archive --check {url}' says what "
-        "else is.",
-        name=name,
-    )
+def read_object(pages: ObjectPages, url: str, ref: ObjectRef, start: int, stop: int) -> memoryview:
+    """Bytes of an object that a manifest names. ``ArchiveDamaged`` without them."""
+    try:
+        return pages.read(stored(ref), start, min(stop, ref.size))
+    except ObjectMissing:
+        raise missing(url, ref.name) from None
+    except ObjectCut as cut:
+        expected, found = f"{ref.size} bytes", f"{cut.size} bytes"
+        raise damaged(url, ref.name, offset=cut.size, expected=expected, found=found) from None
+    except ObjectChanged as changed:
+        raise other_bytes(url, ref.name, ref.size, ref.crc32, found=changed.crc32) from None

@@ -7,9 +7,10 @@ generation has of its config files.
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -27,11 +28,12 @@ from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.record import HEADER_SIZE, MAGIC_V1, MAGIC_V2, own_position
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.object_storage.address import StorageAddress
-from commitlog_store.object_storage.objects import Objects
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
@@ -47,6 +49,8 @@ _Shown = TypeVar("_Shown")
 _LOOK_AGAIN_S = 1.0
 # The manifest of a generation that is not the newest one stays for a day (``archive/gc.py``).
 _LATE_S = 3600.0
+# So many bytes before an end are searched for the last record: most often a page of an object has it.
+_LAST_WINDOWS = (64 << 10, 8 << 20)
 # While a reader waits for messages, it looks less often: each look is a request.
 _WAIT_S = 2.0
 
@@ -60,7 +64,7 @@ class ArchiveAccess:
     cache_limit: int = DEFAULT_LIMIT
     limits: PageLimits = field(default_factory=PageLimits)
 
-    def pages(self, objects: Objects) -> ObjectPages:
+    def pages(self, objects: ObjectStore) -> ObjectPages:
         """``StoreAccessDenied``, ``OSError`` when the directory of the cache cannot be made."""
         cache = PageCache(disk.absolute_path(self.cache_dir), self.cache_limit) if self.cache_dir else None
         return ObjectPages(objects, cache, self.limits)
@@ -113,7 +117,7 @@ class ArchiveReader(StoreReader):
     ) -> None:
         self.access = access
         self.path = str(access.address)
-        self._objects = Objects(access.address)
+        self._objects = ObjectStore.at(access.address)
         self._pages = access.pages(self._objects)
         self._on_damage = on_damage
         self._counts = None
@@ -222,6 +226,26 @@ class ArchiveReader(StoreReader):
         self._refuse_closed()
         return list(self._archive.bases)
 
+    def last_record(self, segment_start: int, end: int) -> int | None:
+        """The physical offset of the last record of a segment that begins before ``end``; None without it.
+
+        Records say where they begin, so the last megabytes are searched backwards. ``ArchiveDamaged``,
+        ``ArchiveFailed``.
+        """
+        self._refuse_closed()
+        segment = self._archive.segment_at(segment_start)
+        if segment is None:
+            return None
+        stop = min(end, segment.tail_stop) - segment.start
+        for window in _LAST_WINDOWS:
+            low = max(stop - window, 0)
+            data = bytes(self._archive.read(segment.log, low, min(stop + HEADER_SIZE, segment.log.size)))
+            for at in _record_starts(data, stop - low):
+                place = segment.start + low + at
+                if own_position(data[at : at + HEADER_SIZE]) == place:
+                    return place
+        return None
+
     @property
     def aborted(self) -> bool:
         return False
@@ -269,7 +293,7 @@ class ArchiveReader(StoreReader):
 
     @property
     def config_home(self) -> str:
-        """The directory of the copies of config files. ``ArchiveDamaged``, ``ArchiveFailed``, ``ReadFailed``."""
+        """The directory, in memory, of the config files. ``ArchiveDamaged``, ``ArchiveFailed``."""
         self._refuse_closed()
         return self._config.home(self._archive)
 
@@ -289,6 +313,15 @@ class ArchiveReader(StoreReader):
         """``UnsupportedStore``: an archive has no timer log."""
         self._refuse_closed()
         raise self._not_here("which timer messages were delivered is not in it", "ask the store that it was made of")
+
+
+def _record_starts(data: bytes, stop: int) -> Iterator[int]:
+    """Where in ``data`` before ``stop`` a record may begin, the last one first."""
+    heads = (int.to_bytes(magic, 4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+    found = {
+        at.start() - 4 for head in heads for at in re.finditer(re.escape(head), data) if 4 <= at.start() < stop + 4
+    }
+    return iter(sorted(found, reverse=True))
 
 
 def _is_ahead(row: GroupPosition) -> bool:

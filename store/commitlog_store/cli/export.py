@@ -137,7 +137,6 @@ def export(
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
-    storage.say(report.storage)
     lost = say_lost_ends(report.lost_ends, StorePaths.of(path, commit_log).for_shell)
     _say_skipped(report)
     if lost or report.skipped:

@@ -14,6 +14,7 @@ import typer
 from commitlog_store.cli.options import ArchiveOption, EndpointOption
 from commitlog_store.cli.render import counted, say
 from commitlog_store.cli.values import size_option
+from commitlog_store.object_storage.counted import counted_storage
 from commitlog_store.reader import StoreReader
 from commitlog_store.storage_stats import StorageStats
 
@@ -60,15 +61,20 @@ class Storage:
 
     @contextmanager
     def open(self, path: str, **more: Any) -> Iterator[StoreReader]:
-        """A reader of the store at ``path``, with its archive if that is given; at the end what ``--stats`` says."""
+        """A reader of the store at ``path``, with its archive if that is given."""
         with StoreReader.open(path, **more, **self.arguments()) as reader:
-            try:
-                yield reader
-            finally:
-                self.say(reader.stats())
+            yield reader
 
-    def say(self, found: StorageStats) -> None:
-        """What ``--stats`` says."""
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """At the end of the block, however it ends, what ``--stats`` says of the requests within it."""
+        with counted_storage() as counter:
+            try:
+                yield
+            finally:
+                self._say(counter.stats)
+
+    def _say(self, found: StorageStats) -> None:
         if self.stats:
             again = f", {counted(found.repeated, 'attempt')} repeated" if found.repeated else ""
             say(
@@ -95,7 +101,8 @@ def takes_storage(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> None:
         storage = Storage(**{name: given.pop(name, default) for name, default in options.items()})
-        command(*args, **given, storage=storage)
+        with storage.counted():
+            command(*args, **given, storage=storage)
 
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}

@@ -28,13 +28,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from commitlog_store.archive.object_store import PART_SIZE, ObjectStore
 from commitlog_store.errors import CommitLogError, InvalidValue, TargetFailed
 from commitlog_store.export.csv_columns import csv_batch, csv_schema
 from commitlog_store.export.json_lines import json_lines, utc_texts
 from commitlog_store.export.state import ExportState, decode_state
 from commitlog_store.export.targets import ExportFormat, ExportTarget
 from commitlog_store.export.writers import parquet_writer
+from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
 
 __all__ = ["ObjectPlace"]
 

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.errors import InvalidValue, NotAStore, StoreAccessDenied, TooManyOpenFiles
+from commitlog_store.files.held_files import held_file
 from commitlog_store.files.limits import most_open_files
 from commitlog_store.paths import path_fault, without_secrets
 
@@ -192,7 +193,11 @@ def read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """The whole of a small file; ``OSError`` (EFBIG) when it is longer than ``limit``."""
+    """The whole of a small file, also of one in memory (``HeldFiles``); ``OSError`` (EFBIG) when it is longer than
+    ``limit``."""
+    held = held_file(path)
+    if held is not None:
+        return _short(held, path, limit)
     descriptor = open_file(path)
     try:
         length = min(size_of(descriptor), limit) + 1  # not the limit: so much memory may not be available
@@ -202,6 +207,10 @@ def read_file(path: str, limit: int) -> bytes:
             data = read_at(descriptor, length, 0)
     finally:
         os.close(descriptor)
+    return _short(data, path, limit)
+
+
+def _short(data: bytes, path: str, limit: int) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"longer than {limit} bytes", path)
     return data

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from commitlog_store.errors import FileMissing, OffsetOutOfRange
+from commitlog_store.errors import CommitLogError, CorruptStoreError, FileMissing, OffsetOutOfRange
 from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.history.sides import GONE, BothSides, Part, QueueKey
 from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lost, QueueRange, UnitFilter
@@ -125,6 +125,10 @@ class HistoryBlocks:
         if self._last is None:
             return self._both.live.path, physical_offset
         return self._last.place_of(physical_offset)
+
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """See ``LogBlocks.blamed``: by the source of the last block."""
+        return error if self._last is None else self._last.blamed(error, queue, offset)
 
 
 def _renumbered(parts: dict[int, Part], indices: Int32Array) -> Int32Array:

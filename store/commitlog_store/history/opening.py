@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from commitlog_store.archive_reader.opening import open_archive
 from commitlog_store.archive_reader.reader import ArchiveReader
-from commitlog_store.errors import ArchiveMismatch, CommitLogError, MessageNotFound
+from commitlog_store.errors import ArchiveMismatch, CommitLogError, CorruptRecord, MessageNotFound, OffsetOutOfRange
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.history.reader import HistoryReader
 from commitlog_store.message import MessageExt
 from commitlog_store.reader import OnDamage, StoreReader
@@ -38,9 +39,9 @@ def open_history(
 def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
     """``ArchiveMismatch`` where a file that both have begins with different messages, or none can be shared.
 
-    Each file of a log begins with a record. The oldest and the newest one are compared: the log may have lost its end
-    and grown again, and once retention has deleted what both have, the archive's other messages would be read. An
-    archive that ends before the log begins has nothing to compare.
+    Each file of a log begins with a record. The oldest and the newest one are compared, and the last record that both
+    have of the newest file: the log may have lost its end and grown again, and once retention has deleted what both
+    have, the archive's other messages would be read. An archive that ends before the log begins has nothing to compare.
     """
     shared = _shared_files(live, past)
     if not shared:
@@ -53,15 +54,43 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
         mine, theirs = _message(live, shared[0]), _message(past, shared[0])
     if mine is None or theirs is None or mine != theirs:
         raise _mismatch(live, past, shared[0], mine, theirs)
-    newest = shared[bisect_left(shared, live.physical_bounds()[1]) - 1]
-    if newest <= shared[0]:
-        return
+    live_end = live.physical_bounds()[1]
+    newest = shared[bisect_left(shared, live_end) - 1]
+    last = past.last_record(newest, live_end)
+    for place in (newest, last):
+        if place is None or place == shared[0]:
+            continue
+        mine, theirs, is_corrupt = None, None, False
+        try:
+            theirs = _message(past, place)
+            mine = _message(live, place)
+        except CorruptRecord:
+            is_corrupt = theirs is not None
+        except CommitLogError:
+            return  # a read says what is missing or damaged there
+        if theirs is None or (mine is None and not _is_elsewhere(live, theirs, is_corrupt=is_corrupt)):
+            return
+        if mine != theirs:
+            raise _mismatch(live, past, place, mine, theirs)
+
+
+def _is_elsewhere(live: StoreReader, message: MessageExt, *, is_corrupt: bool) -> bool:
+    """Whether the live store, which has no record at the place of a message of the archive, has others around it.
+
+    Its queue says so: it leads elsewhere at the message's offset, or, where bytes of something else are at the place,
+    ends before it. A queue that leads there has a damaged record, one that begins after it is that of a log whose file
+    retention has deleted, and one that ends before an empty place may belong to a batch that is not shown yet.
+    """
+    if message.physical_offset < live.log_start():
+        return False
+    offset = message.queue_offset
     try:
-        mine, theirs = _message(live, newest), _message(past, newest)
+        (unit,) = next(iter(live.units(message.topic, message.queue_id, offset, offset + 1)))
+    except OffsetOutOfRange as outside:
+        return is_corrupt and offset >= outside.max_offset
     except CommitLogError:
-        return  # a read says what is missing or damaged there
-    if mine is not None and theirs is not None and mine != theirs:
-        raise _mismatch(live, past, newest, mine, theirs)
+        return False
+    return bool(unit["size"] != FILLER_SIZE and unit["physical_offset"] != message.physical_offset)
 
 
 def _shared_files(live: StoreReader, past: ArchiveReader) -> Sequence[int]:
@@ -77,7 +106,8 @@ def _mismatch(
     return ArchiveMismatch(
         f"{past.path} is not an archive of {live.path}, or one of them has lost its end and grown again: at "
         f"physical offset {offset} the archive has {_shown(theirs)}, and the store {_shown(mine)}. Name the "
-        "archive that was made of this store, or leave it out.",
+        "archive that was made of this store, or leave it out. A store that has lost its end goes into an archive of "
+        "its own, under another prefix.",
         offset=offset,
     )
 

@@ -46,6 +46,9 @@ class KeyIndex(Protocol):
     def hits_of(self, key_hashes: Int32Array) -> Iterator[KeyHits]:
         """The hits of many keys, part by part of the index, the newest first."""
 
+    def refuse_wrong(self, hit: IndexHit) -> None:
+        """Raise what is known to be wrong with the part of the index that has this place, where no record is."""
+
 
 class KeyChains:
     """The chains of many key hashes in one file, from new to old. Keys are numbered in the order of ``key_hashes``."""
@@ -105,3 +108,6 @@ class SearchedIndex(IndexService):
     def hits_of(self, key_hashes: Int32Array) -> Iterator[KeyHits]:
         """See ``KeyIndex``. The errors of ``KeyChains``."""
         return (KeyChains(file, key_hashes) for file in self.newest_first())
+
+    def refuse_wrong(self, hit: IndexHit) -> None:
+        """Nothing: index files have no checksums."""

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog_store.columnar.bodies import BODY_ADVICE, BODY_FIELDS, plain_body, still_packed
-from commitlog_store.errors import CorruptRecord, InvalidValue, LogNotFound, MessageNotFound
+from commitlog_store.errors import (
+    CommitLogError,
+    CorruptRecord,
+    CorruptStoreError,
+    InvalidValue,
+    LogNotFound,
+    MessageNotFound,
+)
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_queue import MappedFileQueue
@@ -209,6 +216,14 @@ class CommitLog:
                     found=value,
                     advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
                 )
+
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """The error to give for a message, by its queue and offset, that cannot be read: of the part that is damaged.
+
+        The error itself: files have no checksums that could say more. ``queue`` is None where no unit led there.
+        """
+        del queue, offset
+        return error
 
     def whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
         """The record there if it is whole and has the right CRC."""

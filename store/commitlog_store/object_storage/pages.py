@@ -20,7 +20,8 @@ import numpy as np
 
 from commitlog_store.errors import ReaderClosed
 from commitlog_store.format.arrays import ByteArray, Int64Array
-from commitlog_store.object_storage.objects import Objects
+from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.object_store import ObjectStore, WrongObject
 from commitlog_store.object_storage.page_cache import NoPages, Pages
 from commitlog_store.storage_stats import StorageStats
 
@@ -32,11 +33,23 @@ _PAGES_BETWEEN = 2
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object that never changes. ``key`` names its content, for caches: letters and digits."""
+    """An object that never changes. ``key`` names its content, for caches: letters and digits.
+
+    With ``crc32``, its bytes are compared with that when one run of pages has all of them.
+    """
 
     name: str
     size: int
     key: str
+    crc32: int | None = None
+
+
+class ObjectChanged(WrongObject):
+    """An object has other bytes than it had: ``crc32`` is theirs."""
+
+    def __init__(self, where: str, crc32: int) -> None:
+        super().__init__(f"{where} has the CRC-32 {crc32:08x}")
+        self.crc32 = crc32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +91,7 @@ class _Run:
 class ObjectPages:
     """Reads objects for one reader: one thread asks, others fetch."""
 
-    def __init__(self, objects: Objects, cache: Pages | None = None, limits: PageLimits | None = None) -> None:
+    def __init__(self, objects: ObjectStore, cache: Pages | None = None, limits: PageLimits | None = None) -> None:
         self._objects = objects
         self._limits = PageLimits() if limits is None else limits
         # The run of each page that is in memory or on its way, and the runs that are, the last used one last.
@@ -108,7 +121,7 @@ class ObjectPages:
             self._jobs.put(None)
 
     def read(self, source: StoredObject, start: int, stop: int) -> memoryview:
-        """The bytes ``[start, stop)`` of an object, which has them. ``ObjectMissing``, ``ArchiveFailed``."""
+        """The bytes ``[start, stop)`` of an object, which has them. ``WrongObject``, ``ArchiveFailed``."""
         if start >= stop:
             return memoryview(b"")
         runs = self._runs_of(source, start // PAGE, -(-stop // PAGE))
@@ -136,7 +149,7 @@ class ObjectPages:
     def _runs_of(self, source: StoredObject, first: int, last: int) -> list[_Run]:
         """The runs of pages ``[first, last)``, each once; what is not on its way is asked for."""
         if self._closed:
-            raise ReaderClosed(f"The reader of {self._objects.address} is closed; open it again to read on.")
+            raise ReaderClosed(f"The reader of {self._objects} is closed; open it again to read on.")
         runs: list[_Run] = []
         at = first
         while at < last:
@@ -238,7 +251,7 @@ class ObjectPages:
 class _Fetcher:
     """Fetches runs, for any number of threads."""
 
-    def __init__(self, objects: Objects, cache: Pages) -> None:
+    def __init__(self, objects: ObjectStore, cache: Pages) -> None:
         self._objects = objects
         self._cache = cache
 
@@ -256,6 +269,7 @@ class _Fetcher:
         """The bytes of a run: of the cache those that it has, and the others in as few requests as they make."""
         kept = [self._kept_page(run, number) for number in range(run.first, run.last)]
         parts: list[bytes | memoryview] = []
+        new: list[tuple[int, memoryview]] = []
         at = 0
         while at < len(kept):
             page = kept[at]
@@ -265,9 +279,25 @@ class _Fetcher:
             else:
                 while end < len(kept) and kept[end] is None:
                     end += 1
-                parts.append(self._asked_for(run.source, run.first + at, run.first + end))
+                data = self._asked_for(run.source, run.first + at, run.first + end)
+                parts.append(data)
+                new.append((run.first + at, data))
             at = end
-        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        whole = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        if self._is_changed(run, whole) and any(page is not None for page in kept):
+            # The cache may have what the object was while it was damaged.
+            whole = self._asked_for(run.source, run.first, run.last)
+            new = [(run.first, whole)]
+        if self._is_changed(run, whole):  # and nothing of it is kept
+            raise ObjectChanged(run.source.name, crc32(whole))
+        for first, data in new:
+            self._keep(run.source, first, data)
+        return whole
+
+    def _is_changed(self, run: _Run, data: memoryview) -> bool:
+        """Whether these are all bytes of an object, and not those that it is known by."""
+        expected = run.source.crc32
+        return expected is not None and len(data) == run.source.size and crc32(data) != expected
 
     def _kept_page(self, run: _Run, number: int) -> bytes | None:
         page = self._cache.get(run.source.key, number)
@@ -277,12 +307,13 @@ class _Fetcher:
         return page
 
     def _asked_for(self, source: StoredObject, first: int, last: int) -> memoryview:
-        """Pages ``[first, last)``, in one request. They are kept in the cache from now on."""
-        data = self._objects.piece(source.name, first * PAGE, min(last * PAGE, source.size))
-        for number in range(first, last):
-            place = (number - first) * PAGE
-            self._cache.put(source.key, number, data[place : place + PAGE])
-        return data
+        """Pages ``[first, last)``, in one request."""
+        return self._objects.piece(source.name, first * PAGE, min(last * PAGE, source.size))
+
+    def _keep(self, source: StoredObject, first: int, data: memoryview) -> None:
+        """Keep pages in the cache, from a number on."""
+        for at in range(0, len(data), PAGE):
+            self._cache.put(source.key, first + at // PAGE, data[at : at + PAGE])
 
 
 class ReadAhead:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commitlog_store.errors import ArchiveFailed
-from commitlog_store.object_storage.address import StorageAddress, load_obstore, said
+from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.object_store import ObjectStore
 
 __all__ = ["read_object"]
 
@@ -14,12 +14,4 @@ def read_object(prefix: str, name: str, *, timeout_s: float = 5.0) -> bytes | No
     Credentials come from the environment. ``timeout_s`` is for all attempts. ``ArchiveFailed``, without secrets;
     ``InvalidValue`` for an address that is none, and without obstore; ``StoreForked``.
     """
-    address = StorageAddress.parse(prefix, timeout_s=timeout_s)
-    obstore = load_obstore()
-    try:
-        return bytes(obstore.get(address.connect(), name).bytes())
-    except FileNotFoundError:
-        return None
-    except (obstore.exceptions.BaseError, OSError) as error:
-        # Not `from error`: its own text may have a signed URL.
-        raise ArchiveFailed(f"Failed to read {address}/{name}: {said(error)}.", name=name) from None
+    return ObjectStore.at(StorageAddress.parse(prefix, timeout_s=timeout_s)).get(name)

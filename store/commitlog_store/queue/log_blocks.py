@@ -23,6 +23,7 @@ from commitlog_store.errors import (
     CommitLogError,
     CorruptConsumeQueue,
     CorruptRecord,
+    CorruptStoreError,
     FileMissing,
     OffsetOutOfRange,
     ReadFailed,
@@ -171,6 +172,10 @@ class BlockSource(Protocol):
         """The file of a byte of the log, and which of its bytes that is."""
         ...
 
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """The error to give for a message of a queue that cannot be read: of the part that is damaged."""
+        ...
+
 
 class LogBlocks:
     """Blocks of the local log, mapped or read."""
@@ -191,7 +196,10 @@ class LogBlocks:
         position = start
         for piece in self._chunks(queue, start, stop, wanted, tolerant=tolerant):
             if isinstance(piece, Lost):
+                if queue.fillers_are_lost and piece.start > position:
+                    yield self._lost_between(queue, position, piece.start)
                 yield piece
+                position = piece.stop
                 continue
             at, chunk = piece
             rows = np.flatnonzero(chunk["size"] != FILLER_SIZE)
@@ -204,12 +212,12 @@ class LogBlocks:
                 units = chunk if len(run) == len(chunk) else chunk[run]
                 first, after = at + int(run[0]), at + int(run[-1]) + 1
                 if queue.fillers_are_lost and first > position:
-                    yield _lost_between(queue, position, first)
+                    yield self._lost_between(queue, position, first)
                 messages = _messages(units, at + run, 0, wanted)
                 yield from self._of_messages(queue, messages, after, stop, limits, tolerant=tolerant)
                 position = after
         if queue.fillers_are_lost and position < stop:
-            yield _lost_between(queue, position, stop)
+            yield self._lost_between(queue, position, stop)
 
     def of_ranges(
         self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: UnitFilter | None = None
@@ -285,6 +293,10 @@ class LogBlocks:
         """The file that holds a byte of the log, and which byte of the file that is; for errors."""
         file = self._commit_log.find(physical_offset)
         return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
+
+    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+        """See ``CommitLog.blamed``."""
+        return self._commit_log.blamed(error, queue, offset)
 
     def _reads_together(self, queue: QueueView) -> bool:
         """Whether a queue's messages may be read in the order of the log, with those of other queues."""
@@ -391,7 +403,7 @@ class LogBlocks:
             self._explain_absence(queue, before, int(offsets[index - 1]), int(offsets[index]))
         offset = int(offsets[index])
         unit_path, unit_position = queue.place_of(offset)
-        raise CorruptConsumeQueue(
+        error = CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
             path=unit_path,
             offset=unit_position,
@@ -399,6 +411,27 @@ class LogBlocks:
             found=int(starts[index]),
             advice="The queue can be rebuilt from the CommitLog.",
         )
+        raise self.blamed(error, (queue.topic, queue.queue_id), offset)
+
+    def _lost_between(self, queue: QueueView, start: int, stop: int) -> Lost:
+        """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
+        path, within, before = self._place_before(queue, start)
+        following = queue.unit(stop)
+        after = before if following is None else following[0]
+        error = CorruptRecord(
+            f"Messages of topic {queue.topic!r}, queue {queue.queue_id}, offsets [{start}, {stop})",
+            path=path,
+            offset=within,
+            expected=f"whole records between the physical offsets {before} and {after}",
+            found="none of that queue with these offsets",
+            advice=f"Read from offset {stop} on, or with on_damage='skip'.",
+        )
+        return Lost(start, stop, error, (before, after))
+
+    def _place_before(self, queue: QueueView, offset: int) -> tuple[str, int, int]:
+        """The file of the last message before an offset of a derived queue, its byte in it, and that of the log."""
+        path, before = queue.place_of(offset - 1)
+        return path, before, before
 
     def _is_lost_end(self, queue: QueueView, physical: int, offset: int, queue_end: int) -> bool:
         """Whether a place is in the file after the log's last one, and the queue's next and last units lead there, too,
@@ -447,7 +480,7 @@ class LogBlocks:
                 why="the log ends before it although the queue leads to messages there",
             )
         unit_path, unit_position = queue.place_of(offset)
-        raise CorruptConsumeQueue(
+        error = CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
             path=unit_path,
             offset=unit_position,
@@ -455,6 +488,7 @@ class LogBlocks:
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
+        raise self.blamed(error, (queue.topic, queue.queue_id), offset)
 
 
 def _head_alone(file: MappedFile, start: int, stop: int, size: int) -> ByteArray | None:
@@ -554,22 +588,6 @@ def _joined(parts: list[bytes], rows: list[int], physical_offsets: Int64Array) -
 
 def _without_messages(positions: Int64Array) -> Block:
     return replace(NO_BLOCK, positions=positions)
-
-
-def _lost_between(queue: QueueView, start: int, stop: int) -> Lost:
-    """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
-    path, before = queue.place_of(start - 1)
-    following = queue.unit(stop)
-    after = before if following is None else following[0]
-    error = CorruptRecord(
-        f"Messages of topic {queue.topic!r}, queue {queue.queue_id}, offsets [{start}, {stop})",
-        path=path,
-        offset=before,
-        expected=f"whole records between the physical offsets {before} and {after}",
-        found="none of that queue with these offsets",
-        advice=f"Read from offset {stop} on, or with on_damage='skip'.",
-    )
-    return Lost(start, stop, error, (before, after))
 
 
 def _within(start: int, end: int, physical: int) -> str:

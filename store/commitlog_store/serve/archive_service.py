@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from commitlog_store.archive.archiver import Archiver, ArchiveSettings, open_archiver
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import CommitLogError
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.object_storage.object_store import ObjectStore
 from pyspark_commitlog.options.write import SinkOptions, parse_stream_write_options
 from pyspark_commitlog.sink import fingerprint
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from pyspark.sql import SparkSession
 
 import pyspark_commitlog
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
-from commitlog_store.archive.archiver import archive_store
+from commitlog_store.archive.archiver import ArchiveSettings, archive_store, open_archiver
+from commitlog_store.errors import FileMissing
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from tests.support.s3_server import KEYS, options_for, s3_server
 from tests.support.store_builder import StoreBuilder
 
 S3 = "s3://past/orders"
@@ -50,7 +53,7 @@ def test_lookups_have_the_messages_of_the_directory(spark: SparkSession, tmp_pat
     store, url = tmp_path / "store", f"archive+file://{tmp_path}/past"
     with MessageStore.open(store, MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)) as owner:
         for number in range(60):
-            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"])
+            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"], queue_id=0)
     archive_store(store, f"file://{tmp_path}/past", with_last=True)
     live = shutil.copytree(store, tmp_path / "live")
     for file in sorted((live / "commitlog").iterdir())[:2]:
@@ -100,5 +103,39 @@ def test_options_that_do_not_go_with_an_archive_are_refused(options: dict[str, s
 
 def test_a_missing_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Exception, match="holds no archive"):
+    with pytest.raises(Exception, match="No archive at"):
         StoreReader.open(f"archive+file://{tmp_path}/empty")
+
+
+def test_lookups_and_lost_messages_in_s3(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have the credentials in their environment. What retention took before it was archived is lost there."""
+    store = tmp_path / "store"
+    with MessageStore.open(store, MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)) as owner:
+        for number in range(60):
+            owner.put("orders", b"%d" % number * 60, keys=[f"k{number}"], queue_id=0)
+    keys = spark.createDataFrame([("no such key",), ("k1",), ("k55",)], "key string")
+    for name, value in KEYS.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+        monkeypatch.setitem(spark.sparkContext.environment, f"AWS_{name.upper()}", value)
+    with s3_server() as endpoint:
+        asked = partial(
+            pyspark_commitlog.lookup, keys, topic="orders", key_column="key", columns=["queueOffset", "body"]
+        )
+        archive_store(store, S3, with_last=True, options=options_for(endpoint))
+        assert asked(S3, endpoint=endpoint).collect() == asked(store).collect()
+        url = f"archive+file://{tmp_path}/past"
+        archiver = open_archiver(store, url, ArchiveSettings(allow_gap=True, with_last=True))
+        archiver.run_once()
+        for file in sorted((store / "commitlog").iterdir())[1:3]:
+            file.unlink()
+        while not archiver.run_once():
+            pass
+        archiver.close()
+    with StoreReader.open(url) as reader, pytest.raises(FileMissing) as missing:
+        list(reader.read("orders", 0, 0))
+    lost = missing.value
+    frame = spark.read.format("commitlog").option("subscribe", "orders").option("startingOffsets", "earliest")
+    with pytest.raises(Exception, match=rf"\[{lost.start}, {lost.stop}\) cannot be read.*before it was archived"):
+        frame.load(url).count()
+    rows = frame.option("failOnDataLoss", "false").load(url).select("queueOffset").orderBy("queueOffset").collect()
+    assert [row.queueOffset for row in rows] == [*range(lost.start), *range(lost.stop, 60)]

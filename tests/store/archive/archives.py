@@ -11,9 +11,9 @@ from commitlog_store import StoreReader
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.generations import newest
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.unit_objects import decode_units
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.support.store_builder import StoreBuilder
 
 FILE_SIZE = 8192

@@ -15,7 +15,6 @@ from commitlog_store.archive.archiver import ArchiveSettings, archive_store, ope
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.generations import newest, newest_or_none
 from commitlog_store.archive.layout import IDENTITY, manifest_name
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.uploads import Pace
 from commitlog_store.errors import (
     ArchiveGap,
@@ -25,6 +24,7 @@ from commitlog_store.errors import (
     InvalidValue,
     StoreNotFound,
 )
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import (
     FILE_SIZE,
     add_messages,

@@ -13,7 +13,7 @@ import pytest
 from commitlog_store.archive.archiver import ArchiveReport, ArchiveSettings, archive_store, open_archiver
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import commit, newest, newest_or_none
-from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, objects_of, small_store, tree, url_of
 from tests.support.long_runs import Progress
 from tests.support.programs import child_environment

@@ -13,8 +13,8 @@ from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest, newest_or_none
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.restore import restore_store
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, small_store
 from tests.support.killing_proxy import KillingProxy
 from tests.support.long_runs import Progress

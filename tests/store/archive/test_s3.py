@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,9 @@ from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest
-from commitlog_store.archive.object_store import PART_SIZE, ObjectStore
 from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveFailed, ArchiveMismatch, ArchiveNotFound
+from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
 from tests.store.archive.archives import FILE_SIZE, add_messages, archived_bytes, assert_sound, log_bytes, small_store
 from tests.support.s3_server import BUCKET, SECRET, options_for, s3_server
 from tests.support.store_builder import StoreBuilder
@@ -106,6 +106,18 @@ def test_the_command_takes_keys_from_the_environment(endpoint: str, tmp_path: Pa
         )
         assert done.returncode == 0, done.stderr
         assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_of_each_call(endpoint: str) -> None:
+    objects = ObjectStore.open("s3://no-such-bucket/x", options=options_for(endpoint), retry_timeout_s=1.0)
+    calls: list[Callable[[], object]] = [
+        lambda: list(objects.list()),
+        lambda: objects.put("a", [b"a"], 1),
+        lambda: objects.put_new("a", b"a"),
+    ]
+    for call in calls:
+        with pytest.raises(ArchiveFailed, match="no-such-bucket"):
+            call()
 
 
 def test_errors_have_no_secret(endpoint: str, tmp_path: Path) -> None:

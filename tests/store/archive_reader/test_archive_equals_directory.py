@@ -16,10 +16,11 @@ from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.layout import manifest_name
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive_reader import reader as reader_module
 from commitlog_store.cli.app import app
-from commitlog_store.errors import CommitLogError, InvalidValue, NotAStore, UnsupportedStore
+from commitlog_store.errors import CommitLogError, FileMissing, InvalidValue, NotAStore, UnsupportedStore
+from commitlog_store.object_storage.object_store import ObjectStore
+from tests.store.cli.commands import ended
 from tests.support import golden
 from tests.support.same_answers import same_answers
 from tests.support.store_builder import StoreBuilder
@@ -122,16 +123,28 @@ def test_segments_that_retention_took_are_a_named_loss(tmp_path: Path) -> None:
             name.unlink()
     archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True, allow_gap=True)
     with StoreReader.open(f"archive+file://{tmp_path}/past") as archive:
-        with pytest.raises(CommitLogError, match="orders"):
+        with pytest.raises(FileMissing, match="retention deleted it before it was archived") as missing:
             list(archive.read("orders", 0, 0))
+        lost = missing.value
+        given: list[int] = []
+        with pytest.raises(FileMissing) as by_units:
+            given.extend(len(units) for units in archive.units("orders", 0, 0, 100))
+        assert str(by_units.value) == str(lost)
+        assert sum(given) == lost.start
+        assert [len(units) for units in archive.units("orders", 0, lost.stop, 100)] == [100 - lost.stop]
+        with pytest.raises(FileMissing, match=rf"offsets \[{lost.start + 1}, {lost.stop}\)"):
+            list(archive.read("orders", 0, lost.start + 1, lost.stop))
+        assert archive.get_message("orders", 0, lost.start).next_begin_offset == lost.stop
         read = archive.read("orders", 0, 0, on_damage="skip", columns=["queueOffset"])
         offsets = [offset for batch in read for offset in batch.column(0).to_pylist()]
         skipped = [at for gap in archive.skipped for at in range(gap.start, gap.stop)]
-        assert skipped
+        assert skipped == list(range(lost.start, lost.stop))
         assert sorted(offsets + skipped) == list(range(100))
         ranges = [("orders", 0, 0, 100)]
         assert archive.read_together(ranges) is None
         assert archive.read_side_by_side(ranges).positions == [0]
+    said = ended("cat", f"archive+file://{tmp_path}/past", "orders")
+    assert str(lost) in " ".join(said.stderr.split())
 
 
 def test_a_reader_that_did_not_look_for_long_finds_the_newest_generation(
@@ -229,7 +242,12 @@ def test_a_reader_that_looks_a_day_later_finds_what_is_newest(tmp_path: Path, mo
         assert sum(batch.num_rows for batch in archive.read("orders", 0, 0)) == 120
 
 
-def test_rows_of_the_catalog_that_were_damaged_give_an_error_or_the_same_messages(tmp_path: Path) -> None:
+def test_rows_of_the_catalog_that_were_damaged_give_an_error_or_the_same_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a large catalog, of which a row is read that no checksum is about."""
+    monkeypatch.setattr("commitlog_store.object_storage.pages.PAGE", 64)
+    monkeypatch.setattr("commitlog_store.object_storage.pages._PAGES_OF_A_REQUEST", 1)
     filled_store(tmp_path / "store", [("orders", 1, 30, 400)])
     archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
     manifest = newest(ObjectStore.open(f"file://{tmp_path}/past"))

@@ -22,10 +22,11 @@ from commitlog_store.archive.index_objects import (
     places_start,
     window,
 )
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged, InvalidValue
+from commitlog_store.object_storage.object_store import ObjectStore
+from tests.store.cli.commands import ended
 from tests.support import golden
 
 MESSAGES = 300
@@ -134,9 +135,18 @@ def test_commands_print_what_they_print_of_the_directory(store: Path, url: str, 
     said = [runner.invoke(app, cached).stderr for _ in range(2)]
     assert "from the cache" in said[0]
     assert said[0].endswith("0 bytes from the cache.\n")
-    assert said[1].startswith("commitlog: 3 requests to object storage: ")
+    assert said[1].startswith("commitlog: 2 requests to object storage: ")
     assert not said[1].endswith(" 0 bytes from the cache.\n")
     exported = runner.invoke(app, ["export", url, "--to", f"ndjson:{tmp_path}/rows", "-t", "audit", "--stats"])
+    for failing in (
+        ["export", url, "--to", f"ndjson:{tmp_path}/rows", "-t", "audit", "--stats"],  # exists already
+        ["export", url, "--to", f"ndjson:{tmp_path}/others", "-t", "no such topic", "--stats"],
+        ["cat", url, "no such topic", "--stats"],
+        ["cat", f"{url}/nothing", "audit", "--stats"],
+    ):
+        failed = ended(*failing)
+        assert failed.returncode not in (0, 130), failing
+        assert "to object storage: " in failed.stderr, failing
     assert "requests to object storage" in exported.stderr
     refused = runner.invoke(app, ["query", str(store), "k7", "--cache-size", "1G"])
     assert isinstance(refused.exception, InvalidValue)
@@ -173,6 +183,6 @@ def test_a_damaged_index_is_named_and_reads_go_on(store: Path, url: str, tmp_pat
     data[INDEX_HEAD : places_start(segment.index_rows)] = b"\xff" * 8 * segment.index_rows
     path.write_bytes(data)
     with opened(f"archive+file://{tmp_path}/past") as archive:
-        with pytest.raises(ArchiveDamaged, match=f"{segment.index.name} has rows .* that do not ascend"):
+        with pytest.raises(ArchiveDamaged, match=f"{segment.index.name} is not as the archive's manifest says"):
             archive.query("orders", "all", limit=1000)
         assert archive.scan("orders").read_all().num_rows == MESSAGES

@@ -13,10 +13,10 @@ from commitlog_store import StoreReader
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive import layout
 from commitlog_store.archive.manifest import GROUP_SIZE, Group, Manifest, ObjectRef, Segment, encode_manifest
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueuePart
 from commitlog_store.archive.uploads import Pace, Uploads
+from commitlog_store.object_storage.object_store import ObjectStore
 
 SEGMENTS, QUEUES, FILE_SIZE = 1_000, 10_000, 1 << 30
 # Messages of a queue in a segment.

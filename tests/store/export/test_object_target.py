@@ -15,10 +15,10 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from commitlog_store import ExportReport, StoreReader, export_store
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.errors import InvalidValue, TailLost, TargetFailed
 from commitlog_store.export.object_target import ObjectPlace
 from commitlog_store.export.targets import parse_target
+from commitlog_store.object_storage.object_store import ObjectStore
 from tests.support.killing_proxy import KillingProxy
 from tests.support.s3_server import BUCKET, KEYS, options_for, s3_server
 from tests.support.store_builder import StoreBuilder

@@ -231,6 +231,41 @@ def test_an_archive_of_an_end_that_the_store_lost_is_refused(tmp_path: Path) -> 
         StoreReader.open(tmp_path / "store", archive=f"archive+file://{tmp_path}/past")
 
 
+def test_a_log_that_parted_from_its_archive_within_the_newest_shared_file_is_noticed(tmp_path: Path) -> None:
+    """It lost its end and has grown again since, by records at other places or at the same ones, or by few. One that
+    is behind its archive, or ahead of it, has not."""
+
+    def grown(name: str, *bodies: bytes) -> None:
+        builder = filled_store(tmp_path / name, [("orders", 3, 20, 400)], log_file_size=64 << 10)
+        for body in bodies:
+            builder.append("orders", [0, 1, 2], [body])
+
+    kept = [b"%d" % one * 100 for one in range(9)]
+    grown("archived", *kept)
+    past = f"archive+file://{tmp_path}/past"
+    archive_store(tmp_path / "archived", f"file://{tmp_path}/past", with_last=True)
+    for name, bodies in (("behind", kept[:5]), ("same", kept), ("ahead", [*kept, b"more"])):
+        grown(name, *bodies)
+        with StoreReader.open(tmp_path / name, archive=past) as history:
+            assert history.queue_info("orders", 0).max_offset == 7 + len(bodies), name
+    other = [body + b"z" for body in kept]
+    for name, bodies in (
+        ("same places", [*kept[:8], b"x" * 100]),
+        ("longer", [*kept[:3], b"y" * 333, *kept[4:]]),
+        ("few", [*kept[:3], b"y" * 333]),
+        ("more", [*other, *other]),
+    ):
+        grown(name, *bodies)
+        with pytest.raises(ArchiveMismatch, match="lost its end and grown again") as refused:
+            StoreReader.open(tmp_path / name, archive=past)
+        assert refused.value.offset > 0, name
+    with (
+        served(tmp_path / "longer") as server,
+        pytest.raises(ArchiveMismatch, match="lost its end and grown again"),
+    ):
+        StoreReader.open(server, archive=past)
+
+
 def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: Path) -> None:
     config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
     columns = ["queueOffset", "keys", "queueOffset"]

@@ -14,10 +14,10 @@ from commitlog_store import MessageStore
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.holding import ArchiveHolder, archive_hold
-from commitlog_store.archive.object_store import ObjectStore
 from commitlog_store.engine.subject import Hold
 from commitlog_store.errors import ArchiveMismatch, InvalidValue
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.retention.archive_status import read_status
 from commitlog_store.retention.decision import LogFile, RetentionLimits, decide
 from tests.store.cli.commands import ended, run

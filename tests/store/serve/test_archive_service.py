@@ -14,7 +14,7 @@ import pytest
 
 from commitlog_store import MessageStore, connect
 from commitlog_store.archive.generations import newest
-from commitlog_store.archive.object_store import ObjectStore
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.serve.archive_service import ArchiveService
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes
 from tests.store.retention.small_stores import SMALL, fill, log_bases
