@@ -79,6 +79,7 @@ class SavedEnd(NamedTuple):
     """What is known of a queue while ``holds`` is true. Places are physical offsets.
 
     ``end`` is the next queue offset. ``first_place`` is that of the first message; -1 if it is not sound.
+    ``packed_files`` are the bytes of ``files``: most looks need no more of them than a comparison.
     """
 
     device: int
@@ -88,21 +89,31 @@ class SavedEnd(NamedTuple):
     last_place: int
     last_size: int
     first_place: int
-    files: list[SavedFile]
+    packed_files: bytes
 
-    def holds(self, path: str) -> disk.DirectorySignature | None:
-        """The signature of the queue's directory if nothing in it has changed; None otherwise."""
-        device, inode, changed_ns, files = self.device, self.inode, self.changed_ns, self.files
+    @property
+    def files(self) -> list[SavedFile]:
+        """The files, in order."""
+        return [SavedFile._make(file) for file in _FILE.iter_unpack(self.packed_files)]
+
+    @property
+    def start(self) -> int:
+        """The first offset with a place in a file."""
+        return int.from_bytes(self.packed_files[:8], "big") // UNIT_SIZE
+
+    def holds(self, path: str) -> os.stat_result | None:
+        """What the system says of the queue's directory if nothing in it has changed; None otherwise."""
+        device, inode, changed_ns = self.device, self.inode, self.changed_ns
         found = disk.stamp(path) if changed_ns > 0 else None
         if found is None or found.st_ctime_ns != changed_ns or found.st_ino != inode or found.st_dev != device:
             return None
-        for base, file_inode, size, file_changed_ns in files:
+        for base, file_inode, size, file_changed_ns in _FILE.iter_unpack(self.packed_files):
             file = disk.stamp(f"{path}/{base:020d}")
             if file is None or file.st_ctime_ns != file_changed_ns or file.st_size != size:
                 return None
             if file.st_ino != file_inode or file.st_dev != device:
                 return None
-        return disk.DirectorySignature(device, inode, found.st_mtime_ns)
+        return found
 
 
 class SavedTopic(NamedTuple):
@@ -113,14 +124,12 @@ class SavedTopic(NamedTuple):
     changed_ns: int
     ends: dict[int, SavedEnd]
 
-    def holds(self, path: str) -> disk.DirectorySignature | None:
-        """The signature of the topic's directory if no queue was added or removed; None otherwise."""
+    def holds(self, path: str) -> bool:
+        """Whether no queue was added to the topic's directory, or removed."""
         found = disk.stamp(path) if self.changed_ns > 0 else None
         if found is None or found.st_ctime_ns != self.changed_ns:
-            return None
-        if found.st_ino != self.inode or found.st_dev != self.device:
-            return None
-        return disk.DirectorySignature(self.device, self.inode, found.st_mtime_ns)
+            return False
+        return found.st_ino == self.inode and found.st_dev == self.device
 
 
 class SavedEnds:
@@ -136,6 +145,8 @@ class SavedEnds:
             raise ValueError("saved ends of another directory")
         self.generation: int = generation
         self.device: int = device
+        # Whether an entry that was used may be compared and used again: a mapped write might have no time of its own.
+        self.shows_all_writes = disk.shows_mapped_writes(device)
         self._boot: bytes = boot
         self._store_path = store_path
         self._data = data
@@ -175,9 +186,8 @@ class SavedEnds:
             queue_id, inode, changed_ns, end, place, size, first, files = _QUEUE.unpack_from(data, at)
             at += _QUEUE.size
             stop = at + files * _FILE.size
-            known = [SavedFile._make(file) for file in _FILE.iter_unpack(data[at:stop])]
+            ends[queue_id] = SavedEnd(device, inode, changed_ns, end, place, size, first, data[at:stop])
             at = stop
-            ends[queue_id] = SavedEnd(device, inode, changed_ns, end, place, size, first, known)
         return SavedTopic(device, topic_inode, topic_changed_ns, ends)
 
     def unchanged_topics(self) -> Iterator[tuple[str, SavedTopic]]:
@@ -185,7 +195,7 @@ class SavedEnds:
         root = os.path.join(self._store_path, CONSUME_QUEUE)
         for topic, at in self._at.items():
             path, saved = f"{root}/{topic}", self._decoded(at)
-            if saved.holds(path) is None:
+            if not saved.holds(path):
                 continue
             for queue_id, end in saved.ends.items():
                 if end.holds(f"{path}/{queue_id}") is None:
@@ -311,7 +321,7 @@ def _encoded_topic(path: str, topic: str, device: int, ends: Mapping[int, int], 
 
 
 def _encoded_queue(queue_id: int, saved: SavedEnd) -> bytes:
-    files = saved.files
+    packed = saved.packed_files
     head = _QUEUE.pack(
         queue_id,
         saved.inode,
@@ -320,9 +330,9 @@ def _encoded_queue(queue_id: int, saved: SavedEnd) -> bytes:
         saved.last_place,
         saved.last_size,
         saved.first_place,
-        len(files),
+        len(packed) // _FILE.size,
     )
-    return head + b"".join(_FILE.pack(*file) for file in files)
+    return head + packed
 
 
 def _proving(found: os.stat_result, now_ns: int, device: int) -> int:
@@ -340,7 +350,7 @@ def _look_at(path: str, device: int, known_end: int | None) -> SavedEnd:
         found = _found_end(path, device, known_end)
     except (OSError, CommitLogError):
         found = None
-    return found or SavedEnd(device, 0, 0, 0, -1, 0, -1, [])
+    return found or SavedEnd(device, 0, 0, 0, -1, 0, -1, b"")
 
 
 def _found_end(path: str, device: int, known_end: int | None) -> SavedEnd | None:
@@ -359,7 +369,8 @@ def _found_end(path: str, device: int, known_end: int | None) -> SavedEnd | None
     units = _units_of(path, files) if files else None
     if units is None or known_end not in (None, units[0]):
         return None
-    return SavedEnd(device, directory.st_ino, changed_ns, *units, files)
+    packed = b"".join(_FILE.pack(*file) for file in files)
+    return SavedEnd(device, directory.st_ino, changed_ns, *units, packed)
 
 
 def _units_of(path: str, files: list[SavedFile]) -> tuple[int, int, int, int] | None:

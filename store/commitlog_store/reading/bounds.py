@@ -29,13 +29,17 @@ class Bounds:
     def of_queues(self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]) -> list[QueueInfo]:
         """``StoreReader.queue_infos``."""
         if self._snapshot is not None:
-            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
+            wanted = list(queues() if callable(queues) else queues)
+            return [
+                QueueInfo(*key, *limits) for key, limits in zip(wanted, self._catalog.bounds_of(wanted), strict=True)
+            ]
         given = None if callable(queues) else list(queues)
 
         def look() -> list[QueueInfo]:
-            wanted = queues() if callable(queues) else given or []
+            wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
-            return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
+            bounds = self._catalog.bounds_of(wanted)
+            return [QueueInfo(*key, *limits) for key, limits in zip(wanted, bounds, strict=True)]
 
         def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
             return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]

@@ -37,7 +37,7 @@ def queue_directories(path: str, denied: list[str], saved: SavedEnds | None = No
     for topic in _names(path, denied):
         directory = os.path.join(path, topic)
         known = None if saved is None else saved.topic(topic)
-        if known is not None and known.holds(directory) is not None:
+        if known is not None and known.holds(directory):
             yield topic, sorted(known.ends, key=str)
         else:
             names = _names(directory, denied, listed=disk.list_directories)
