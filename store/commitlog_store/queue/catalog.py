@@ -85,7 +85,7 @@ class QueueCatalog:
     def _is_filled(self, topic: str) -> bool:
         """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""
         if topic not in self._filled:
-            if disk.surely_has_names(os.path.join(self._topics.path, topic)):
+            if disk.surely_has_names(f"{self._topics.path}/{topic}"):
                 self._filled.add(topic)
                 return True
             ids = self._ids_of(topic)

@@ -101,6 +101,12 @@ class SavedEnd(NamedTuple):
         """The first offset with a place in a file."""
         return int.from_bytes(self.packed_files[:8], "big") // UNIT_SIZE
 
+    @property
+    def ends(self) -> int:
+        """The sum of the bytes at which its last file and its last unit end, which the mark has of all queues."""
+        base, _, size, _ = _FILE.unpack_from(self.packed_files, len(self.packed_files) - _FILE.size)
+        return int(base + size + self.end * UNIT_SIZE)
+
     def holds(self, path: str) -> os.stat_result | None:
         """What the system says of the queue's directory if nothing in it has changed; None otherwise."""
         device, inode, changed_ns = self.device, self.inode, self.changed_ns

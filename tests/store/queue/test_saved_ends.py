@@ -331,7 +331,7 @@ def test_where_mapped_writes_have_no_times_an_entry_is_used_once(
     shows: bool, closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on tmpfs, where a broker may have come since."""
-    monkeypatch.setattr(disk, "shows_mapped_writes", lambda device: shows)
+    monkeypatch.setattr(disk, "shows_mapped_writes", lambda _: shows)
     with StoreReader.open(closed) as reader:
         reader.topics()
         assert opened_queue_files(closed, lambda: reader.queue_infos(QUEUES), monkeypatch) == []
