@@ -109,7 +109,7 @@ class QueueCatalog:
         saved = None if topic in self._queue_ids else self._saved_now()
         known = None if saved is None else saved.topic(topic)
         if known is not None and self._has_only_plain() and known.holds(f"{self._topics.path}/{topic}"):
-            return list(known.ends)
+            return known.queue_ids
         ids = self._ids_of(topic)
         if not ids.kind_is_known:
             if not (self._all_plain and topic in self._filled):
@@ -175,6 +175,15 @@ class QueueCatalog:
         found = [unchanged.get(key) or self.bounds(*key) for key in queues]
         self._unchanged.update(dict.fromkeys(unchanged, saved))
         return found
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``ConsumeQueue.last_unit``, which needs none for a queue that is as it was saved."""
+        seen = self._unchanged.get((topic, queue_id))
+        known = None if seen is None else seen.topic(topic)
+        if known is None:
+            return self.queue(topic, queue_id).last_unit()
+        saved = known.ends[queue_id]
+        return saved.end - 1, saved.last_place
 
     def _unchanged_of(
         self, saved: SavedEnds, queues: Sequence[tuple[str, int]]

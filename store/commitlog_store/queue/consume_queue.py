@@ -157,7 +157,7 @@ class ConsumeQueue:
         self.saved = saved if look_again else None
 
     def _begin_with(self, saved: SavedEnd) -> None:
-        bases = self._files.bases = [file.base for file in saved.files]
+        bases = self._files.bases = saved.bases
         self._start, self._end = bases[0] // UNIT_SIZE, saved.end
         self._last_unit = (saved.end - 1, saved.last_place)
         self._written = {bases[-1]: saved.end - bases[-1] // UNIT_SIZE}
@@ -192,8 +192,7 @@ class ConsumeQueue:
     def _read(self, base: int, start: int, stop: int) -> bytes:
         """Bytes of the units ``[start, stop)`` as far as the file of that base holds them, in whole units."""
         try:
-            with _opened(self._files.path_of(base)) as descriptor:
-                data = disk.read_at(descriptor, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
+            data = _read_file(self._files.path_of(base), (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
         except FileNotFoundError:
             self._list_again()
             return b""
@@ -499,6 +498,20 @@ class ConsumeQueue:
             found=f"{physical_offset} and {size}",
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _read_file(path: str, length: int, at: int) -> bytes:
+    """``disk.read_at`` of a file. ``FileNotFoundError``; ``ReadFailed`` for a read that fails.
+
+    Without ``_opened``, which takes as long as the read: each queue of a scan is read once.
+    """
+    descriptor = disk.open_file(path)
+    try:
+        return disk.read_at(descriptor, length, at)
+    except OSError as error:
+        raise ReadFailed("read", path=path, cause=error) from error
+    finally:
+        disk.close(descriptor)
 
 
 @contextlib.contextmanager

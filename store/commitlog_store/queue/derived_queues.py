@@ -147,6 +147,9 @@ class DerivedCatalog:
     def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         return [self.bounds(*key) for key in queues]
 
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.queue(topic, queue_id).last_unit()
+
 
 class QueueBuilder:
     """Builds the queues of a log from the dispatch requests of its records, added in log order. 20 bytes a message."""

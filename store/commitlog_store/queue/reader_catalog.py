@@ -80,3 +80,6 @@ class ReaderCatalog:
 
     def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         return [self.bounds(*key) for key in queues]
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.queue(topic, queue_id).last_unit()

@@ -97,6 +97,11 @@ class SavedEnd(NamedTuple):
         return [SavedFile._make(file) for file in _FILE.iter_unpack(self.packed_files)]
 
     @property
+    def bases(self) -> list[int]:
+        """The byte of the queue that each file begins with."""
+        return [base for base, *_ in _FILE.iter_unpack(self.packed_files)]
+
+    @property
     def start(self) -> int:
         """The first offset with a place in a file."""
         return int.from_bytes(self.packed_files[:8], "big") // UNIT_SIZE
@@ -122,20 +127,44 @@ class SavedEnd(NamedTuple):
         return found
 
 
-class SavedTopic(NamedTuple):
-    """What is known of a topic: the entries of its queues, by queue id, which are all while ``holds`` is true."""
+class SavedTopic:
+    """What is known of a topic: the entries of its queues, which are all while ``holds`` is true."""
 
-    device: int
-    inode: int
-    changed_ns: int
-    ends: dict[int, SavedEnd]
+    __slots__ = ("_at", "_changed_ns", "_count", "_data", "_device", "_ends", "_inode")
+
+    def __init__(self, data: bytes, at: int, device: int) -> None:
+        """``at``: where the topic begins in the file's bytes."""
+        _, name_length, self._inode, self._changed_ns, self._count = _TOPIC.unpack_from(data, at)
+        self._data, self._at, self._device = data, at + _TOPIC.size + name_length, device
+        self._ends: dict[int, SavedEnd] | None = None
+
+    @property
+    def ends(self) -> dict[int, SavedEnd]:
+        """The entries by queue id."""
+        if self._ends is None:
+            self._ends = {}
+            data, at = self._data, self._at
+            for _ in range(self._count):
+                queue_id, inode, changed_ns, end, place, size, first, files = _QUEUE.unpack_from(data, at)
+                at += _QUEUE.size
+                stop = at + files * _FILE.size
+                self._ends[queue_id] = SavedEnd(self._device, inode, changed_ns, end, place, size, first, data[at:stop])
+                at = stop
+        return self._ends
+
+    @property
+    def queue_ids(self) -> list[int]:
+        """The ids of its queues, sorted."""
+        if self._count == 1:
+            return [int(_QUEUE.unpack_from(self._data, self._at)[0])]
+        return list(self.ends)
 
     def holds(self, path: str) -> bool:
         """Whether no queue was added to the topic's directory, or removed."""
-        found = disk.stamp(path) if self.changed_ns > 0 else None
-        if found is None or found.st_ctime_ns != self.changed_ns:
+        found = disk.stamp(path) if self._changed_ns > 0 else None
+        if found is None or found.st_ctime_ns != self._changed_ns:
             return False
-        return found.st_ino == self.inode and found.st_dev == self.device
+        return found.st_ino == self._inode and found.st_dev == self._device
 
 
 class SavedEnds:
@@ -180,27 +209,14 @@ class SavedEnds:
         if at is None:
             return None
         if self._last[0] != at:  # most are asked for queue after queue
-            self._last = at, self._decoded(at)
+            self._last = at, SavedTopic(self._data, at, self.device)
         return self._last[1]
-
-    def _decoded(self, at: int) -> SavedTopic:
-        data, device = self._data, self.device
-        _, name_length, topic_inode, topic_changed_ns, count = _TOPIC.unpack_from(data, at)
-        at += _TOPIC.size + name_length
-        ends = {}
-        for _ in range(count):
-            queue_id, inode, changed_ns, end, place, size, first, files = _QUEUE.unpack_from(data, at)
-            at += _QUEUE.size
-            stop = at + files * _FILE.size
-            ends[queue_id] = SavedEnd(device, inode, changed_ns, end, place, size, first, data[at:stop])
-            at = stop
-        return SavedTopic(device, topic_inode, topic_changed_ns, ends)
 
     def unchanged_topics(self) -> Iterator[tuple[str, SavedTopic]]:
         """The topics in whose directories nothing has changed, with all their queues."""
         root = os.path.join(self._store_path, CONSUME_QUEUE)
         for topic, at in self._at.items():
-            path, saved = f"{root}/{topic}", self._decoded(at)
+            path, saved = f"{root}/{topic}", SavedTopic(self._data, at, self.device)
             if not saved.holds(path):
                 continue
             for queue_id, end in saved.ends.items():

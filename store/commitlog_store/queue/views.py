@@ -93,6 +93,10 @@ class CatalogView(Protocol):
         """The bounds of each of these queues now. The errors of ``bounds``."""
         ...
 
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
+        ...
+
 
 class ReaderView(Protocol):
     """Questions about a store that are consistent beside its owner; ``reader.StoreReader`` has the meanings."""

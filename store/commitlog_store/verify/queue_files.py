@@ -38,7 +38,7 @@ def queue_directories(path: str, denied: list[str], saved: SavedEnds | None = No
         directory = os.path.join(path, topic)
         known = None if saved is None else saved.topic(topic)
         if known is not None and known.holds(directory):
-            yield topic, sorted(known.ends, key=str)
+            yield topic, sorted(known.queue_ids, key=str)
         else:
             names = _names(directory, denied, listed=disk.list_directories)
             yield topic, [int(name) for name in names if is_queue_id(name)]
