@@ -81,8 +81,18 @@ class QueueLook(NamedTuple):
 class ConsumeQueueStore:
     """One ``ConsumeQueueWriter`` for each touched queue. Dispatch writes from one thread, another one flushes."""
 
-    def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog, *, read_only: bool = False) -> None:
-        """``read_only``: the queues are only looked at, and no file is opened for writing."""
+    def __init__(
+        self,
+        store_path: str,
+        file_size: int,
+        catalog: QueueCatalog,
+        *,
+        read_only: bool = False,
+        known: SavedEnds | None = None,
+    ) -> None:
+        """``read_only``: the queues are only looked at, and no file is opened for writing. ``known`` are saved ends
+        that were loaded for the same look at the store.
+        """
         self.path = os.path.join(store_path, CONSUME_QUEUE)
         self._ext_path = os.path.join(store_path, CONSUME_QUEUE_EXT)
         self._file_size = file_size
@@ -109,6 +119,7 @@ class ConsumeQueueStore:
         self._surveyed: SavedEnds | None = None
         # What the last owner saved of them; the topics of which not all is saved; and the generation for the mark.
         self._saved: SavedEnds | None = None
+        self._known = known
         self._not_saved: set[str] | None = None
         # Topics that were deleted since, and those with changed queues that were forgotten.
         self._removed: set[str] = set()
@@ -187,7 +198,7 @@ class ConsumeQueueStore:
     def use_saved_ends(self) -> None:
         """Let the next survey use what the last owner saved of the queues of a closed store."""
         # A topic of another kind has no queues here, whatever was saved of it.
-        self._saved = None if has_other_kinds(self._store_path) else load_saved_ends(self._store_path)
+        self._saved = None if has_other_kinds(self._store_path) else load_saved_ends(self._store_path, self._known)
         self._catalog.use(self._saved)
         self.saved_generation = 0 if self._saved is None else self._saved.generation
 

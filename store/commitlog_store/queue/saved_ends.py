@@ -187,6 +187,7 @@ class SavedEnds:
         self._data = data
         self._at = _topics_in(data)
         self._last: tuple[int, SavedTopic | None] = (-1, None)
+        self._compared: dict[str, SavedTopic] | None = None
         self._looked_at_s = time.monotonic()
 
     @property
@@ -213,7 +214,10 @@ class SavedEnds:
         return self._last[1]
 
     def unchanged_topics(self) -> Iterator[tuple[str, SavedTopic]]:
-        """The topics in whose directories nothing has changed, with all their queues."""
+        """The topics in whose directories nothing has changed, with all their queues; now, or as ``compare`` saw it."""
+        if self._compared is not None:
+            yield from self._compared.items()
+            return
         root = os.path.join(self._store_path, CONSUME_QUEUE)
         for topic, at in self._at.items():
             path, saved = f"{root}/{topic}", SavedTopic(self._data, at, self.device)
@@ -224,6 +228,12 @@ class SavedEnds:
                     break
             else:
                 yield topic, saved
+
+    def compare(self) -> Mapping[str, SavedTopic]:
+        """``unchanged_topics``, once: several questions of one look at a store rest on it."""
+        if self._compared is None:
+            self._compared = dict(self.unchanged_topics())
+        return self._compared
 
     def may_be_used(self) -> bool:
         """Whether it is still the file to use. The store is asked once a second at most."""
@@ -260,15 +270,20 @@ def _named(store_path: str) -> int:
     return mark.saved_ends
 
 
-def load_saved_ends(store_path: str) -> SavedEnds | None:
-    """The saved ends of a store, if they may be used now: see the decision. None otherwise, whatever the reason."""
+def load_saved_ends(store_path: str, known: SavedEnds | None = None) -> SavedEnds | None:
+    """The saved ends of a store, if they may be used now: see the decision. None otherwise, whatever the reason.
+
+    ``known`` is returned if it is of the same generation: no owner has changed a queue since it was loaded.
+    """
     if os.name != "posix":
         return None  # what the other system calls st_ctime is the time at which a file was made
     try:
         generation = _named(store_path)
         if not generation:
             return None
-        found = SavedEnds(store_path, disk.read_file(os.path.join(store_path, SAVED_ENDS), _LARGEST))
+        found = known
+        if found is None or found.generation != generation:
+            found = SavedEnds(store_path, disk.read_file(os.path.join(store_path, SAVED_ENDS), _LARGEST))
         mark = mark_if_readable(os.path.join(store_path, CHECKPOINT))
     except (OSError, CommitLogError, ValueError, struct.error):
         return None
