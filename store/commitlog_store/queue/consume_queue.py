@@ -157,7 +157,7 @@ class ConsumeQueue:
         self.saved = saved if look_again else None
 
     def _begin_with(self, saved: SavedEnd) -> None:
-        bases = self._files.bases = saved.bases
+        bases = self._files.bases = [base for base, _ in saved.extents]
         self._start, self._end = bases[0] // UNIT_SIZE, saved.end
         self._last_unit = (saved.end - 1, saved.last_place)
         self._written = {bases[-1]: saved.end - bases[-1] // UNIT_SIZE}

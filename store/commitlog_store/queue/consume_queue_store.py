@@ -163,11 +163,11 @@ class ConsumeQueueStore:
         for topic, saved in self._saved.unchanged_topics() if self._saved is not None else ():
             self._unchanged.add(topic)
             for queue_id, end in saved.ends.items():
-                files = [(base, size) for base, _, size, _ in end.files]
+                files = end.extents
                 for _, size in files:
                     sizes[size] += 1
                 count += len(files)
-                self._unchanged_ends += end.ends
+                self._unchanged_ends += _ends_of(sum(files[-1]), end.end)
                 if len(files) > 1:
                     found[topic, queue_id] = files
         self._not_saved = set()
@@ -269,7 +269,7 @@ class ConsumeQueueStore:
         topic, queue_id = key
         saved = None if self._surveyed is None or topic not in self._unchanged else self._surveyed.topic(topic)
         end = None if saved is None else saved.ends.get(queue_id)
-        return 0 if end is None else end.ends
+        return 0 if end is None else _ends_of(sum(end.extents[-1]), end.end)
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's message at ``offset``; None while it has none there or after it.

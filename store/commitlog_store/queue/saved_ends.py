@@ -97,20 +97,14 @@ class SavedEnd(NamedTuple):
         return [SavedFile._make(file) for file in _FILE.iter_unpack(self.packed_files)]
 
     @property
-    def bases(self) -> list[int]:
-        """The byte of the queue that each file begins with."""
-        return [base for base, *_ in _FILE.iter_unpack(self.packed_files)]
+    def extents(self) -> list[tuple[int, int]]:
+        """Of each file, the byte of the queue that it begins with, and its size."""
+        return [(base, size) for base, _, size, _ in _FILE.iter_unpack(self.packed_files)]
 
     @property
     def start(self) -> int:
         """The first offset with a place in a file."""
         return int.from_bytes(self.packed_files[:8], "big") // UNIT_SIZE
-
-    @property
-    def ends(self) -> int:
-        """The sum of the bytes at which its last file and its last unit end, which the mark has of all queues."""
-        base, _, size, _ = _FILE.unpack_from(self.packed_files, len(self.packed_files) - _FILE.size)
-        return int(base + size + self.end * UNIT_SIZE)
 
     def holds(self, path: str) -> os.stat_result | None:
         """What the system says of the queue's directory if nothing in it has changed; None otherwise."""

@@ -123,7 +123,7 @@ def find_queue_ends(
 
 def _saved_queue_end(topic: str, queue_id: int, path: str, saved: SavedEnd, findings: Findings) -> QueueEnd:
     """The queue as it is saved, which holds."""
-    files = [UnitFile(base, size, f"{path}/{base:020d}") for base, _, size, _ in saved.files]
+    files = [UnitFile(base, size, f"{path}/{base:020d}") for base, size in saved.extents]
     return QueueEnd(topic, queue_id, path, files, findings, saved.end, saved.last_place, saved.last_size)
 
 
