@@ -75,6 +75,8 @@ class StorePlanner:
         # As the last ``look`` saw them; None before the first.
         self._bounds: dict[QueueKey, QueueInfo] | None = None
         self._checked_idle = False
+        # What the start of a query or a run has seen, and the store's state: the first trigger asks for it again.
+        self._seen: tuple[object, dict[QueueKey, QueueInfo]] | None = None
 
     def close(self) -> None:
         self.reader.close()
@@ -82,7 +84,7 @@ class StorePlanner:
     def initial(self) -> StreamOffset:
         """Start of a query without a checkpoint. Topics that do not exist yet are read as soon as they do."""
         options = self._options
-        bounds = self._look()
+        bounds = self._look_ahead()
         starts = resolve_rule(self.reader, bounds.values(), options.start_rule, options, which="starting")
         # Before a queue's first message is none that could be another one.
         after = {key: start for key, start in starts.items() if start > bounds[key].min_offset}
@@ -90,7 +92,7 @@ class StorePlanner:
 
     def stop_at_present_end(self) -> None:
         """Limit the run to messages written until now."""
-        self.targets = {key: info.max_offset for key, info in self._look().items()}
+        self.targets = {key: info.max_offset for key, info in self._look_ahead().items()}
 
     def ends(self) -> StreamOffset | None:
         """The ends of all queues as the last look saw them, and in ``batch_starts`` those starts that are not 0."""
@@ -116,7 +118,7 @@ class StorePlanner:
 
     def backlog(self, start: StreamOffset) -> Backlog:
         """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``, ``ConnectorError``."""
-        before, bounds = self._bounds, self._look()
+        before, bounds = self._bounds, self._seen_just_now() or self._look()
         self._bounds = bounds
         start = self._begun_later(start, bounds)
         positions = _find_positions(
@@ -221,6 +223,18 @@ class StorePlanner:
     def _look(self) -> dict[QueueKey, QueueInfo]:
         """The bounds of all subscribed queues that exist now."""
         return self._options.subscription.bounds(self.reader)
+
+    def _look_ahead(self) -> dict[QueueKey, QueueInfo]:
+        """``_look``, for the next trigger too if no queue changes until then."""
+        state = self.reader.settled_state()
+        bounds = self._look()
+        self._seen = None if state is None else (state, bounds)
+        return bounds
+
+    def _seen_just_now(self) -> dict[QueueKey, QueueInfo] | None:
+        """What ``_look_ahead`` saw, if no queue has changed since; once, so that planning that failed looks again."""
+        seen, self._seen = self._seen, None
+        return seen[1] if seen is not None and self.reader.settled_state() == seen[0] else None
 
     def _within_targets(self, bounds: dict[QueueKey, QueueInfo], start: StreamOffset) -> dict[QueueKey, QueueInfo]:
         """Without the queues that came after an AvailableNow run began."""

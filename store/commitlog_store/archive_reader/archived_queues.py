@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import index
 
 import numpy as np
@@ -152,3 +152,9 @@ class ArchivedCatalog:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self.queue(topic, queue_id).bounds()
+
+    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+        return [self.bounds(*key) for key in queues]
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.queue(topic, queue_id).last_unit()

@@ -268,7 +268,20 @@ def directory_signature(path: str) -> DirectorySignature:
         raise _denied(path) from error
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    return signature_of(found)
+
+
+def signature_of(found: os.stat_result) -> DirectorySignature:
+    """The signature of a directory of which the system said this."""
     return DirectorySignature(found.st_dev, found.st_ino, found.st_mtime_ns)
+
+
+def shows_mapped_writes(device: int) -> bool:
+    """Whether a write through a mapping sets the times of a file on this device, for every process at once.
+
+    Not in tmpfs; and a network file system asks for times every few seconds only. These have no device of their own.
+    """
+    return os.major(device) > 0
 
 
 def stamp(path: str) -> os.stat_result | None:

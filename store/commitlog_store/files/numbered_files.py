@@ -5,7 +5,6 @@ Other names in the directory are ignored. The directory is listed again only aft
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from bisect import bisect_right
@@ -103,7 +102,7 @@ class NumberedFiles:
         self.bases = sorted({*self.bases, base})
 
     def path_of(self, base: int) -> str:
-        return os.path.join(self.path, file_name_for_offset(base))
+        return f"{self.path}/{file_name_for_offset(base)}"
 
     def base_at(self, offset: int) -> int | None:
         """The base of the last file that starts at or before ``offset``; the file may end before it."""

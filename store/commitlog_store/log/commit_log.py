@@ -15,9 +15,11 @@ from commitlog_store.errors import (
     CommitLogError,
     CorruptRecord,
     CorruptStoreError,
+    FileChanged,
     InvalidValue,
     LogNotFound,
     MessageNotFound,
+    ReadFailed,
 )
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
@@ -38,6 +40,8 @@ from commitlog_store.format.sys_flag import COMPRESSED_FLAG
 
 # Bytes that a read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096
+# The bytes at a record's start that are never all zero: its size and magic number.
+_RECORD_START = 8
 # A reader of several queues does not pass from one file to the next in all of them at once.
 _MAPPED_FILES = 2
 # How often to look for a file again that retention removes between the listing and the opening.
@@ -161,7 +165,27 @@ class CommitLog:
         found = self.find(physical_offset)
         if found is None or physical_offset - found.base + size > found.size:
             return False
-        return any(found.read(physical_offset - found.base, 8))
+        return any(found.read(physical_offset - found.base, _RECORD_START))
+
+    def holds_all(self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """``holds`` of many places, each file asked once. False also for those in a file that just went, or failed to
+        be read: ``holds`` says what is with them.
+        """
+        held, bases = np.zeros(len(places), np.bool_), list(self.bases)
+        of_file = np.searchsorted(np.array(bases, np.int64), places, side="right") - 1
+        for number in np.unique(of_file[of_file >= 0]).tolist():
+            of_this = np.flatnonzero(of_file == number)
+            with contextlib.suppress(FileChanged, ReadFailed):
+                found = self.find(int(places[of_this[0]]))
+                if found is None or found.base != bases[number]:
+                    continue
+                starts = places[of_this] - found.base
+                within = starts + np.maximum(sizes[of_this], _RECORD_START) <= found.size
+                of_this, starts = of_this[within], starts[within]
+                if len(of_this):
+                    held[of_this] = found.pieces(starts, _RECORD_START).view(np.int64) != 0
+                    found.release()
+        return held
 
     def read_record(self, physical_offset: int, *, check_crc: bool = True) -> Record:
         """The record that starts at ``physical_offset``.

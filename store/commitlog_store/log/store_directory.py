@@ -183,7 +183,7 @@ def has_other_kinds(path: str) -> bool:
 def other_topic_kind(path: str, topic: str) -> str | None:
     """The kind of a topic whose messages are not in a plain consume queue, after its name in a sentence; else None."""
     for directory, what in _OTHER_KINDS:
-        if disk.is_directory(os.path.join(path, directory, topic)):
+        if disk.is_directory(f"{path}/{directory}/{topic}"):  # asked for each topic
             return f"{what} ({directory}/{topic})"
     return None
 

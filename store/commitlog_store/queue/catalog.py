@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from operator import index
 from typing import SupportsIndex
 
+import numpy as np
+
 from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import (
     CorruptConsumeQueue,
@@ -24,11 +26,13 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
-from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, SavedTopic, load_saved_ends
+from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, load_saved_ends
 from commitlog_store.queue.views import CatalogView
 
 # So many topics and queues are looked at before saved ends are read, which takes longer than that.
 _LOOKED_AT_FIRST = 64
+# Fewer places in the log are looked at one by one.
+_CHECKED_AT_ONCE = 16
 
 
 class QueueCatalog:
@@ -47,14 +51,17 @@ class QueueCatalog:
         self._all_plain = False
         self._saved: SavedEnds | None = None
         self._has_asked_for_saved = False
+        # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last.
+        self._unchanged: dict[tuple[str, int], SavedEnds] = {}
 
     def use(self, saved: SavedEnds | None) -> None:
         """Use these saved ends, or none, instead of those that the store has when many queues are asked for."""
         self._saved, self._has_asked_for_saved = saved, True
 
-    def _saved_now(self) -> SavedEnds | None:
+    def _saved_now(self, asked: int = 0) -> SavedEnds | None:
         """The store's saved ends, once many queues are asked for and while they may be used."""
-        if not self._has_asked_for_saved and len(self._queue_ids) + len(self._queues) >= _LOOKED_AT_FIRST:
+        known = len(self._queue_ids) + len(self._queues)
+        if not self._has_asked_for_saved and known + asked >= _LOOKED_AT_FIRST:
             self.use(load_saved_ends(self._path))
         if self._saved is not None and not self._saved.may_be_used():
             self._saved = None
@@ -78,7 +85,7 @@ class QueueCatalog:
     def _is_filled(self, topic: str) -> bool:
         """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""
         if topic not in self._filled:
-            if disk.surely_has_names(os.path.join(self._topics.path, topic)):
+            if disk.surely_has_names(f"{self._topics.path}/{topic}"):
                 self._filled.add(topic)
                 return True
             ids = self._ids_of(topic)
@@ -99,18 +106,25 @@ class QueueCatalog:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
         if topic not in self._queue_ids and topic not in self._filled:
             validate_topic(topic)
+        saved = None if topic in self._queue_ids else self._saved_now()
+        known = None if saved is None else saved.topic(topic)
+        if known is not None and self._has_only_plain() and known.holds(f"{self._topics.path}/{topic}"):
+            return known.queue_ids
         ids = self._ids_of(topic)
         if not ids.kind_is_known:
             if not (self._all_plain and topic in self._filled):
                 check_topic_kind(self._path, topic)
             ids.kind_is_known = True
-        saved = None if topic in self._queue_ids else self._saved_now()
-        now = ids.now() if saved is None else ids.first(saved.topic(topic))
+        now = ids.now()
         if not now:
             self._queue_ids.pop(topic, None)
             raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self._path}.")
         self._queue_ids[topic] = ids
         return list(now)
+
+    def _has_only_plain(self) -> bool:
+        """Whether all topics, or all that were listed last, have plain consume queues."""
+        return self._all_plain or not has_other_kinds(self._path)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
@@ -119,13 +133,18 @@ class QueueCatalog:
             if type(queue_id) is not int and not isinstance(queue_id, SupportsIndex):  # the latter takes 6 µs
                 raise InvalidValue(f"queue_id is an int, not {queue_id!r}.")
             queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
-            if queue_id not in self.queue_ids(topic):
+            seen = self._unchanged.pop((topic, queue_id), None)
+            known = None if seen is None else seen.topic(topic)
+            if known is None and queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
             path = f"{self._topics.path}/{topic}/{queue_id}"
             queue = self._queues[topic, queue_id] = ConsumeQueue(
                 path, topic, queue_id, self._commit_log, self._unflushed_from, tolerant=self._tolerant
             )
-            queue.saved = self.saved_end(topic, queue_id)
+            if seen is None or known is None:
+                queue.saved = self.saved_end(topic, queue_id)
+            else:
+                queue.begin_with(known.ends[queue_id], look_again=seen is self._saved and seen.shows_all_writes)
         return queue
 
     def _unflushed_from(self) -> int | None:
@@ -146,6 +165,56 @@ class QueueCatalog:
             del self._queues[topic, queue_id]
             self.queue(topic, queue_id)  # raises the error for the missing topic or queue
         return bounds
+
+    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+        """``bounds`` of each queue. One that is as it was saved gets no ``ConsumeQueue``, and is compared each time."""
+        saved = self._saved_now(len(queues))
+        if saved is None or not self._has_only_plain():
+            return [self.bounds(*key) for key in queues]
+        unchanged = self._unchanged_of(saved, queues)
+        found = [unchanged.get(key) or self.bounds(*key) for key in queues]
+        self._unchanged.update(dict.fromkeys(unchanged, saved))
+        return found
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``ConsumeQueue.last_unit``, which needs none for a queue that is as it was saved."""
+        seen = self._unchanged.get((topic, queue_id))
+        known = None if seen is None else seen.topic(topic)
+        if known is None:
+            return self.queue(topic, queue_id).last_unit()
+        saved = known.ends[queue_id]
+        return saved.end - 1, saved.last_place
+
+    def _unchanged_of(
+        self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """The bounds of those queues that are as they were saved, and whose messages the log has."""
+        root, compares_again = self._topics.path, saved.shows_all_writes
+        topic, known = "", None
+        keys: list[tuple[str, int]] = []
+        ends: list[SavedEnd] = []
+        for key in queues:
+            if key in self._queues or not (compares_again or key not in self._unchanged):
+                continue
+            if key[0] != topic:
+                topic = key[0]
+                known = saved.topic(topic)
+            end = None if known is None else known.ends.get(key[1])
+            if end is not None and end.holds(f"{root}/{topic}/{key[1]}") is not None:
+                keys.append(key)
+                ends.append(end)
+        held = _led_to(self._commit_log, ends)
+        return {key: (end.start, end.end) for key, end, is_held in zip(keys, ends, held, strict=True) if is_held}
+
+
+def _led_to(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:
+    """Of each queue, whether the log has its last message, and has not lost its first ones."""
+    start = log.min_offset
+    if len(ends) < _CHECKED_AT_ONCE:
+        return [start <= end.first_place and log.holds(end.last_place, end.last_size) for end in ends]
+    places = np.array([(end.first_place, end.last_place, end.last_size) for end in ends], np.int64)
+    held: list[bool] = (log.holds_all(places[:, 1], places[:, 2]) & (places[:, 0] >= start)).tolist()
+    return held
 
 
 def log_end_by_queues(catalog: CatalogView, commit_log: CommitLog) -> int:
@@ -219,15 +288,6 @@ class _QueueIds:
     def is_empty(self) -> bool:
         """Whether the directory was missing or empty when it was listed last."""
         return not self._listing.names
-
-    def first(self, saved: SavedTopic | None) -> list[int]:
-        """``now``, from what is saved if the directory has not changed since."""
-        signature = None if saved is None else saved.holds(self._listing.path)
-        if saved is None or signature is None:
-            return self.now()
-        self._ids = list(saved.ends)
-        self._listing.take(list(map(str, self._ids)), signature)
-        return self._ids
 
     def now(self) -> list[int]:
         try:

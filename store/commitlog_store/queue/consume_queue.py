@@ -113,6 +113,8 @@ class ConsumeQueue:
         saved, self.saved = self.saved, None
         if saved is not None and self._take(saved):
             return self._start, self._end
+        if not self._files.exists:
+            self._files.bases = []  # those of ``begin_with`` were not listed
         try:
             changed = self._files.refresh() or self._listed_again
         except NotADirectoryError:
@@ -140,16 +142,27 @@ class ConsumeQueue:
         log = self._commit_log
         if not (log.min_offset <= saved.first_place and log.holds(saved.last_place, saved.last_size)):
             return False
-        signature = saved.holds(self.path)
-        if signature is None:
+        found = saved.holds(self.path)
+        if found is None:
             return False
-        bases = [file.base for file in saved.files]
-        self._files.take(bases, signature)
+        self._begin_with(saved)
+        self._files.take(self._bases, disk.signature_of(found))
+        return True
+
+    def begin_with(self, saved: SavedEnd, *, look_again: bool) -> None:
+        """Show what is saved of a queue that was compared with it just now. The next ``bounds`` looks at the queue;
+        with ``look_again`` it compares first.
+        """
+        self._begin_with(saved)
+        self.saved = saved if look_again else None
+
+    def _begin_with(self, saved: SavedEnd) -> None:
+        bases = self._files.bases = [base for base, _ in saved.extents]
         self._start, self._end = bases[0] // UNIT_SIZE, saved.end
         self._last_unit = (saved.end - 1, saved.last_place)
         self._written = {bases[-1]: saved.end - bases[-1] // UNIT_SIZE}
+        log = self._commit_log
         self._start_seen_at = (log.min_offset, bases[0], log.file_count > 0)
-        return True
 
     def last_unit(self) -> tuple[int, int]:
         """Queue offset and physical offset of the last message as ``bounds`` saw it; ``(-1, 0)`` without any."""
@@ -179,8 +192,7 @@ class ConsumeQueue:
     def _read(self, base: int, start: int, stop: int) -> bytes:
         """Bytes of the units ``[start, stop)`` as far as the file of that base holds them, in whole units."""
         try:
-            with _opened(self._files.path_of(base)) as descriptor:
-                data = disk.read_at(descriptor, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
+            data = _read_file(self._files.path_of(base), (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
         except FileNotFoundError:
             self._list_again()
             return b""
@@ -486,6 +498,20 @@ class ConsumeQueue:
             found=f"{physical_offset} and {size}",
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _read_file(path: str, length: int, at: int) -> bytes:
+    """``disk.read_at`` of a file. ``FileNotFoundError``; ``ReadFailed`` for a read that fails.
+
+    Without ``_opened``, which takes as long as the read: each queue of a scan is read once.
+    """
+    descriptor = disk.open_file(path)
+    try:
+        return disk.read_at(descriptor, length, at)
+    except OSError as error:
+        raise ReadFailed("read", path=path, cause=error) from error
+    finally:
+        disk.close(descriptor)
 
 
 @contextlib.contextmanager

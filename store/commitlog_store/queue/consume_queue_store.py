@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -81,8 +81,18 @@ class QueueLook(NamedTuple):
 class ConsumeQueueStore:
     """One ``ConsumeQueueWriter`` for each touched queue. Dispatch writes from one thread, another one flushes."""
 
-    def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog, *, read_only: bool = False) -> None:
-        """``read_only``: the queues are only looked at, and no file is opened for writing."""
+    def __init__(
+        self,
+        store_path: str,
+        file_size: int,
+        catalog: QueueCatalog,
+        *,
+        read_only: bool = False,
+        known: SavedEnds | None = None,
+    ) -> None:
+        """``read_only``: the queues are only looked at, and no file is opened for writing. ``known`` are saved ends
+        that were loaded for the same look at the store.
+        """
         self.path = os.path.join(store_path, CONSUME_QUEUE)
         self._ext_path = os.path.join(store_path, CONSUME_QUEUE_EXT)
         self._file_size = file_size
@@ -100,11 +110,16 @@ class ConsumeQueueStore:
         self._sized = False
         # Queue files that were on disk when they were counted.
         self._counted = 0
-        # The last file (base and size) of each queue in the last survey, by directory, and the ends found in them.
-        self._last_files: dict[str, tuple[int, int]] = {}
-        self._ends: dict[str, int] = {}
+        # The last file (base and size) of each queue in the last survey, and the ends found in them; but for the topics
+        # that were as they are saved, of which the saved ends and their sum are kept.
+        self._last_files: dict[tuple[str, int], tuple[int, int]] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        self._unchanged: set[str] = set()
+        self._unchanged_ends = 0
+        self._surveyed: SavedEnds | None = None
         # What the last owner saved of them; the topics of which not all is saved; and the generation for the mark.
         self._saved: SavedEnds | None = None
+        self._known = known
         self._not_saved: set[str] | None = None
         # Topics that were deleted since, and those with changed queues that were forgotten.
         self._removed: set[str] = set()
@@ -141,35 +156,49 @@ class ConsumeQueueStore:
 
     def survey(self) -> QueueFiles:
         """Look at the names and sizes of all queue files; ``file_count`` continues from their number. ``OSError``."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        self._ends = ends = {}
-        unchanged = set()
+        self._ends = {}
+        self._unchanged, self._unchanged_ends, count, sizes = set(), 0, 0, defaultdict[int, int](int)
+        found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._surveyed = self._saved
         for topic, saved in self._saved.unchanged_topics() if self._saved is not None else ():
-            unchanged.add(topic)
+            self._unchanged.add(topic)
             for queue_id, end in saved.ends.items():
-                path = f"{self.path}/{topic}/{queue_id}"
-                files = found[path] = [(file.base, file.size) for file in end.files]
-                ends[path] = sum(files[-1]) + end.end * UNIT_SIZE
+                files = end.extents
+                for _, size in files:
+                    sizes[size] += 1
+                count += len(files)
+                self._unchanged_ends += _ends_of(sum(files[-1]), end.end)
+                if len(files) > 1:
+                    found[topic, queue_id] = files
         self._not_saved = set()
-        for topic, queue_id in self.known_queues(unchanged):
-            path = os.path.join(self.path, topic, str(queue_id))
-            self._not_saved.add(topic)
+        self._last_files = {}
+        for key in self.known_queues(self._unchanged):
+            self._not_saved.add(key[0])
+            path = self._path_of(key)
             with contextlib.suppress(NotADirectoryError):
                 bases = sorted(base for name in disk.list_names(path) if (base := parse_file_name(name)) is not None)
-                found[path] = [(base, disk.file_size(os.path.join(path, file_name_for_offset(base)))) for base in bases]
-        sizes = Counter(size for files in found.values() for _, size in files if size and size % UNIT_SIZE == 0)
-        if sizes:
-            self._file_size = sizes.most_common(1)[0][0]
+                files = [(base, disk.file_size(os.path.join(path, file_name_for_offset(base)))) for base in bases]
+                for _, size in files:
+                    sizes[size] += 1
+                count += len(files)
+                found[key] = files
+                if files:
+                    self._last_files[key] = files[-1]
+        fitting = [size for size in sizes if size and size % UNIT_SIZE == 0]
+        if fitting:
+            self._file_size = max(fitting, key=sizes.__getitem__)
             self._sized = True
-        count = sum(map(len, found.values()))
         self._counted = count - self._names.files
-        self._last_files = {path: files[-1] for path, files in found.items() if files}
-        return QueueFiles(count=count, uneven=next((path for path, files in found.items() if _is_uneven(files)), None))
+        uneven = next((self._path_of(key) for key, files in found.items() if _is_uneven(files)), None)
+        return QueueFiles(count=count, uneven=uneven)
+
+    def _path_of(self, key: tuple[str, int]) -> str:
+        return f"{self.path}/{key[0]}/{key[1]}"
 
     def use_saved_ends(self) -> None:
         """Let the next survey use what the last owner saved of the queues of a closed store."""
         # A topic of another kind has no queues here, whatever was saved of it.
-        self._saved = None if has_other_kinds(self._store_path) else load_saved_ends(self._store_path)
+        self._saved = None if has_other_kinds(self._store_path) else load_saved_ends(self._store_path, self._known)
         self._catalog.use(self._saved)
         self.saved_generation = 0 if self._saved is None else self._saved.generation
 
@@ -203,11 +232,10 @@ class ConsumeQueueStore:
 
         To be compared with the mark: where zeros between units mislead the search, it finds another end.
         """
-        self._ends |= {
-            path: _ends_of(base + size, base // UNIT_SIZE + _units_in(os.path.join(path, file_name_for_offset(base))))
-            for path, (base, size) in self._last_files.items()
-            if path not in self._ends
-        }
+        for key, (base, size) in self._last_files.items():
+            if key not in self._ends:
+                units = _units_in(f"{self._path_of(key)}/{file_name_for_offset(base)}")
+                self._ends[key] = _ends_of(base + size, base // UNIT_SIZE + units)
         return self.ends
 
     def count_units(self, start: int, stop: int) -> int:
@@ -226,14 +254,22 @@ class ConsumeQueueStore:
 
         Both, since a file that lost zeros after its units is damaged too: it has another size than all others.
         """
-        return sum((self._ends | self._touched_ends()).values())
+        now = self._ends | self._touched_ends()
+        return self._unchanged_ends + sum(now.values()) - sum(map(self._saved_ends_of, now))
 
-    def _touched_ends(self) -> dict[str, int]:
+    def _touched_ends(self) -> dict[tuple[str, int], int]:
         return {
-            one.path: _ends_of(one.files_end, one.next_offset or 0)
-            for one in self._writers.values()
+            key: _ends_of(one.files_end, one.next_offset or 0)
+            for key, one in self._writers.items()
             if one.next_offset is not None or one.is_empty
         }
+
+    def _saved_ends_of(self, key: tuple[str, int]) -> int:
+        """What a queue adds to ``_unchanged_ends``."""
+        topic, queue_id = key
+        saved = None if self._surveyed is None or topic not in self._unchanged else self._surveyed.topic(topic)
+        end = None if saved is None else saved.ends.get(queue_id)
+        return 0 if end is None else _ends_of(sum(end.extents[-1]), end.end)
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's message at ``offset``; None while it has none there or after it.
@@ -570,12 +606,13 @@ class ConsumeQueueStore:
             self._unsettle()
             self._removed.add(topic)
             for writer in self._writers_of(topic):
+                key = topic, writer.queue_id
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)
-                remove_ext_files(self._ext_directory(topic, writer.queue_id), None)
-                del self._writers[topic, writer.queue_id]
-                self._ends.pop(writer.path, None)
-                self._last_files.pop(writer.path, None)
+                remove_ext_files(self._ext_directory(*key), None)
+                del self._writers[key]
+                self._ends[key] = 0
+                self._last_files.pop(key, None)
             self._remove_directory(os.path.join(self.path, topic))
 
     def _writers_of(self, topic: str) -> list[ConsumeQueueWriter]:

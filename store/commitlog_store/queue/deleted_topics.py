@@ -96,6 +96,11 @@ class DeletedTopics:
         """The names of the topics that were deleted here."""
         return iter([topic for topic, one in self._content.topics.items() if one.before])
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no topic was ever deleted, so that all queues have all their units."""
+        return not self._content.topics and not self._content.takenOver
+
     def before(self, topic: str) -> int:
         """The physical offset before which the topic's messages were deleted here; 0 for all other topics."""
         found = self._content.topics.get(topic)

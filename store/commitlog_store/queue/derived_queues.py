@@ -12,7 +12,7 @@ run is not joined to one before it when more offsets are missing between the two
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -143,6 +143,12 @@ class DerivedCatalog:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self.queue(topic, queue_id).bounds()
+
+    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+        return [self.bounds(*key) for key in queues]
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.queue(topic, queue_id).last_unit()
 
 
 class QueueBuilder:

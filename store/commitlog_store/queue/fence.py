@@ -21,8 +21,13 @@ class Fence(NamedTuple):
     crc: int
 
 
-def fence_at(commit_log: CommitLog, physical_offset: int) -> Fence | None:
-    """The fence of the record at a physical offset; None outside the log and where nothing was written."""
+def fence_at(commit_log: CommitLog, physical_offset: int, *, tolerant: bool = False) -> Fence | None:
+    """The fence of the record at a physical offset; None outside the log and where nothing was written.
+
+    With ``tolerant``, also None for a damaged record, whose header cannot identify it.
+    """
+    if tolerant and commit_log.whole_record(physical_offset) is None:
+        return None
     head = commit_log.header(physical_offset)
     return None if head is None else Fence(physical_offset, crc32(head))
 
@@ -42,9 +47,7 @@ def fence_of(commit_log: CommitLog, queue: QueueView, offset: int, *, tolerant: 
                 refuse_damaged_unit(queue, offset)
             return None
         place = unit[0]
-    if tolerant and commit_log.whole_record(place) is None:
-        return None  # its header cannot identify it
-    return fence_at(commit_log, place)
+    return fence_at(commit_log, place, tolerant=tolerant)
 
 
 def refuse_damaged_unit(queue: QueueView, offset: int) -> None:

@@ -32,7 +32,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
@@ -529,7 +529,9 @@ def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | Non
     counts = np.array([sum(map(len, part)) for part in parts], np.int64)
     if not counts.any():
         return _NO_MESSAGES
-    units = np.concatenate([one for part in parts for one in part])
+    units = np.concatenate(
+        [one for part in parts for one in part], dtype=UNIT_DTYPE
+    )  # else it compares the fields of each
     if ((units["size"] <= 0) | (units["physical_offset"] < 0)).any():
         return None
     places = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)

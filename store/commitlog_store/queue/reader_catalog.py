@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
@@ -77,3 +77,9 @@ class ReaderCatalog:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self.queue(topic, queue_id).bounds()
+
+    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+        return [self.bounds(*key) for key in queues]
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.queue(topic, queue_id).last_unit()

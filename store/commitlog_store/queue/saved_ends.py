@@ -79,6 +79,7 @@ class SavedEnd(NamedTuple):
     """What is known of a queue while ``holds`` is true. Places are physical offsets.
 
     ``end`` is the next queue offset. ``first_place`` is that of the first message; -1 if it is not sound.
+    ``packed_files`` are the bytes of ``files``: most looks need no more of them than a comparison.
     """
 
     device: int
@@ -88,39 +89,76 @@ class SavedEnd(NamedTuple):
     last_place: int
     last_size: int
     first_place: int
-    files: list[SavedFile]
+    packed_files: bytes
 
-    def holds(self, path: str) -> disk.DirectorySignature | None:
-        """The signature of the queue's directory if nothing in it has changed; None otherwise."""
-        device, inode, changed_ns, files = self.device, self.inode, self.changed_ns, self.files
+    @property
+    def files(self) -> list[SavedFile]:
+        """The files, in order."""
+        return [SavedFile._make(file) for file in _FILE.iter_unpack(self.packed_files)]
+
+    @property
+    def extents(self) -> list[tuple[int, int]]:
+        """Of each file, the byte of the queue that it begins with, and its size."""
+        return [(base, size) for base, _, size, _ in _FILE.iter_unpack(self.packed_files)]
+
+    @property
+    def start(self) -> int:
+        """The first offset with a place in a file."""
+        return int.from_bytes(self.packed_files[:8], "big") // UNIT_SIZE
+
+    def holds(self, path: str) -> os.stat_result | None:
+        """What the system says of the queue's directory if nothing in it has changed; None otherwise."""
+        device, inode, changed_ns = self.device, self.inode, self.changed_ns
         found = disk.stamp(path) if changed_ns > 0 else None
         if found is None or found.st_ctime_ns != changed_ns or found.st_ino != inode or found.st_dev != device:
             return None
-        for base, file_inode, size, file_changed_ns in files:
+        for base, file_inode, size, file_changed_ns in _FILE.iter_unpack(self.packed_files):
             file = disk.stamp(f"{path}/{base:020d}")
             if file is None or file.st_ctime_ns != file_changed_ns or file.st_size != size:
                 return None
             if file.st_ino != file_inode or file.st_dev != device:
                 return None
-        return disk.DirectorySignature(device, inode, found.st_mtime_ns)
+        return found
 
 
-class SavedTopic(NamedTuple):
-    """What is known of a topic: the entries of its queues, by queue id, which are all while ``holds`` is true."""
+class SavedTopic:
+    """What is known of a topic: the entries of its queues, which are all while ``holds`` is true."""
 
-    device: int
-    inode: int
-    changed_ns: int
-    ends: dict[int, SavedEnd]
+    __slots__ = ("_at", "_changed_ns", "_count", "_data", "_device", "_ends", "_inode")
 
-    def holds(self, path: str) -> disk.DirectorySignature | None:
-        """The signature of the topic's directory if no queue was added or removed; None otherwise."""
-        found = disk.stamp(path) if self.changed_ns > 0 else None
-        if found is None or found.st_ctime_ns != self.changed_ns:
-            return None
-        if found.st_ino != self.inode or found.st_dev != self.device:
-            return None
-        return disk.DirectorySignature(self.device, self.inode, found.st_mtime_ns)
+    def __init__(self, data: bytes, at: int, device: int) -> None:
+        """``at``: where the topic begins in the file's bytes."""
+        _, name_length, self._inode, self._changed_ns, self._count = _TOPIC.unpack_from(data, at)
+        self._data, self._at, self._device = data, at + _TOPIC.size + name_length, device
+        self._ends: dict[int, SavedEnd] | None = None
+
+    @property
+    def ends(self) -> dict[int, SavedEnd]:
+        """The entries by queue id."""
+        if self._ends is None:
+            self._ends = {}
+            data, at = self._data, self._at
+            for _ in range(self._count):
+                queue_id, inode, changed_ns, end, place, size, first, files = _QUEUE.unpack_from(data, at)
+                at += _QUEUE.size
+                stop = at + files * _FILE.size
+                self._ends[queue_id] = SavedEnd(self._device, inode, changed_ns, end, place, size, first, data[at:stop])
+                at = stop
+        return self._ends
+
+    @property
+    def queue_ids(self) -> list[int]:
+        """The ids of its queues, sorted."""
+        if self._count == 1:
+            return [int(_QUEUE.unpack_from(self._data, self._at)[0])]
+        return list(self.ends)
+
+    def holds(self, path: str) -> bool:
+        """Whether no queue was added to the topic's directory, or removed."""
+        found = disk.stamp(path) if self._changed_ns > 0 else None
+        if found is None or found.st_ctime_ns != self._changed_ns:
+            return False
+        return found.st_ino == self._inode and found.st_dev == self._device
 
 
 class SavedEnds:
@@ -136,11 +174,14 @@ class SavedEnds:
             raise ValueError("saved ends of another directory")
         self.generation: int = generation
         self.device: int = device
+        # Whether an entry that was used may be compared and used again: a mapped write might have no time of its own.
+        self.shows_all_writes = disk.shows_mapped_writes(device)
         self._boot: bytes = boot
         self._store_path = store_path
         self._data = data
         self._at = _topics_in(data)
         self._last: tuple[int, SavedTopic | None] = (-1, None)
+        self._compared: dict[str, SavedTopic] | None = None
         self._looked_at_s = time.monotonic()
 
     @property
@@ -163,35 +204,30 @@ class SavedEnds:
         if at is None:
             return None
         if self._last[0] != at:  # most are asked for queue after queue
-            self._last = at, self._decoded(at)
+            self._last = at, SavedTopic(self._data, at, self.device)
         return self._last[1]
 
-    def _decoded(self, at: int) -> SavedTopic:
-        data, device = self._data, self.device
-        _, name_length, topic_inode, topic_changed_ns, count = _TOPIC.unpack_from(data, at)
-        at += _TOPIC.size + name_length
-        ends = {}
-        for _ in range(count):
-            queue_id, inode, changed_ns, end, place, size, first, files = _QUEUE.unpack_from(data, at)
-            at += _QUEUE.size
-            stop = at + files * _FILE.size
-            known = [SavedFile._make(file) for file in _FILE.iter_unpack(data[at:stop])]
-            at = stop
-            ends[queue_id] = SavedEnd(device, inode, changed_ns, end, place, size, first, known)
-        return SavedTopic(device, topic_inode, topic_changed_ns, ends)
-
     def unchanged_topics(self) -> Iterator[tuple[str, SavedTopic]]:
-        """The topics in whose directories nothing has changed, with all their queues."""
+        """The topics in whose directories nothing has changed, with all their queues; now, or as ``compare`` saw it."""
+        if self._compared is not None:
+            yield from self._compared.items()
+            return
         root = os.path.join(self._store_path, CONSUME_QUEUE)
         for topic, at in self._at.items():
-            path, saved = f"{root}/{topic}", self._decoded(at)
-            if saved.holds(path) is None:
+            path, saved = f"{root}/{topic}", SavedTopic(self._data, at, self.device)
+            if not saved.holds(path):
                 continue
             for queue_id, end in saved.ends.items():
                 if end.holds(f"{path}/{queue_id}") is None:
                     break
             else:
                 yield topic, saved
+
+    def compare(self) -> Mapping[str, SavedTopic]:
+        """``unchanged_topics``, once: several questions of one look at a store rest on it."""
+        if self._compared is None:
+            self._compared = dict(self.unchanged_topics())
+        return self._compared
 
     def may_be_used(self) -> bool:
         """Whether it is still the file to use. The store is asked once a second at most."""
@@ -228,15 +264,20 @@ def _named(store_path: str) -> int:
     return mark.saved_ends
 
 
-def load_saved_ends(store_path: str) -> SavedEnds | None:
-    """The saved ends of a store, if they may be used now: see the decision. None otherwise, whatever the reason."""
+def load_saved_ends(store_path: str, known: SavedEnds | None = None) -> SavedEnds | None:
+    """The saved ends of a store, if they may be used now: see the decision. None otherwise, whatever the reason.
+
+    ``known`` is returned if it is of the same generation: no owner has changed a queue since it was loaded.
+    """
     if os.name != "posix":
         return None  # what the other system calls st_ctime is the time at which a file was made
     try:
         generation = _named(store_path)
         if not generation:
             return None
-        found = SavedEnds(store_path, disk.read_file(os.path.join(store_path, SAVED_ENDS), _LARGEST))
+        found = known
+        if found is None or found.generation != generation:
+            found = SavedEnds(store_path, disk.read_file(os.path.join(store_path, SAVED_ENDS), _LARGEST))
         mark = mark_if_readable(os.path.join(store_path, CHECKPOINT))
     except (OSError, CommitLogError, ValueError, struct.error):
         return None
@@ -311,7 +352,7 @@ def _encoded_topic(path: str, topic: str, device: int, ends: Mapping[int, int], 
 
 
 def _encoded_queue(queue_id: int, saved: SavedEnd) -> bytes:
-    files = saved.files
+    packed = saved.packed_files
     head = _QUEUE.pack(
         queue_id,
         saved.inode,
@@ -320,9 +361,9 @@ def _encoded_queue(queue_id: int, saved: SavedEnd) -> bytes:
         saved.last_place,
         saved.last_size,
         saved.first_place,
-        len(files),
+        len(packed) // _FILE.size,
     )
-    return head + b"".join(_FILE.pack(*file) for file in files)
+    return head + packed
 
 
 def _proving(found: os.stat_result, now_ns: int, device: int) -> int:
@@ -340,7 +381,7 @@ def _look_at(path: str, device: int, known_end: int | None) -> SavedEnd:
         found = _found_end(path, device, known_end)
     except (OSError, CommitLogError):
         found = None
-    return found or SavedEnd(device, 0, 0, 0, -1, 0, -1, [])
+    return found or SavedEnd(device, 0, 0, 0, -1, 0, -1, b"")
 
 
 def _found_end(path: str, device: int, known_end: int | None) -> SavedEnd | None:
@@ -359,7 +400,8 @@ def _found_end(path: str, device: int, known_end: int | None) -> SavedEnd | None
     units = _units_of(path, files) if files else None
     if units is None or known_end not in (None, units[0]):
         return None
-    return SavedEnd(device, directory.st_ino, changed_ns, *units, files)
+    packed = b"".join(_FILE.pack(*file) for file in files)
+    return SavedEnd(device, directory.st_ino, changed_ns, *units, packed)
 
 
 def _units_of(path: str, files: list[SavedFile]) -> tuple[int, int, int, int] | None:

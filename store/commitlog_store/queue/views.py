@@ -89,6 +89,14 @@ class CatalogView(Protocol):
         """The queue's bounds now."""
         ...
 
+    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+        """The bounds of each of these queues now. The errors of ``bounds``."""
+        ...
+
+    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
+        ...
+
 
 class ReaderView(Protocol):
     """Questions about a store that are consistent beside its owner; ``reader.StoreReader`` has the meanings."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
@@ -31,18 +31,24 @@ class Bounds:
         """``StoreReader.queue_infos``."""
         if self._snapshot is not None:
             wanted = checked_queues(queues() if callable(queues) else queues)
-            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in wanted]
+            return [
+                QueueInfo(*key, *limits) for key, limits in zip(wanted, self._catalog.bounds_of(wanted), strict=True)
+            ]
         given = None if callable(queues) else checked_queues(queues)
 
         def look() -> list[QueueInfo]:
-            wanted = queues() if callable(queues) else given or []
+            wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
-            return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
+            return self._look(wanted)
 
         def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
             return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
 
         return self._reads.read(look, show)
+
+    def _look(self, queues: Sequence[tuple[str, int]]) -> list[QueueInfo]:
+        bounds = self._catalog.bounds_of(queues)
+        return [QueueInfo(*key, *limits) for key, limits in zip(queues, bounds, strict=True)]
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended at a physical offset."""

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar
 
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.queue.fence import Fence, fence_of
+from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo
@@ -61,10 +61,13 @@ class Places:
         return self._reader.consistently(look, one_moment=False)
 
     def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        queue = self._catalog.queue(topic, queue_id)
-        if queue.last_unit()[0] < offset:  # not read yet, or not that far
+        last_unit = self._catalog.last_unit(topic, queue_id)
+        if last_unit[0] < offset:  # not read yet, or not that far
             self._reader.queue_info(topic, queue_id)
-        return fence_of(self._commit_log, queue, offset, tolerant=self._tolerant)
+            last_unit = self._catalog.last_unit(topic, queue_id)
+        if offset >= 0 and offset == last_unit[0]:
+            return fence_at(self._commit_log, last_unit[1], tolerant=self._tolerant)
+        return fence_of(self._commit_log, self._catalog.queue(topic, queue_id), offset, tolerant=self._tolerant)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         ((topic, queue_id, offset),) = checked_places([(topic, queue_id, offset)])

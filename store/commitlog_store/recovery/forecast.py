@@ -42,6 +42,7 @@ from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.queue.consume_queue_writer import first_of_each
 from commitlog_store.queue.light_queues import lacks_light_units
+from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.cut import cut_off_after, why_not_kept
 from commitlog_store.recovery.kept import CutOff
@@ -85,8 +86,11 @@ def forecast_open(
     accept_lost_log: bool = False,
     scan: bool = True,
     progress: Progress | None = None,
+    saved: SavedEnds | None = None,
 ) -> Forecast:
     """Look at a store as opening it would, and change nothing. Without ``scan``, no records are read.
+
+    ``saved`` are its saved ends, if they were compared for the same look.
 
     ``StoreLocked`` if it is open now; ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
     """
@@ -95,7 +99,9 @@ def forecast_open(
     refuse_kept_piece(directory)
     for _ in range(_LOOKS):
         before = _owners_traces(directory)
-        forecast = forecast_locked(directory, config, accept_lost_log=accept_lost_log, scan=scan, progress=progress)
+        forecast = forecast_locked(
+            directory, config, accept_lost_log=accept_lost_log, scan=scan, progress=progress, saved=saved
+        )
         if _owners_traces(directory) == before:
             return forecast
     raise StoreBusy(f"The store of {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
@@ -123,6 +129,7 @@ def forecast_locked(
     accept_lost_log: bool = False,
     scan: bool = True,
     progress: Progress | None = None,
+    saved: SavedEnds | None = None,
 ) -> Forecast:
     """``forecast_open`` of a store that no other process can open now, given as an absolute path."""
     config = config or MessageStoreConfig()
@@ -130,7 +137,7 @@ def forecast_locked(
     log = CommitLog(paths.commit_log)
     index = IndexWriter(os.path.join(directory, INDEX)) if config.message_index_enable else None
     size = config.mapped_file_size_consume_queue
-    queues = ConsumeQueueStore(directory, size, QueueCatalog(directory, log), read_only=True)
+    queues = ConsumeQueueStore(directory, size, QueueCatalog(directory, log), read_only=True, known=saved)
     try:
         checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
         aborted = disk.exists(os.path.join(directory, ABORT))

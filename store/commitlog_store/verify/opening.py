@@ -20,6 +20,7 @@ from commitlog_store.errors import (
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.paths import CONSUME_QUEUE
+from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.recovery.forecast import Forecast, forecast_open
 from commitlog_store.recovery.kept import KeptPiece
 from commitlog_store.recovery.log_end import Progress
@@ -62,15 +63,17 @@ def look_at_opening(
     *,
     scan: bool,
     progress: Progress | None = None,
+    saved: SavedEnds | None = None,
 ) -> Opening:
     """Forecast the opening. Its refusal, a cut, and what has to be built again are findings.
 
     ``files`` are all of log and queues, which a recovery writes. Without ``scan``, no records are read.
+    ``saved`` is that of ``forecast_open``.
     """
     unwritable = first_unwritable(paths, ())
     forecast: Forecast | None = None
     try:
-        forecast = forecast_open(paths.root, config, scan=scan, progress=progress)
+        forecast = forecast_open(paths.root, config, scan=scan, progress=progress, saved=saved)
         refusal = forecast.refusal
         if forecast.start.kind in (StartKind.SCAN, StartKind.REBUILD) and unwritable is None and refusal is None:
             refusal = _unwritable_file(paths, files)

@@ -19,9 +19,9 @@ from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
-from commitlog_store.paths import CONSUME_QUEUE, LIGHT_QUEUE_PREFIX, file_name_for_offset
+from commitlog_store.paths import CONSUME_QUEUE, LIGHT_QUEUE_PREFIX
 from commitlog_store.queue.expired_units import end_before
-from commitlog_store.queue.saved_ends import SavedEnd, load_saved_ends
+from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds
 from commitlog_store.queue.written_units import last_written, written_units
 from commitlog_store.verify.access import report_failed_read
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings
@@ -95,22 +95,26 @@ class QueueEnd:
         return self.end
 
 
-def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd], list[str]]:
-    """All queues with their last units, and the paths that this process may not read. A failed read is a finding."""
+def find_queue_ends(
+    store_path: str, findings: Findings, saved: SavedEnds | None = None
+) -> tuple[list[QueueEnd], list[str]]:
+    """All queues with their last units, and the paths that this process may not read. A failed read is a finding.
+
+    ``saved``: the store's saved ends, which are compared with all queues.
+    """
     path = os.path.join(store_path, CONSUME_QUEUE)
     found: list[QueueEnd] = []
     denied: list[str] = []
     all_plain = not has_other_kinds(store_path)
-    saved = load_saved_ends(store_path)
-    for topic, queue_ids in queue_directories(path, denied, saved):
+    unchanged = {} if saved is None else saved.compare()
+    for topic, queue_ids in queue_directories(path, denied, unchanged):
         if not queue_ids or not (all_plain or _is_plain(store_path, topic)):
             continue
-        known = None if saved is None else saved.topic(topic)
+        known = unchanged.get(topic)
         for queue_id in queue_ids:
-            directory = os.path.join(path, topic, str(queue_id))
-            end = None if known is None else known.ends.get(queue_id)
-            if end is not None and end.holds(directory) is not None:
-                found.append(_saved_queue_end(topic, queue_id, directory, end, findings))
+            directory = f"{path}/{topic}/{queue_id}"
+            if known is not None:
+                found.append(_saved_queue_end(topic, queue_id, directory, known.ends[queue_id], findings))
             else:
                 files = list_unit_files(directory, denied)
                 found.append(_queue_end(QueueEnd(topic, queue_id, directory, files, findings), denied))
@@ -119,9 +123,7 @@ def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd]
 
 def _saved_queue_end(topic: str, queue_id: int, path: str, saved: SavedEnd, findings: Findings) -> QueueEnd:
     """The queue as it is saved, which holds."""
-    files = [
-        UnitFile(file.base, file.size, os.path.join(path, file_name_for_offset(file.base))) for file in saved.files
-    ]
+    files = [UnitFile(base, size, f"{path}/{base:020d}") for base, size in saved.extents]
     return QueueEnd(topic, queue_id, path, files, findings, saved.end, saved.last_place, saved.last_size)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog_store.paths import file_name_for_offset, is_queue_id, parse_file_name
 from commitlog_store.queue.expired_units import end_before
-from commitlog_store.queue.saved_ends import SavedEnds
+from commitlog_store.queue.saved_ends import SavedTopic
 from commitlog_store.verify.access import read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 from commitlog_store.verify.log_files import usual_size
@@ -30,17 +30,18 @@ class UnitFile(NamedTuple):
     path: str
 
 
-def queue_directories(path: str, denied: list[str], saved: SavedEnds | None = None) -> Iterator[tuple[str, list[int]]]:
-    """Each topic below ``consumequeue`` with the ids of its queues' directories; those of a topic that has not changed
-    since ``saved`` are not listed. ``denied`` gets the directories that may not be listed.
+def queue_directories(
+    path: str, denied: list[str], unchanged: Mapping[str, SavedTopic] | None = None
+) -> Iterator[tuple[str, list[int]]]:
+    """Each topic below ``consumequeue`` with the ids of its queues' directories; those of ``unchanged`` topics are not
+    listed. ``denied`` gets the directories that may not be listed.
     """
     for topic in _names(path, denied):
-        directory = os.path.join(path, topic)
-        known = None if saved is None else saved.topic(topic)
-        if known is not None and known.holds(directory) is not None:
-            yield topic, sorted(known.ends, key=str)
+        known = None if unchanged is None else unchanged.get(topic)
+        if known is not None:
+            yield topic, sorted(known.queue_ids, key=str)
         else:
-            names = _names(directory, denied, listed=disk.list_directories)
+            names = _names(os.path.join(path, topic), denied, listed=disk.list_directories)
             yield topic, [int(name) for name in names if is_queue_id(name)]
 
 
@@ -66,6 +67,8 @@ def check_unit_files(
     topic: str, queue_id: int, files: Sequence[UnitFile], findings: Findings, *, aborted: bool
 ) -> None:
     """Report names, sizes and gaps of a queue's files."""
+    if len(files) == 1 and files[0].base % UNIT_SIZE == files[0].size % UNIT_SIZE == 0:
+        return  # as most are
     usual = usual_size(files)
     for place, (base, size, path) in enumerate(files):
         check, problem = "files.size", ""

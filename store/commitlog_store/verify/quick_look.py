@@ -14,6 +14,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.paths import ABORT, INDEX
+from commitlog_store.queue.saved_ends import load_saved_ends
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.recovery.log_end import Progress
 from commitlog_store.verify.access import check_readable, read_part, report_failed_pages
@@ -55,7 +56,8 @@ def look_quickly(
     if not (kept := is_kept_piece(paths.root)):
         checkpoint, mark = read_claims(paths.root, findings)
     # The queues first: all that they name was in the log before.
-    queues, denied = find_queue_ends(paths.root, findings)
+    saved = load_saved_ends(paths.root)
+    queues, denied = find_queue_ends(paths.root, findings, saved)
     listed = NumberedFiles(paths.commit_log)
     listed.refresh()
     files = list_log_files(listed)
@@ -69,7 +71,7 @@ def look_quickly(
         opening, log_start = kept_piece(piece), piece.start
     else:
         written = [*(file.path for file in files), *(file.path for queue in queues for file in queue.files)]
-        opening = look_at_opening(paths, config, findings, written, scan=scan, progress=progress)
+        opening = look_at_opening(paths, config, findings, written, scan=scan, progress=progress, saved=saved)
         if files and not aborted:
             note_removed_head(paths.commit_log, mark, log_start, queues, findings)
         topics = _lost_topics(paths, files, queues, absent, opening, findings, mark, aborted=aborted)

@@ -141,10 +141,9 @@ class QuickLosses:
     def _deleted(self) -> DeletedTopics | None:
         found = DeletedTopics(self._path)
         try:
-            iter(found)
+            return None if found.is_empty else found
         except CommitLogError:
             return None
-        return found
 
     def _lose(self, queue: QueueEnd, start: int, stop: int, *, is_denied: bool) -> None:
         if start < stop:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.files import disk
 from commitlog_store.testing import parts_of
 from pyspark_commitlog.errors import DataLossError
@@ -74,6 +74,41 @@ def test_an_idle_trigger_opens_no_file_of_a_queue(
     opened = opened_files(monkeypatch)
     assert planned.latest_offset(end, limited=True) is end
     assert not [path for path in opened if "consumequeue" in path]
+    planned.close()
+
+
+def test_the_first_trigger_asks_no_queue_again_that_the_start_has_asked(
+    store: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = planner(tmp_path / "store")
+    start = planned.initial_offset()
+    asked: list[object] = []
+    queue_infos = StoreReader.queue_infos
+
+    def counted(reader: StoreReader, queues: Any) -> Any:
+        asked.append(queues)
+        return queue_infos(reader, queues)
+
+    monkeypatch.setattr(StoreReader, "queue_infos", counted)
+    end = planned.latest_offset(start, limited=True)
+    assert not asked
+    put(store, "topic-7")
+    settle(store)
+    assert planned.latest_offset(end, limited=True)["offsets"]["topic-7"]["0"] == 2
+    assert len(asked) == 1
+    planned.close()
+
+
+@pytest.mark.parametrize("topic", ["topic-7", "topic-new"])
+def test_a_message_between_the_start_and_the_first_trigger_is_planned(
+    topic: str, store: MessageStore, tmp_path: Path
+) -> None:
+    planned = planner(tmp_path / "store")
+    start = planned.initial_offset()
+    put(store, topic)
+    settle(store)
+    before = start["offsets"].get(topic, {"0": 0})["0"]
+    assert planned.latest_offset(start, limited=True)["offsets"][topic]["0"] == before + 1 + (topic == "topic-7")
     planned.close()
 
 

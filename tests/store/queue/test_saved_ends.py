@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commitlog_store import CommitLogError, MessageStore, StoreReader, assess_store
 from commitlog_store.errors import StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import decode_checkpoint, decode_mark, encode_checkpoint
+from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, SAVED_ENDS
 from commitlog_store.queue import catalog, saved_ends
 from commitlog_store.queue.saved_ends import load_saved_ends
@@ -297,6 +299,61 @@ def test_a_changed_store_is_seen_as_without_the_file(change: Callable[[Path], No
     found = seen(closed)
     (closed / SAVED_ENDS).unlink()
     assert found == seen(closed)
+
+
+def asked_again(reader: StoreReader) -> object:
+    """What a reader that has asked before says of all queues, with their messages."""
+    try:
+        queues = [(topic, queue_id) for topic in reader.topics() for queue_id in reader.queue_ids(topic)]
+        infos = reader.queue_infos(queues)
+        batches = [list(reader.read(one.topic, one.queue_id, one.min_offset, one.max_offset)) for one in infos]
+        return infos, [[batch.to_pylist() for batch in one] for one in batches]
+    except CommitLogError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_reader_that_knows_the_queues_sees_a_change(change: Callable[[Path], None], closed: Path) -> None:
+    """It compares the entries at each question, for queues that it has read and for those that it has not."""
+    with StoreReader.open(closed) as asked, StoreReader.open(closed) as has_read, StoreReader.open(closed) as other:
+        asked.queue_infos(QUEUES)
+        asked_again(has_read)
+        change(closed)
+        (closed / SAVED_ENDS).rename(closed / "aside")
+        expected = asked_again(other)
+        (closed / "aside").rename(closed / SAVED_ENDS)
+        assert asked_again(asked) == expected
+        assert asked_again(has_read) == expected
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_where_mapped_writes_have_no_times_an_entry_is_used_once(
+    shows: bool, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on tmpfs, where a broker may have come since."""
+    monkeypatch.setattr(disk, "shows_mapped_writes", lambda _: shows)
+    with StoreReader.open(closed) as reader:
+        reader.topics()
+        assert opened_queue_files(closed, lambda: reader.queue_infos(QUEUES), monkeypatch) == []
+        opened = opened_queue_files(closed, lambda: reader.queue_infos(QUEUES), monkeypatch)
+        assert {os.path.dirname(name) for name in opened} == (
+            set() if shows else {str(closed / CONSUME_QUEUE / topic / str(queue_id)) for topic, queue_id in QUEUES}
+        )
+
+
+def test_places_in_the_log_are_looked_at_together_as_one_by_one(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", mapped_file_size_commit_log=4096) as store:
+        put_round(store, 30)
+    (tmp_path / "store" / "commitlog" / f"{8192:020d}").unlink()
+    log = CommitLog(str(tmp_path / "store" / "commitlog"))
+    log.refresh()
+    places = np.arange(-64, log.bounds()[1] + 256, 16)
+    for size in (-1, 0, 100, 5000):
+        sizes = np.full(len(places), size)
+        one_by_one = [log.holds(place, size) for place in places.tolist()]
+        assert log.holds_all(places, sizes).tolist() == one_by_one, size
+        assert any(one_by_one) == (size < 5000)
+    log.close()
 
 
 def owner_sees(path: Path) -> tuple[object, object]:
