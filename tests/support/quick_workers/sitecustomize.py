@@ -3,6 +3,9 @@
 A worker that a task fails in is killed, and the next one would import pyspark, pyarrow and this package again: a second
 for each. Python runs this module at its start where ``quick_spark`` has put its directory, in Spark's Python processes
 alone. Without it each worker imports for itself, as in a Spark of a user's.
+
+The process that plans a stream is no daemon: where the tests run one that has imported everything (``stream_runners``),
+this one is a stub of a fork of that.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import os
 import sys
 
 _DAEMON = "pyspark.daemon"
@@ -25,6 +29,9 @@ _USED = {
     "pyspark.sql.worker.commit_data_source_write": [_WRITES],
     "pyspark.sql.worker.python_streaming_sink_runner": [_WRITES],
 }
+_STREAM = "pyspark.sql.streaming.python_streaming_source_runner"
+# Has the path of the socket of ``stream_runners``.
+_RUNNERS = "COMMITLOG_TEST_STREAM_RUNNERS"
 
 
 def _import_ahead(worker: str) -> None:
@@ -35,5 +42,28 @@ def _import_ahead(worker: str) -> None:
     gc.freeze()
 
 
+def _run_in_a_fork(path: str) -> None:
+    """Let a fork do what this process is for, and end with it. Returns when there is no process to fork."""
+    import json
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(path)
+        except OSError:
+            return
+        asked = {
+            "environment": {key: value for key, value in os.environ.items() if key != _RUNNERS},
+            "directory": os.getcwd(),
+            "path": sys.path,
+            "arguments": sys.orig_argv[2:],
+        }
+        socket.send_fds(connection, [json.dumps(asked).encode()], [0, 1, 2])
+        code = connection.recv(1)
+    os._exit(code[0] if code else 1)
+
+
+if sys.orig_argv[1:3] == ["-m", _STREAM] and _RUNNERS in os.environ:
+    _run_in_a_fork(os.environ[_RUNNERS])
 if sys.orig_argv[1:3] == ["-m", _DAEMON]:
     _import_ahead(sys.orig_argv[3] if len(sys.orig_argv) > 3 else "pyspark.worker")
