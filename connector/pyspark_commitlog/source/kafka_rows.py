@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -38,6 +37,7 @@ from pyspark.sql.types import (
 )
 
 from commitlog_store import column_type
+from commitlog_store.format import arrow_compute as pc
 
 HEADERS_COLUMN = "headers"
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
