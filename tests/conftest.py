@@ -21,8 +21,8 @@ from tests.support.local_spark import QUICK_SPARK, few_processes, start_spark
 from tests.support.long_runs import Progress, log_end, place_of, write_summary
 from tests.support.passed_tests import pytest_addoption, pytest_configure  # noqa: F401 (hooks of pytest)
 from tests.support.quick_spark import make_spark_quick
+from tests.support.ready_pythons import ready_pythons
 from tests.support.spark_programs import SparkPrograms
-from tests.support.stream_runners import stream_runners
 from tests.support.temporary_files import keep_files_in_memory
 
 if TYPE_CHECKING:
@@ -128,17 +128,17 @@ def expected_498() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def runners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What the JVM of a shared Spark has in its environment: its streams start at once."""
-    with stream_runners(tmp_path_factory.mktemp("runners")) as environment:
+def pythons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What the JVM of a shared Spark has in its environment: its Python processes are ready at once."""
+    with ready_pythons(tmp_path_factory.mktemp("pythons")) as environment:
         yield environment
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, runners: dict[str, str]) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, pythons: dict[str, str]) -> Iterator[SparkSession]:
     """One local Spark for all tests."""
     with pytest.MonkeyPatch.context() as patch:  # for its JVM, and not for programs that the tests start
-        for name, value in runners.items():
+        for name, value in pythons.items():
             patch.setenv(name, value)
         session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_SPARK, **few_processes())
     yield session
@@ -146,8 +146,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, runners: dict[str, str]) -> 
 
 
 @pytest.fixture(scope="session")
-def spark_programs(tmp_path_factory: pytest.TempPathFactory, runners: dict[str, str]) -> Iterator[SparkPrograms]:
+def spark_programs(tmp_path_factory: pytest.TempPathFactory, pythons: dict[str, str]) -> Iterator[SparkPrograms]:
     """One process for all programs that need no Spark of their own from the start."""
-    programs = SparkPrograms(tmp_path_factory.mktemp("spark-programs"), **runners)
+    programs = SparkPrograms(tmp_path_factory.mktemp("spark-programs"), **pythons)
     yield programs
     programs.close()
