@@ -37,7 +37,6 @@ from pyspark.sql.types import (
 )
 
 from commitlog_store import column_type
-from commitlog_store.format import arrow_compute as pc
 
 HEADERS_COLUMN = "headers"
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -81,6 +80,8 @@ def _timestamp_type(column: pa.Array, count: int) -> pa.Array:
 
 def _headers(properties: pa.MapArray, count: int) -> pa.Array:
     del count
+    import pyarrow.compute as pc
+
     bounds = properties.offsets.to_numpy()
     first, last = int(bounds[0]), int(bounds[-1])
     names, values = properties.keys.slice(first, last - first), properties.items.slice(first, last - first)
