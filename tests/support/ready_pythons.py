@@ -53,6 +53,7 @@ def main(path: str) -> None:
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest; this ends with its input
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"{path}.unfinished")
         listening.listen(100)
@@ -68,6 +69,7 @@ def main(path: str) -> None:
 def _end_with_code_of(stub: socket.socket) -> None:
     """The fork: what the process does that Spark has started."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     message, files, _, _ = socket.recv_fds(stub, _LONGEST_REQUEST, 3)
     for number, file in enumerate(files):
         os.dup2(file, number)
