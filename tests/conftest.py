@@ -17,10 +17,11 @@ import typer.main
 from hypothesis import HealthCheck, settings
 
 from tests.support import golden
-from tests.support.local_spark import QUICK_SPARK, start_spark
+from tests.support.local_spark import QUICK_SPARK, few_processes, start_spark
 from tests.support.long_runs import Progress, log_end, place_of, write_summary
 from tests.support.passed_tests import pytest_addoption, pytest_configure  # noqa: F401 (hooks of pytest)
 from tests.support.quick_spark import make_spark_quick
+from tests.support.ready_pythons import ready_pythons
 from tests.support.spark_programs import SparkPrograms
 from tests.support.temporary_files import keep_files_in_memory
 
@@ -127,16 +128,26 @@ def expected_498() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def pythons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What the JVM of a shared Spark has in its environment: its Python processes are ready at once."""
+    with ready_pythons(tmp_path_factory.mktemp("pythons")) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, pythons: dict[str, str]) -> Iterator[SparkSession]:
     """One local Spark for all tests."""
-    session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_SPARK)
+    with pytest.MonkeyPatch.context() as patch:  # for its JVM, and not for programs that the tests start
+        for name, value in pythons.items():
+            patch.setenv(name, value)
+        session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_SPARK, **few_processes())
     yield session
     session.stop()
 
 
 @pytest.fixture(scope="session")
-def spark_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkPrograms]:
+def spark_programs(tmp_path_factory: pytest.TempPathFactory, pythons: dict[str, str]) -> Iterator[SparkPrograms]:
     """One process for all programs that need no Spark of their own from the start."""
-    programs = SparkPrograms(tmp_path_factory.mktemp("spark-programs"))
+    programs = SparkPrograms(tmp_path_factory.mktemp("spark-programs"), **pythons)
     yield programs
     programs.close()

@@ -19,9 +19,11 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
+from pyspark.sql.types import StructType
 
 import pyspark_commitlog
 from commitlog_store import Message, MessageStore
+from commitlog_store.errors import CommitLogError
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.write import parse_batch_write_options
@@ -44,8 +46,10 @@ _MISSPELT = "OptionError: Unknown option 'startingofset'. Did you mean startingO
 class Stores:
     """A store that is whole, one that retention has shortened, one with a damaged record; and what reads and writes."""
 
-    def __init__(self, spark: SparkSession, base: Path) -> None:
-        self.spark, self.base = spark, base
+    spark: SparkSession
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
         self.whole, self.nowhere = base / "whole", base / "nowhere"
         with MessageStore.open(self.whole, parse_batch_write_options(SMALL | {"path": "x"}).store_config) as made:
             assert made.put_message(Message(queue_id=0, topic="orders", body=b"before")).ok
@@ -74,6 +78,9 @@ class Stores:
     def write(self, *columns: str, **options: Any) -> None:
         append(self.rows(*columns), self.whole, **options)
 
+    def write_to(self, path: Path | str) -> None:
+        append(self.rows(_BODY), path)
+
     def stream_into(self, *columns: str, **options: Any) -> None:
         numbers = self.spark.readStream.text(str(self.base / "input")).selectExpr("cast(value AS int) AS id")
         stream_to(numbers.selectExpr(*columns), self.whole, self._checkpoint(), **options)
@@ -95,9 +102,33 @@ class Stores:
         batches.run(stream(self.spark, shrinking.path, **given))
 
 
+class PlannedStores(Stores):
+    """Reads and writes as far as Spark's driver plans them, by the calls of Spark's planning processes."""
+
+    def read(self, path: Path | str, schema: str | None = None, **options: str) -> None:
+        assert schema is None, "only Spark parses one"
+        source = DefaultSource({"path": str(path), "subscribe": "orders"} | options)
+        source.reader(source.schema()).partitions()
+
+    def stream(self, path: Path | str, schema: str | None = None, **options: str) -> None:
+        assert schema is None, "only Spark parses one"
+        source = DefaultSource({"path": str(path), "subscribe": "orders", "startingOffsets": "earliest"} | options)
+        source.streamReader(source.schema()).initialOffset()
+
+    def write_to(self, path: Path | str) -> None:
+        DefaultSource(SMALL | {"path": str(path)}).writer(StructType().add("body", "string"), overwrite=False)
+
+
 @pytest.fixture(scope="module")
 def stores(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stores:
-    return Stores(spark, tmp_path_factory.mktemp("short-errors"))
+    made = Stores(tmp_path_factory.mktemp("short-errors"))
+    made.spark = spark
+    return made
+
+
+@pytest.fixture(scope="module")
+def planned_stores(tmp_path_factory: pytest.TempPathFactory) -> PlannedStores:
+    return PlannedStores(tmp_path_factory.mktemp("short-errors-planned"))
 
 
 class Mistake(NamedTuple):
@@ -138,7 +169,7 @@ MISTAKES: Mapping[str, Mistake] = {
         "expected one store, or several with a name for each, such as 'a=/",
     ),
     "two paths with a comma, in a write": Mistake(
-        lambda on: append(on.rows(_BODY), f"{on.whole},{on.late.path}"), "expected one store. A comma in a path is %2C"
+        lambda on: on.write_to(f"{on.whole},{on.late.path}"), "expected one store. A comma in a path is %2C"
     ),
     "two relative paths with a comma": Mistake(
         lambda on: on.read("data/a,data/b"), "Several stores have a name each, as in broker-a=/data/a,broker-b=/data/b."
@@ -147,7 +178,7 @@ MISTAKES: Mapping[str, Mistake] = {
         lambda on: on.read("oss://bucket/store"), "does not offer: copy the store to a local or mounted file system"
     ),
     "path in an object store, in a write": Mistake(
-        lambda on: append(on.rows(_BODY), "hdfs://namenode:8020/store"), "which hdfs: does not offer: copy the store to"
+        lambda on: on.write_to("hdfs://namenode:8020/store"), "which hdfs: does not offer: copy the store to"
     ),
     "path in DBFS": Mistake(lambda on: on.read("dbfs:/mnt/store"), "where Databricks mounts it, /dbfs/mnt/store."),
     "URI of another host": Mistake(
@@ -169,14 +200,14 @@ MISTAKES: Mapping[str, Mistake] = {
         lambda on: on.stream(on.whole / "consumequeue"), "It is within a store: did you mean /"
     ),
     "path of the log, in a write": Mistake(
-        lambda on: append(on.rows(_BODY), on.whole / "commitlog"), "It is within a store: did you mean /"
+        lambda on: on.write_to(on.whole / "commitlog"), "It is within a store: did you mean /"
     ),
     "path of a directory that the store keeps for itself, in a write": Mistake(
-        lambda on: append(on.rows(_BODY), on.whole / "staging" / "new"),
+        lambda on: on.write_to(on.whole / "staging" / "new"),
         "a directory that it keeps for itself: no store",
     ),
     "path of a file, in a write": Mistake(
-        lambda on: append(on.rows(_BODY), on.whole / "commitlog" / f"{0:020d}"),
+        lambda on: on.write_to(on.whole / "commitlog" / f"{0:020d}"),
         "is a file; a store is a directory that",
     ),
     "unknown column": Mistake(
@@ -223,10 +254,27 @@ MISTAKES: Mapping[str, Mistake] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_the_sentence_comes_first(stores: Stores, mistake: Mistake) -> None:
+# Paths that planning refuses, where Spark adds nothing: one of each of its three processes is run through Spark.
+PATHS = {
+    name: mistake
+    for name, mistake in MISTAKES.items()
+    if name.startswith(("path", "two ", "URI", "address")) and not name.startswith(("path without", "path of a file,"))
+}
+_RUN = [pytest.param(name, marks=[pytest.mark.stress] if name in PATHS else []) for name in MISTAKES]
+
+
+@pytest.mark.parametrize("mistake", PATHS.values(), ids=PATHS)
+def test_planning_says_it_first(planned_stores: PlannedStores, mistake: Mistake) -> None:
+    with pytest.raises(CommitLogError) as caught:
+        mistake.run(planned_stores)
+    assert mistake.sentence in f"{type(caught.value).__name__}: {caught.value}".splitlines()[0]
+
+
+@pytest.mark.parametrize("name", _RUN)
+def test_the_sentence_comes_first(stores: Stores, name: str) -> None:
     from pyspark.errors import PySparkException
 
+    mistake = MISTAKES[name]
     with pytest.raises(PySparkException) as caught:
         mistake.run(stores)
     said = str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,26 @@ def make_java_available() -> None:
     """Set ``JAVA_HOME`` the way ``make`` does, so that a bare ``pytest`` works too."""
     found = subprocess.run([PROJECT / ".ci" / "java-home"], check=True, capture_output=True, text=True)
     os.environ["JAVA_HOME"] = found.stdout.strip()
+
+
+def few_processes() -> dict[str, str]:
+    """Settings with which a checkpoint of a stream takes few processes.
+
+    Without Hadoop's native library its file system runs ``chmod`` and ``readlink``, ten processes for each file of a
+    checkpoint by default, 80 for a query of four batches. The older of Spark's two classes for checkpoints, on files
+    without checksums, takes one.
+    """
+    import pyspark
+
+    (jar,) = Path(pyspark.__file__).parent.glob("jars/spark-sql_*.jar")
+    # It has moved between versions of Spark.
+    (found,) = [
+        name for name in zipfile.ZipFile(jar).namelist() if name.endswith("/FileSystemBasedCheckpointFileManager.class")
+    ]
+    return {
+        "spark__hadoop__fs__file__impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark__sql__streaming__checkpointFileManagerClass": found.removesuffix(".class").replace("/", "."),
+    }
 
 
 def start_spark(scratch: Path, **settings: str) -> SparkSession:

@@ -29,8 +29,9 @@ LIMIT_S = 240.0
 class SparkPrograms:
     """The process, which starts with its first program; a program that does not end takes it along."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, **environment: str) -> None:
         self._scratch = scratch
+        self._environment = environment
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, program: Path | str, *arguments: str | Path, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -57,6 +58,7 @@ class SparkPrograms:
         make_java_available()
         # PYSPARK_PYTHON is left out: programs must do without it.
         environment = {key: value for key, value in child_environment().items() if not key.startswith("PYSPARK_")}
+        environment |= self._environment
         with log.open("wb") as stream:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__],

@@ -88,6 +88,13 @@ def test_the_connector_is_light_to_discover() -> None:
     assert "commitlog_store.reader" not in loaded
 
 
+def test_planning_loads_neither_the_functions_of_arrow_nor_the_parser_of_filters() -> None:
+    """Spark starts a Python process for every run of a stream, and workers that plan batches."""
+    loaded = modules_after("import pyspark_commitlog.source.batch_source, pyspark_commitlog.source.stream_planner")
+    assert "commitlog_store.reader" in loaded
+    assert not loaded & {"lark", "pyarrow.compute", "pyarrow.dataset"}
+
+
 def test_the_connector_imports_even_when_nothing_it_needs_does() -> None:
     """If importing one package called pyspark_* fails, Spark registers none at all."""
     broken = "\n".join(

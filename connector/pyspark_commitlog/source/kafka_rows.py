@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -81,6 +80,8 @@ def _timestamp_type(column: pa.Array, count: int) -> pa.Array:
 
 def _headers(properties: pa.MapArray, count: int) -> pa.Array:
     del count
+    import pyarrow.compute as pc
+
     bounds = properties.offsets.to_numpy()
     first, last = int(bounds[0]), int(bounds[-1])
     names, values = properties.keys.slice(first, last - first), properties.items.slice(first, last - first)

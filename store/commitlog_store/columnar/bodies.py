@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.locate import RecordBlock, RecordProblem
 from commitlog_store.errors import InvalidValue
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format import compression, sys_flag
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.record import CRC_MASK, header_size

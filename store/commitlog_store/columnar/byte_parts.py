@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import ByteArray, Int64Array
 
 _BINARY = pa.large_binary()

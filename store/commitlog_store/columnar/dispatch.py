@@ -37,11 +37,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.dispatch_keys import IndexEntries, key_entries
 from commitlog_store.columnar.hash_codes import tags_codes
 from commitlog_store.columnar.scan import RecordScan
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format import sys_flag
 from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE

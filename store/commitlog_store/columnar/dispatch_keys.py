@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.columnar.hash_codes import index_key_hashes, tags_codes
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog_store.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.body_compression import BodyCompression, compress_bodies
 from commitlog_store.columnar.byte_parts import Part, new_bytes, part_sizes
@@ -30,6 +29,7 @@ from commitlog_store.columnar.records import (
 from commitlog_store.columnar.unique_key import unique_keys_to_write
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue, PutRefused
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_id import parse_host
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC, MessageLimits

@@ -35,7 +35,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.byte_parts import binary_parts, large_binary_of
 from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS, is_list, is_text, put_column
@@ -48,6 +47,7 @@ from commitlog_store.columnar.input_properties import (
 )
 from commitlog_store.delay_level import delay_level, parse_delay_levels, shown_delay_levels
 from commitlog_store.errors import InvalidValue, PutRefused
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level
 from commitlog_store.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, WAIT, is_waiting

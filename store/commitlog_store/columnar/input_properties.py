@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.byte_parts import Part, binary_parts, join_rows, large_binary_of
 from commitlog_store.errors import PutRefused
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.message_rules import OWN_PROPERTIES, name_fault
 from commitlog_store.format.properties import KEY_SEPARATOR, TIMER_OUT_MS, UNIQ_KEY, WAIT

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.arrow_bytes import gather_binary, to_text
 from commitlog_store.columnar.locate import RecordBlock
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, PROPERTIES_LENGTH_SIZE, TOPIC_LENGTH_SIZE

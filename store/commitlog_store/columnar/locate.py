@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.arrow_bytes import all_equal, gather_binary, strided_view
 from commitlog_store.columnar.properties import PropertyRows
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
 from commitlog_store.format.properties import decode_utf8
 from commitlog_store.format.record import (

@@ -21,11 +21,11 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.columns import ASSIGNED_COLUMNS, PUT_COLUMNS, put_column
 from commitlog_store.columnar.input import Rows
 from commitlog_store.errors import InvalidValue
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.message_rules import shown, type_fault
 from commitlog_store.format.timer_messages import given_properties
 from commitlog_store.message import Message, MessageExtBrokerInner

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.encode import EncodedMessages, RecordSettings, encode_messages
 from commitlog_store.columnar.input import MessageColumns, Rows, message_schema, parse_messages
 from commitlog_store.columnar.message_rows import MessageRows, message_rows
 from commitlog_store.columnar.queue_choice import choose_queues
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import Int32Array, Int64Array
 
 # Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.

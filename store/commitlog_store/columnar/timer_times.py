@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, whole_blocks
 from commitlog_store.columnar.locate import RecordBlock
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.format.properties import (

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.filter.java_values import JavaType, double_order_key, order_keys
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray
 
 
@@ -157,11 +157,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_SEARCHES: dict[str, Callable[[pa.StringArray, str], pa.BooleanArray]] = {
-    "CONTAINS": pc.match_substring,
-    "STARTSWITH": pc.starts_with,
-    "ENDSWITH": pc.ends_with,
-}
+# The functions of Arrow.
+_SEARCHES = {"CONTAINS": "match_substring", "STARTSWITH": "starts_with", "ENDSWITH": "ends_with"}
 
 
 class Truth(NamedTuple):
@@ -290,7 +287,7 @@ def _search(node: Search, rows: Rows) -> Truth:
     values = _values(node.operand, rows)
     if not isinstance(values, _Texts):
         return Truth(none, none, _failed(values, rows))
-    found = _mask(_SEARCHES[node.word](_array(values, rows), node.text))
+    found = _mask(getattr(pc, _SEARCHES[node.word])(_array(values, rows), node.text))
     return Truth(~(found | values.null) if node.negated else found & ~values.null, none, none)
 
 

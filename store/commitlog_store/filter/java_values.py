@@ -16,8 +16,8 @@ import struct
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array
 from commitlog_store.java_numbers import MAX_LONG
 

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog_store.errors import FilterError
 from commitlog_store.filter.words import refuse_surrogates
+from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.java_hash import string_hash_code
 

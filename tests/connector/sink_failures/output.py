@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 TOPIC = "orders"
-_POLL_INTERVAL_S = 0.001
+# A batch that a commit leaves in part stays so until the next one.
+_POLL_INTERVAL_S = 0.005
 
 
 class Input:
