@@ -37,12 +37,17 @@ def modules(package: str) -> tuple[Module, ...]:
     return tuple(found)
 
 
-def imported_names(module: Module, *, with_type_checking: bool = True) -> Iterator[tuple[str, int]]:
-    """Yield every absolute name that ``module`` imports, anywhere in it, with the line.
+@functools.cache
+def imported_names(module: Module, *, with_type_checking: bool = True) -> tuple[tuple[str, int], ...]:
+    """Every absolute name that ``module`` imports, anywhere in it, with the line.
 
     ``from a.b import c`` gives ``a.b.c``, since only the file system knows whether ``c`` is a module: callers match by
     prefix. With ``with_type_checking=False``, imports under ``if TYPE_CHECKING`` are left out.
     """
+    return tuple(_imported_names(module, with_type_checking=with_type_checking))
+
+
+def _imported_names(module: Module, *, with_type_checking: bool) -> Iterator[tuple[str, int]]:
     skipped: set[ast.AST] = set()
     if not with_type_checking:
         for node in ast.walk(module.tree):

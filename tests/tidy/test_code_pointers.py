@@ -33,12 +33,22 @@ _DOTTED = re.compile(r"`((?:commitlog_store|pyspark_commitlog)(?:\.\w+)+)`")
 _FOLDER = re.compile(r"`(\w+/|(?:store|connector|tests|docs|examples)(?:/[\w-]+)+/?)`")
 _CLASS = re.compile(r"`([A-Z][a-z]\w*[A-Z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`")
 _NAME = re.compile(r"[\w.]+")
+_CLASS_STATEMENT = re.compile(r"^ *class (\w+)[:(]", re.MULTILINE)
 
 
 @functools.cache
 def files() -> tuple[Path, ...]:
     roots = (PROJECT / name for name in ("store", "connector", "tests", "examples"))
     return tuple(path.relative_to(PROJECT) for root in roots for path in root.rglob("*.py*") if path.suffix != ".pyc")
+
+
+@functools.cache
+def files_called() -> dict[str, list[Path]]:
+    """The files of each name, without its folders."""
+    found: dict[str, list[Path]] = {}
+    for path in files():
+        found.setdefault(path.name, []).append(path)
+    return found
 
 
 @functools.cache
@@ -61,11 +71,10 @@ def names_in(path: Path) -> frozenset[str]:
 def classes() -> dict[str, Path]:
     """The classes of both packages and of the tests, each with its file."""
     return {
-        node.name: path
+        name: path
         for path in reversed(files())
         if path.suffix == ".py"
-        for node in ast.walk(ast.parse((PROJECT / path).read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
+        for name in _CLASS_STATEMENT.findall((PROJECT / path).read_text(encoding="utf-8"))
     }
 
 
@@ -73,8 +82,9 @@ def lost(text: str) -> Iterator[str]:
     """The pointers of a text to files, modules and names that do not exist."""
     for found in _FILE.finditer(text):
         named, names = found[1], _NAME.findall(found[2] or "")
-        places = [path for path in files() if f"/{path.as_posix()}".endswith(f"/{named}")]
-        if not places and named.rpartition("/")[2] not in PYSPARKS_FILES:
+        name_alone = named.rpartition("/")[2]
+        places = [path for path in files_called().get(name_alone, []) if f"/{path.as_posix()}".endswith(f"/{named}")]
+        if not places and name_alone not in PYSPARKS_FILES:
             yield named
         for name in names if places else ():
             if not any(name.rpartition(".")[2] in names_in(path) for path in places):
@@ -88,8 +98,9 @@ def lost(text: str) -> Iterator[str]:
 def _leads_to(path: str, names: list[str]) -> bool:
     """Whether a module has this path, below its package's folder, and defines all the names."""
     for folder in ("store", "connector"):
-        for candidate in (f"{folder}/{path}.py", f"{folder}/{path}/__init__.py", f"{folder}/{path}/__init__.pyi"):
-            if Path(candidate) in files() and names_in(Path(candidate)).issuperset(names):
+        for name in (f"{folder}/{path}.py", f"{folder}/{path}/__init__.py", f"{folder}/{path}/__init__.pyi"):
+            candidate = Path(name)
+            if candidate in files_called().get(candidate.name, []) and names_in(candidate).issuperset(names):
                 return True
     return False
 

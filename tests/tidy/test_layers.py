@@ -301,11 +301,13 @@ def _file_access(module: Module) -> list[tuple[int, str]]:
         if name.split(".")[0] in FILE_MODULES or _reaches_the_disk(name)
     ]
     for node in ast.walk(module.tree):
-        # /dev/null is not a file of a store.
-        if isinstance(node, ast.Call) and not (node.args and ast.unparse(node.args[0]) == "os.devnull"):
+        if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             base, _, method = called.rpartition(".")
-            if called == "open" or _reaches_the_disk(called) or (method in PATH_METHODS and base not in ("os", "disk")):
+            reaches = called == "open" or _reaches_the_disk(called)
+            reaches |= method in PATH_METHODS and base not in ("os", "disk")
+            # /dev/null is not a file of a store.
+            if reaches and not (node.args and ast.unparse(node.args[0]) == "os.devnull"):
                 found.append((node.lineno, f"calls {called}()"))
     return found
 
