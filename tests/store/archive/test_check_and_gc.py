@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -18,13 +19,21 @@ from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
 from tests.store.archive.archives import add_messages, assert_sound, objects_of, small_store, tree, url_of
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """An archive with several generations, parts that were replaced, and a group."""
-    builder = small_store(tmp_path / "store", 1800)
-    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+@pytest.fixture(scope="module")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and its archive, with several generations, parts that were replaced, and a group. Shared."""
+    root = tmp_path_factory.mktemp("archived")
+    builder = small_store(root / "store", 1800)
+    archive_store(root / "store", url_of(root / "a"), with_last=True)
     add_messages(builder, 50)
-    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    archive_store(root / "store", url_of(root / "a"), with_last=True)
+    return root
+
+
+@pytest.fixture
+def archive(archived: Path, tmp_path: Path) -> Path:
+    """A copy of the archive, beside one of its store."""
+    shutil.copytree(archived, tmp_path, dirs_exist_ok=True)
     return tmp_path / "a"
 
 
