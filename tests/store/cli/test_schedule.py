@@ -16,7 +16,6 @@ from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import open_store
 from tests.support.delayed import delayed, timer_of
-from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -124,8 +123,10 @@ def test_timer_messages_are_a_row_of_their_own(tmp_path: Path) -> None:
     assert "2 delayed ones that wait" in run("topics", "rm", tmp_path, "orders", "--with-messages", "--dry-run")
 
 
-def test_timer_messages_that_no_one_delivers_are_overdue(tmp_path: Path) -> None:
+def test_timer_messages_that_no_one_delivers_are_overdue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(tmp_path, schedule_enable=False) as opened:
-        opened.put("orders", b"x", delay="1500ms")
-    wait_for(lambda: "Timer messages are overdue by 15 s" in run("schedule", "ls", tmp_path), limit_s=60)
+        opened.put("orders", b"x", deliver_at=time.time_ns() // 1_000_000 + 1_000)
+    now_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 17 * 10**9)
+    assert "Timer messages are overdue by 1" in run("schedule", "ls", tmp_path)
     assert "1 delayed message waiting, to be delivered by the owner, overdue" in run("info", tmp_path)
