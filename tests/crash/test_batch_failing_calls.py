@@ -32,7 +32,7 @@ BEFORE = [("app", 1), ("loader", 1)]
 # The batches of a run, and of how many rows: the first lies in several files.
 BATCHES = [("app", 2, 110), ("loader", 2, 4)]
 # Of the operations that are many, and of those that are few, the default run lets one of so many fail.
-_MANY, _SOME = 10, 3
+_MANY, _SOME = 19, 6
 
 
 class Outcome:

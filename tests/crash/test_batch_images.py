@@ -26,7 +26,7 @@ from tests.crash.cuts import opened_as_forecast
 from tests.crash.stored_messages import check_store, log_records
 from tests.support.clean_store import assert_clean
 
-IMAGES, RECOVERY_IMAGES = 6, 4
+IMAGES, RECOVERY_IMAGES = 4, 2
 STRESS_CHUNKS, STRESS_IMAGES = 4, 100
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 10, 25
 

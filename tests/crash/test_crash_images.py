@@ -18,8 +18,8 @@ from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import WORKLOADS, Recording, Run, Workload
 from tests.support.clean_store import assert_clean
 
-IMAGES = 10
-RECOVERIES, RECOVERY_IMAGES = 1, 5
+IMAGES = 6
+RECOVERIES, RECOVERY_IMAGES = 1, 3
 STRESS_CHUNKS, STRESS_IMAGES = 16, 130
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 32, 30
 

@@ -19,7 +19,7 @@ FLUSHES = list(FlushDiskType)
 
 
 # Of the bytes of a record, one in four, or all of them.
-sampled = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.stress)])
+sampled = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.stress)])
 
 
 def bytes_of(last: Stored, flush: FlushDiskType, step: int) -> range:

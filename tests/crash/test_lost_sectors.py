@@ -40,7 +40,7 @@ KINDS = {
 ROWS = 36
 
 # Bytes of a record in the lost sector: those that a short piece has, and some of the others.
-few = [*range(1, 7), 9, 90, SECTOR]
+few = [1, 2, 3, 5, 6, 90, SECTOR]
 places = pytest.mark.parametrize(
     "bytes_in_sector", [pytest.param(few, id="some"), pytest.param(range(1, SECTOR + 1), marks=pytest.mark.stress)]
 )
