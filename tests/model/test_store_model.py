@@ -234,4 +234,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 # What the profile says goes for single calls; a history is as much work as some of those.
-TestStoreModel.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=30)
+TestStoreModel.settings = settings(max_examples=settings().max_examples // 3, stateful_step_count=30)

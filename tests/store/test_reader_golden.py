@@ -86,6 +86,16 @@ def expected_rows(store: Store) -> Rows:
     }
 
 
+@pytest.fixture(scope="module")
+def tables(store: Store) -> dict[tuple[str, int], pa.Table]:
+    """The same as tables, which the test of every column compares with RocketMQ's answers. Shared: do not alter it."""
+    return {
+        (topic, queue_id): pa.Table.from_batches(store[0].read(topic, queue_id, 0, columns=ALL_COLUMNS))
+        for topic in store[0].topics()
+        for queue_id in store[0].queue_ids(topic)
+    }
+
+
 def _rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """Of all batches at once, since one by one takes several times as long; each is valid for itself."""
     whole = list(batches)
@@ -191,18 +201,19 @@ def test_key_queries_find_what_rocketmq_finds(store: Store) -> None:
 def test_every_key_of_every_message_finds_it(store: Store, from_log: bool) -> None:
     """RocketMQ indexes each key and the unique key; what it answered for a few must hold for all.
 
-    Without an index each query walks the whole log, so every 20th message is enough there.
+    Without an index each query walks the whole log, so every 60th message is enough there.
     """
     reader, answers = store
-    for answer in answers["message"][:: 20 if from_log else 1]:
+    for answer in answers["message"][:: 60 if from_log else 1]:
         keys = (answer.get("keys") or "").split()
         for key in [*keys, *filter(None, [answer["properties"].get("UNIQ_KEY")])]:
             assert answer["physicalOffset"] in [m.physical_offset for m in reader.query(answer["topic"], key)]
 
 
-def test_key_queries_outside_the_messages_time_find_nothing(store: Store) -> None:
+def test_key_queries_outside_the_messages_time_find_nothing(store: Store, from_log: bool) -> None:
+    """Without an index, every fifth: each query walks the whole log."""
     reader, answers = store
-    for answer in answers["query"]:
+    for answer in answers["query"][:: 5 if from_log else 1]:
         stored = reader.message_at(answer["physicalOffsets"][0]).store_timestamp
         topic, key = answer["topic"], answer["key"]
         assert reader.query(topic, key, begin=stored, end=stored), "both ends are inclusive"
@@ -230,7 +241,7 @@ def test_offsets_by_time_are_rocketmqs(store: Store) -> None:
     ],
 )
 def test_rows_are_the_same_whatever_the_batches(
-    store: Store, expected_rows: Rows, rows: int, size: int, verify_crc: bool
+    store: Store, tables: dict[tuple[str, int], pa.Table], rows: int, size: int, verify_crc: bool
 ) -> None:
     reader, answers = store
     for queue in answers["queue"]:
@@ -246,7 +257,9 @@ def test_rows_are_the_same_whatever_the_batches(
                 max_batch_bytes=size,
             )
         )
-        assert _rows(batches) == expected_rows[queue["topic"], queue["queueId"]]
+        for batch in batches:
+            batch.validate(full=True)
+        assert pa.Table.from_batches(batches).equals(tables[queue["topic"], queue["queueId"]])
         assert max(batch.num_rows for batch in batches) <= rows
         for batch in batches:
             assert batch.num_rows == 1 or sum(batch["storeSize"].to_pylist()) <= size

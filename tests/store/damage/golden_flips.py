@@ -20,6 +20,8 @@ from tests.support.stored_bodies import bodies
 
 _LOG_FILE_SIZE = 1 << 18
 _SLOTS = 1000
+# More than the checkpoint's times and this package's mark take.
+_CHECKPOINT_TIMES = 256
 # Of the four bytes of SYSFLAG, the one with the compressed bit.
 _LOW_SYS_FLAG = field_offset("sys_flag") + 3
 _COLUMNS = ("body", "sysFlag", "storeSize", "physicalOffset", "keys", "uniqKey")
@@ -136,7 +138,9 @@ class GoldenStore:
                 found += [(number, message.topic, key) for key in message.keys if _hash(message.topic, key) == hashed]
         return found
 
-    def flip_index(self, entries: Iterable[tuple[int, str, str]], *, header: bool) -> None:
+    def flip_index(
+        self, entries: Iterable[tuple[int, str, str]], values: Callable[[int], Iterable[int]], *, header: bool
+    ) -> None:
         """Every byte of entries and of the slots that lead to them, perhaps of the header too.
 
         A query gives no message that is not the key's, and none that is not as it was stored; it may give fewer: the
@@ -151,7 +155,7 @@ class GoldenStore:
                 slot, entry = slot_offset(_hash(topic, key) % _SLOTS), entry_offset(number, _SLOTS)
                 places = [*range(slot, slot + 4), *range(entry, entry + 20), *(range(HEADER_SIZE) if header else ())]
                 for at in places:
-                    for value in flips(data[at]):
+                    for value in values(data[at]):
                         undo = damage_byte(path, at, value)
                         found = outcome(lambda: _query(reader, topic, key))  # noqa: B023
                         files = outcome(reader.index_files)
@@ -159,14 +163,17 @@ class GoldenStore:
                         assert isinstance(found, CommitLogError) or found.items() <= whole.items(), (key, at, value)
                         assert not isinstance(files, CommitLogError) or isinstance(files, CorruptIndex)
 
-    def flip_checkpoint(self, values: Callable[[int], Iterable[int]] = flips) -> None:
-        """Every byte of the checkpoint: times, or an error; and all messages, since nothing else is made of it."""
+    def flip_checkpoint(self, values: Callable[[int], Iterable[int]], step: int) -> None:
+        """Every byte of the checkpoint's times, and one in ``step`` of the others: times, or an error.
+
+        And all messages, since nothing else is made of it.
+        """
         path = self.path / "checkpoint"
         data = path.read_bytes()
         first = self.messages[0]
         with StoreReader.open(self.path) as reader:
-            for at, byte in enumerate(data):
-                for value in values(byte):
+            for at in [*range(_CHECKPOINT_TIMES), *range(_CHECKPOINT_TIMES, len(data), step)]:
+                for value in values(data[at]):
                     undo = damage_byte(path, at, value)
                     found = outcome(reader.checkpoint)
                     row = outcome(lambda: _row(reader, first))

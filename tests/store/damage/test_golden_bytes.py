@@ -22,6 +22,8 @@ from tests.store.damage.filled_store import flips
 from tests.store.damage.golden_flips import GoldenStore, StoredMessage
 from tests.support import golden
 
+Values = Callable[[int], Iterable[int]]
+
 BOTH = pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
 
 
@@ -42,12 +44,17 @@ def one_bit(byte: int) -> tuple[int, ...]:
     return (byte ^ 1 << byte % 8,)
 
 
+# Each byte with one bit flipped, and under ``stress`` with four other values.
+in_turns = pytest.mark.parametrize("values", [one_bit, pytest.param(flips, marks=pytest.mark.stress)])
+
+
 def _version(store: GoldenStore, message: StoredMessage) -> int:
     at = message.physical_offset % (1 << 18) + 4
     return int.from_bytes(store.log_file(message.physical_offset).read_bytes()[at : at + 4], "big")
 
 
-def test_every_byte_of_a_record_of_each_kind(stores: Callable[[str], GoldenStore]) -> None:
+@in_turns
+def test_every_byte_of_a_record_of_each_kind(stores: Callable[[str], GoldenStore], values: Values) -> None:
     store = stores(golden.ROCKETMQ_533)
     kinds: list[Callable[[StoredMessage], bool]] = [
         lambda message: message.sys_flag == 0 and message.size < 400,
@@ -58,14 +65,15 @@ def test_every_byte_of_a_record_of_each_kind(stores: Callable[[str], GoldenStore
     packed = {message.sys_flag: message for message in store.messages if message.sys_flag & COMPRESSED_FLAG}
     assert len(packed) == 4, "zlib of old and of now, LZ4, Zstandard"
     for message in [*chosen, *packed.values()]:
-        store.flip_record(message)
+        store.flip_record(message, values)
 
 
+@in_turns
 @BOTH
-def test_every_byte_of_a_queues_last_record(stores: Callable[[str], GoldenStore], name: str) -> None:
+def test_every_byte_of_a_queues_last_record(stores: Callable[[str], GoldenStore], name: str, values: Values) -> None:
     store = stores(name)
     last = {(message.topic, message.queue_id): message for message in store.messages}
-    store.flip_record(last["SCHEDULE_TOPIC_XXXX", 2])
+    store.flip_record(last["SCHEDULE_TOPIC_XXXX", 2], values)
 
 
 @BOTH
@@ -84,19 +92,21 @@ def test_every_byte_of_every_last_unit(stores: Callable[[str], GoldenStore], nam
         store.flip_queue(topic, queue_id, last=1)
 
 
+@in_turns
 @BOTH
-def test_every_byte_of_the_index_header_and_of_some_entries(stores: Callable[[str], GoldenStore], name: str) -> None:
+def test_every_byte_of_the_index_header_and_of_some_entries(
+    stores: Callable[[str], GoldenStore], name: str, values: Values
+) -> None:
     store = stores(name)
     entries = store.index_keys()
-    store.flip_index([entries[0], entries[-1]], header=True)
-    store.flip_index(entries[1:-1:150], header=False)
+    store.flip_index([entries[0], entries[-1]], values, header=True)
+    store.flip_index(entries[1:-1:150], values, header=False)
 
 
-@pytest.mark.parametrize("values", [one_bit, pytest.param(flips, marks=pytest.mark.stress)])
-def test_every_byte_of_the_checkpoint(
-    stores: Callable[[str], GoldenStore], values: Callable[[int], Iterable[int]]
-) -> None:
-    stores(golden.ROCKETMQ_498).flip_checkpoint(values)
+@pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.stress)])
+def test_every_byte_of_the_checkpoint(stores: Callable[[str], GoldenStore], step: int) -> None:
+    """And one in so many of those after its times, which are nobody's."""
+    stores(golden.ROCKETMQ_498).flip_checkpoint(one_bit if step > 1 else flips, step)
 
 
 @BOTH
@@ -127,7 +137,7 @@ def test_every_byte_of_every_queue(stores: Callable[[str], GoldenStore], name: s
 @pytest.mark.stress
 def test_every_byte_of_every_index_entry(stores: Callable[[str], GoldenStore], name: str) -> None:
     store = stores(name)
-    store.flip_index(store.index_keys(), header=False)
+    store.flip_index(store.index_keys(), flips, header=False)
 
 
 @BOTH

@@ -1,8 +1,8 @@
-"""Every call while the process may open few files: ``python -m tests.store.owner.calls_without_descriptors DIR PART``.
+"""Every call while the process may open few files: ``... DIR PART COUNTS``.
 
-For each call it lowers its limit to what is open and 0, 1, 2, ... 40 more, and raises it again. The call succeeds then,
-or raises a named error that says which limit it met; and it succeeds afterwards. No file stays open. It prints one
-line, ``fine``, or what is not.
+``COUNTS`` is ``some`` or ``all``. For each call it lowers its limit to what is open and 0, 1, 2, ... 40 more, and
+raises it again. The call succeeds then, or raises a named error that says which limit it met; and it succeeds
+afterwards. No file stays open. It prints one line, ``fine``, or what is not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from commitlog_store.testing import parts_of
 from tests.store.owner.owned_store import open_store
 
 # The numbers of files that may still be opened: each of the first ones meets another call of the system.
-_COUNTS = (*range(8), 10, 16, 40)
+COUNTS = {"some": (0, 1, 2, 3, 5, 10, 40), "all": (*range(8), 10, 16, 40)}
 _QUEUES = 6
 
 
@@ -77,14 +77,16 @@ def _fault(name: str, count: int, call: Callable[[], object]) -> str | None:
     return None
 
 
-def sweep(name: str, call: Callable[[], object], *, owned: bool = False) -> Iterator[str]:
+def sweep(
+    name: str, call: Callable[[], object], counts: Iterable[int] = COUNTS["all"], *, owned: bool = False
+) -> Iterator[str]:
     """The first fault of a call with few descriptors, or with enough of them afterwards.
 
     ``owned``: the store stays open, and with it files that a call has opened.
     """
     call()
     before = _open_files()
-    for count in _COUNTS:
+    for count in counts:
         fault = _fault(name, count, call)
         if fault is None:
             try:
@@ -102,7 +104,7 @@ def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def _sweep_reads(base: Path) -> Iterator[str]:
+def _sweep_reads(base: Path, counts: Iterable[int]) -> Iterator[str]:
     path = base / "store"
     _make(path)
     calls: dict[str, Callable[[StoreReader], object]] = {
@@ -124,19 +126,19 @@ def _sweep_reads(base: Path) -> Iterator[str]:
                 with StoreReader.open(path, from_log=from_log) as reader:
                     return call(reader)
 
-            yield from sweep(f"{name}, from_log={from_log}", read)
-    yield from sweep("verify", lambda: verify_store(path))
-    yield from sweep("metadata", lambda: store_metadata(path, "queues"))
+            yield from sweep(f"{name}, from_log={from_log}", read, counts)
+    yield from sweep("verify", lambda: verify_store(path), counts)
+    yield from sweep("metadata", lambda: store_metadata(path, "queues"), counts)
 
     numbers = itertools.count()
 
     def export() -> None:
         export_store(path, f"parquet:{base}/out-{next(numbers)}", topics=["orders"])
 
-    yield from sweep("export", export)
+    yield from sweep("export", export, counts)
 
 
-def _sweep_commands(base: Path) -> Iterator[str]:
+def _sweep_commands(base: Path, counts: Iterable[int]) -> Iterator[str]:
     path = base / "store"
     _make(path)
     on_topic = ("cat {} orders --count 3", "query {} orders key")
@@ -147,22 +149,22 @@ def _sweep_commands(base: Path) -> Iterator[str]:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 app(words, standalone_mode=False)
 
-        yield from sweep(f"commitlog {command}", run)
+        yield from sweep(f"commitlog {command}", run, counts)
 
 
-def _sweep_owner(base: Path, flush: FlushDiskType) -> Iterator[str]:
+def _sweep_owner(base: Path, counts: Iterable[int], flush: FlushDiskType) -> Iterator[str]:
     settings = {"flush_disk_type": flush, "mapped_file_size_commit_log": 16 << 10}
     path = base / "store"
     _make(path)
-    yield from sweep("open", lambda: open_store(path, **settings).close())
+    yield from sweep("open", lambda: open_store(path, **settings).close(), counts)
     before = _open_files()
-    yield from _sweep_calls(path, settings)
+    yield from _sweep_calls(path, counts, settings)
     if _open_files() > before:
         yield f"{_open_files() - before} files stay open"
     yield from map(str, verify_store(path))
 
 
-def _sweep_calls(path: Path, settings: dict[str, Any]) -> Iterator[str]:
+def _sweep_calls(path: Path, counts: Iterable[int], settings: dict[str, Any]) -> Iterator[str]:
     topics, versions = itertools.count(), itertools.count(2)
     with open_store(path, **settings) as store:
         calls: dict[str, Callable[[], object]] = {
@@ -178,25 +180,25 @@ def _sweep_calls(path: Path, settings: dict[str, Any]) -> Iterator[str]:
             "clean": lambda: store.clean(max_bytes=64 << 10),
         }
         for name, call in calls.items():
-            yield from sweep(name, call, owned=True)
+            yield from sweep(name, call, counts, owned=True)
             if not store.writable:
                 yield f"{name}: {parts_of(store).engine.state.refusal}"
                 return
         _put_all(store)
 
 
-PARTS: dict[str, Callable[[Path], Iterator[str]]] = {
+PARTS: dict[str, Callable[[Path, Iterable[int]], Iterator[str]]] = {
     "reads": _sweep_reads,
     "commands": _sweep_commands,
-    "async": lambda base: _sweep_owner(base, FlushDiskType.ASYNC_FLUSH),
-    "sync": lambda base: _sweep_owner(base, FlushDiskType.SYNC_FLUSH),
+    "async": lambda base, counts: _sweep_owner(base, counts, FlushDiskType.ASYNC_FLUSH),
+    "sync": lambda base, counts: _sweep_owner(base, counts, FlushDiskType.SYNC_FLUSH),
 }
 
 
-def main(base: Path, part: str) -> None:
+def main(base: Path, part: str, counts: str) -> None:
     """One part, with a store of its own."""
-    print("\n".join(PARTS[part](base)) or "fine")
+    print("\n".join(PARTS[part](base, COUNTS[counts])) or "fine")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

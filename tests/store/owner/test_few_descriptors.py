@@ -27,7 +27,10 @@ def test_a_log_of_more_files_than_may_be_open_is_recovered(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
+@pytest.mark.parametrize("counts", ["some", pytest.param("all", marks=pytest.mark.stress)])
 @pytest.mark.parametrize("part", PARTS)
-def test_without_descriptors_every_call_is_refused_by_name_and_repeated_later(tmp_path: Path, part: str) -> None:
-    done = run_program("-m", _SWEEP, tmp_path, part, timeout=WAIT_LIMIT_S)
+def test_without_descriptors_every_call_is_refused_by_name_and_repeated_later(
+    tmp_path: Path, part: str, counts: str
+) -> None:
+    done = run_program("-m", _SWEEP, tmp_path, part, counts, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
