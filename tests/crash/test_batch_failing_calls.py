@@ -26,6 +26,7 @@ from tests.crash.test_failing_calls import CHANGING, FAILING, Fault
 from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 from tests.support.interrupter import Interrupter
+from tests.support.waiting import wait_for
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 BEFORE = [("app", 1), ("loader", 1)]
@@ -227,13 +228,19 @@ def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> Non
                 interrupter.run(lambda store=store: (store.flush(), store.close()))  # type: ignore[misc]
             with contextlib.suppress(CommitLogError):  # the interrupt may have halted it
                 store.close()
-            assert not [thread for thread in threading.enumerate() if thread.name.endswith(("Service", "StoreJobs"))]
+            wait_for(lambda: not _threads_of_stores())
             check_reopened(path, config, outcome, safe=True)
         except Exception as error:
             raise AssertionError(f"interrupted at {interrupter.where}, {outcome.errors}") from error
         shutil.rmtree(path)
         if not interrupter.where:
             return
+
+
+def _threads_of_stores() -> list[str]:
+    """Those that have not ended: the thread of the last job ends after it has said that the job is done."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.endswith(("Service", "StoreJobs"))]
 
 
 def test_a_flush_or_close_that_is_interrupted_anywhere_loses_nothing(memory: Path) -> None:
