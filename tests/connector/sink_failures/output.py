@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 TOPIC = "orders"
-# A batch that a commit leaves in part stays so until the next one.
-_POLL_INTERVAL_S = 0.005
+_POLL_INTERVAL_S = 0.001
 
 
 class Input:
