@@ -19,7 +19,6 @@ def run(base: Path, mode: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.stress
 @pytest.mark.timeout(400)
 def test_executors_without_the_directory_read_two_stores(tmp_path: Path) -> None:
     run(tmp_path, "batch")

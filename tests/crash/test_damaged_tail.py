@@ -18,7 +18,7 @@ from tests.crash.workloads import slow_clock, small_config
 FLUSHES = list(FlushDiskType)
 
 
-# Of the bytes of a record, one in four, or all of them.
+# Of the bytes of a record, one in nine, or all of them.
 sampled = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.stress)])
 
 

@@ -234,4 +234,5 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 # What the profile says goes for single calls; a history is as much work as some of those.
-TestStoreModel.settings = settings(max_examples=settings().max_examples // 3, stateful_step_count=30)
+_PART = 3 if settings().derandomize else 2
+TestStoreModel.settings = settings(max_examples=settings().max_examples // _PART, stateful_step_count=30)

@@ -201,19 +201,18 @@ def test_key_queries_find_what_rocketmq_finds(store: Store) -> None:
 def test_every_key_of_every_message_finds_it(store: Store, from_log: bool) -> None:
     """RocketMQ indexes each key and the unique key; what it answered for a few must hold for all.
 
-    Without an index each query walks the whole log, so every 60th message is enough there.
+    Without an index each query walks the whole log, so every 20th message is enough there.
     """
     reader, answers = store
-    for answer in answers["message"][:: 60 if from_log else 1]:
+    for answer in answers["message"][:: 20 if from_log else 1]:
         keys = (answer.get("keys") or "").split()
         for key in [*keys, *filter(None, [answer["properties"].get("UNIQ_KEY")])]:
             assert answer["physicalOffset"] in [m.physical_offset for m in reader.query(answer["topic"], key)]
 
 
-def test_key_queries_outside_the_messages_time_find_nothing(store: Store, from_log: bool) -> None:
-    """Without an index, every fifth: each query walks the whole log."""
+def test_key_queries_outside_the_messages_time_find_nothing(store: Store) -> None:
     reader, answers = store
-    for answer in answers["query"][:: 5 if from_log else 1]:
+    for answer in answers["query"]:
         stored = reader.message_at(answer["physicalOffsets"][0]).store_timestamp
         topic, key = answer["topic"], answer["key"]
         assert reader.query(topic, key, begin=stored, end=stored), "both ends are inclusive"

@@ -103,19 +103,19 @@ def _put_until_refused(store: MessageStore) -> None:
 def _many_applications_need_no_space_to_be_cleaned(mount: Path) -> None:
     """No byte is left on the disk when the ledger is written for the first time, and for the second."""
     with MessageStore.open(mount / "store", _NO_WATERMARK) as store:
-        _commit(store, range(600))
+        _commit(store, range(1500))
         _end_half_messages(store)
         fill(store, 100, topic="filling", size=6_000)
         with full(mount):
             _cleans_all(store)
-        _commit(store, range(400, 800), version=2)
+        _commit(store, range(1000, 2000), version=2)
         fill(store, 100, topic="filling", size=6_000)
         with full(mount):
             _cleans_all(store)
             kill(store)
     with MessageStore.open(mount / "store", _NO_WATERMARK) as store:
         versions = {one.batch.app_id: one.batch.version for one in store.batches()}
-        assert versions == {_app(number): 1 if number < 400 else 2 for number in range(800)}
+        assert versions == {_app(number): 1 if number < 1000 else 2 for number in range(2000)}
         with store.transaction(_app(7), 1) as batch:
             assert batch.already_there
     assert_clean(mount / "store")
