@@ -43,7 +43,7 @@ def _check_kills(tmp_path: Path, kills: int, progress: Progress | None = None) -
     small_store(tmp_path / "store", 600 if kills < STRESS_KILLS else 6000)
     killed = 0
     while killed < kills:
-        if not _kill_after(killed % 9, tmp_path / "store", tmp_path / "a"):
+        if not _kill_after(killed % (3 if kills < STRESS_KILLS else 9), tmp_path / "store", tmp_path / "a"):
             break
         killed += 1
         if progress is not None:

@@ -250,13 +250,13 @@ def test_a_cancelled_task_loses_no_message(owned: MessageStore, remote: RemoteSt
             found = []
             while messages := await consumer.apoll(50):
                 found += [message.body for message in messages]
+            timer.start()
             async for message in consumer:
                 found.append(message.body)
                 consumer.close()
             return found
 
     timer = threading.Timer(1, owned.put, ("orders", b"last"))
-    timer.start()
     assert set(asyncio.run(cancel())) == {b"last", *(b"%d" % number for number in range(COUNT))}
     timer.join()
 
