@@ -388,7 +388,10 @@ class StoreReader:
         return facts_of(self.paths, assessed=assessed)
 
     def assess(self, *, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> Assessment:
-        """``assess_store`` of this store; of a served one by its server, one deep one at a time (``ServerBusy``)."""
+        """``assess_store`` of this store; of a served one by its server.
+
+        A server runs one verification (``deep``) of a store at a time (``ServerBusy``).
+        """
         self._refuse_closed()
         assessed: Callable[..., Assessment] = import_module("commitlog_store.verify.store_facts").assessment_of_paths
         return assessed(self.paths, deep=deep, progress=progress)

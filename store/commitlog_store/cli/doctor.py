@@ -33,7 +33,7 @@ from commitlog_store.cli.options import (
     chosen_output,
     examples,
 )
-from commitlog_store.cli.owner_config import is_address, owner_config
+from commitlog_store.cli.owner_config import is_address, owner_config, refuse_at_address
 from commitlog_store.cli.progress import progress_bar
 from commitlog_store.cli.render import camel_members, counted, ends_wrong, json_text, printable_text
 from commitlog_store.cli.row_output import print_rows
@@ -166,10 +166,8 @@ def _assessed(
 def _served_assessment(
     path: str, limits: tuple[Limits, Limits], config_file: str | None, commit_log: str | None, *, deep: bool
 ) -> tuple[Assessment, list[Measured]]:
-    """The assessment by the server of a store. ``InvalidValue``."""
-    if config_file or commit_log:
-        option = "--config" if config_file else "--commit-log"
-        raise InvalidValue(f"{option} is for a directory: at an address, the server has the settings of its store.")
+    """The assessment by the server of a store. ``BadParameter``."""
+    refuse_at_address({"--config": config_file, "--commit-log": commit_log})
     from commitlog_store.reader import StoreReader  # slow to import, and not for a directory
 
     with progress_bar("reading") as progress, StoreReader.open(path) as reader:

@@ -18,7 +18,6 @@ from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files.limits import fullest_disk
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
 
 if TYPE_CHECKING:
     from commitlog_store.reader import StoreReader
@@ -79,8 +78,7 @@ class StoreToMeasure:
 
             return StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere)
 
-        parts = [*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root]
-        return cls(opened, lambda: fullest_disk(parts))
+        return cls(opened, lambda: fullest_disk(paths.disks))
 
     @classmethod
     def of_reader(cls, reader: StoreReader) -> StoreToMeasure:

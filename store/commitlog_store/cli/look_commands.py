@@ -203,17 +203,17 @@ def verify(
     the address of a server, the server verifies; one verification of a store runs at a time.
     """
     from commitlog_store.cli.doctor import FINDING_COLUMNS
-    from commitlog_store.cli.owner_config import is_address, owner_config
+    from commitlog_store.cli.owner_config import is_address, owner_config, refuse_at_address
     from commitlog_store.cli.progress import progress_bar
     from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
     from commitlog_store.verify.assessment import Verdict, assess_store
 
     form = chosen_output(output, as_json)
+    if is_address(path):
+        refuse_at_address({"--commit-log": commit_log})
     try:
         with progress_bar("verifying") as progress:
             config = None if is_address(path) else owner_config(path, None, commit_log)
-            if config is None and commit_log:
-                raise typer.BadParameter("It is for a directory: at an address, the server knows where its log is.")
             found = assess_store(path, deep=True, config=config, progress=progress)
     except StoreOpenError as error:
         say(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import typer
@@ -28,6 +28,15 @@ _LONG_RPC_TIMEOUT_S = 300.0
 def is_address(path: str) -> bool:
     """Whether a store's path is the address of a server."""
     return path.startswith(REMOTE_SCHEMES)
+
+
+def refuse_at_address(options: Mapping[str, str | None]) -> None:
+    """Refuse, for the address of a server, the first of these options that has a value. ``BadParameter``."""
+    for option, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(
+                "It is for a directory: at an address, the server has the settings of its store.", param_hint=option
+            )
 
 
 @contextlib.contextmanager

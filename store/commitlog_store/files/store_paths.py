@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import dataclass
 
-from commitlog_store.paths import COMMIT_LOG, checked_commit_log
+from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX, checked_commit_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,11 @@ class StorePaths:
         """The directories that have all files of the store, none of them within another."""
         inside = self.commit_log.startswith(os.path.join(self.root, ""))
         return (self.root,) if inside else (self.root, self.commit_log)
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """A path on each disk of the store: log, queues and index may lie on others than its directory."""
+        return (*map(self.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), self.root)
 
     @property
     def for_shell(self) -> str:

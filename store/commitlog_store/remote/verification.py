@@ -22,10 +22,10 @@ _CANCEL_S = 5.0
 
 def verify_at_server(connection: Connection, on_damage: OnDamage, progress: Progress | None) -> Assessment:
     """The deep assessment. ``ServerBusy`` while another verification of the store is under way; ``RemoteFailed``."""
-    asked, begins = secrets.token_hex(16), True
+    verification_id, begins = secrets.token_hex(16), True
     try:
         while True:
-            found: Verifying = connection.ask("verify", on_damage, (asked, begins, _WAIT_S)).value
+            found: Verifying = connection.ask("verify", on_damage, (verification_id, begins, _WAIT_S)).value
             begins = False
             if found.error is not None:
                 raise decode_error(found.error)
@@ -36,5 +36,5 @@ def verify_at_server(connection: Connection, on_damage: OnDamage, progress: Prog
     except BaseException:
         # One that has ended, or that is another client's, stays as it is.
         with contextlib.suppress(CommitLogError):
-            connection.ask("cancel_verification", on_damage, (asked,), timeout_s=_CANCEL_S)
+            connection.ask("cancel_verification", on_damage, (verification_id,), timeout_s=_CANCEL_S)
         raise

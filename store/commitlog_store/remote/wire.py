@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from operator import index
-from typing import Any, Literal, NamedTuple, SupportsIndex
+from typing import Annotated, Any, Literal, NamedTuple, SupportsIndex
 
 import msgspec
 
@@ -63,6 +63,10 @@ Boundary = Literal["lower", "upper"]
 RedriveTo = Literal["retry", "topic"]
 # The end marker of an upload: rows, size in bytes and checksum of its staged file.
 UploadEnd = tuple[int, int, int]
+
+
+# The name that a client chooses for its verification, so that it can ask for it again and cancel it.
+VerificationId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 class FilterTexts(msgspec.Struct, frozen=True, array_like=True):
@@ -150,9 +154,9 @@ CALLS: Mapping[str, Call] = {
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
     "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
-    # The name that the client gave the verification, whether to begin it, and how long to wait for its end.
-    "verify": Call(tuple[str, bool, float], Verifying),
-    "cancel_verification": Call(tuple[str], None),
+    # The verification, whether to begin it, and how long to wait for its end.
+    "verify": Call(tuple[VerificationId, bool, float], Verifying),
+    "cancel_verification": Call(tuple[VerificationId], None),
     "open_session": Call(tuple[()], SessionOpened, writes=True),
     "close_session": Call(tuple[str], None, writes=True),
     "flush": Call(tuple[()], None, writes=True),
@@ -259,9 +263,9 @@ class _Error(msgspec.Struct, array_like=True):
 
 
 def encode_error(error: CommitLogError) -> bytes:
-    """An error of this package. Fields that are neither numbers nor texts travel as texts."""
+    """An error of this package, with texts as ``utf8_text``. Fields that are not numbers travel as texts."""
     fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
-    return _ENCODER.encode(_Error(type(error).__name__, str(error), fields))
+    return _ENCODER.encode(_Error(type(error).__name__, utf8_text(str(error)), fields))
 
 
 def decode_error(body: bytes) -> CommitLogError:
@@ -282,7 +286,7 @@ def decode_error(body: bytes) -> CommitLogError:
 
 
 def encode_printable(value: object) -> bytes:
-    """``encode``, and what UTF-8 does not have is escaped: names of files may be any bytes."""
+    """``encode``, with all texts as ``utf8_text``, the keys of maps too."""
     try:
         return encode(value)
     except InvalidValue:
@@ -298,11 +302,16 @@ def decode_assessment(body: bytes) -> Assessment:
         raise RemoteFailed(f"The server's assessment is not one: {error}.") from error
 
 
+def utf8_text(text: str) -> str:
+    """A text in which what UTF-8 does not have is escaped: names of files may be any bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _printable(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
+        return utf8_text(value)
     if isinstance(value, dict):
-        return {name: _printable(one) for name, one in value.items()}
+        return {_printable(name): _printable(one) for name, one in value.items()}
     return [_printable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
@@ -324,7 +333,7 @@ def _decode_other(kind: type, value: Any) -> CommitLogError:
 def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.name
-    return value if value is None or isinstance(value, str | int | float | bool | bytes) else str(value)
+    return value if value is None or isinstance(value, int | float | bool | bytes) else utf8_text(str(value))
 
 
 def _make_tuples(value: Any) -> None:

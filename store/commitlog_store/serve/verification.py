@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.serve.verify_child import Line, Progressed, Verified, VerifyFailed
+from commitlog_store.serve.verify_child import Line, Progressed, Verified, VerifyFailed, WholeAssessment
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 
 # How long the verification of a client that asks no more goes on.
 LEASE_S = 60.0
+# For so long after its end, a client that lost the answer gets the outcome of its verification.
+KEPT_S = 300.0
 # So often a waiting call asks whether it is wanted still.
 _ASK_S = 0.5
 
@@ -28,16 +30,19 @@ class VerificationState:
 
     ``progress`` is None before the first block. ``report`` is the last one, which ended at ``reported_at``.
     ``problem`` says why the last verification has none, which ended at ``ended_at``; ``error`` is that as an error of
-    the store, encoded. ``asked`` names the one under way, or the last one, if a client began it.
+    the store, encoded.
+    ``verification_id`` is the name that a client gave to the one under way, or to the last one until ``KEPT_S`` after
+    its end; None for one that was begun at the page. Only that of a client has its ``assessment``, encoded.
     """
 
     process: int | None = None
     by: str = ""
-    asked: str = ""
+    verification_id: str | None = None
     begun_at: int = 0
     progress: Progressed | None = None
     report: Verified | None = None
     reported_at: int = 0
+    assessment: bytes | None = None
     problem: str = ""
     error: bytes | None = None
     ended_at: int = 0
@@ -53,6 +58,8 @@ class Verification:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        # That of the one under way, or of the last one.
+        self._last_process: subprocess.Popen[bytes] | None = None
         self._state = VerificationState()
         self._problem = ""
         self._reading: threading.Thread | None = None
@@ -65,18 +72,21 @@ class Verification:
     def state(self) -> VerificationState:
         return self._state
 
-    def start(self, paths: StorePaths, by: str, *, asked: str = "") -> bool:
+    def start(self, paths: StorePaths, by: str, *, verification_id: str | None = None) -> bool:
         """Start one for ``by``. False when one is under way, or the server stops.
 
-        With ``asked``, the name that a client gave it, it ends when that client does not call ``renew`` any more.
+        With ``verification_id``, the name that a client gave it, it ends when that client does not call ``renew`` any
+        more.
         """
+        is_of_client = verification_id is not None
         with self._lock:
             if self._process is not None or self._closed:
                 return False
             self._problem = ""
-            self._lease_ends = time.monotonic() + LEASE_S if asked else math.inf
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "commitlog_store.serve.verify_child", paths.root, paths.elsewhere or ""],
+            self._lease_ends = time.monotonic() + LEASE_S if is_of_client else math.inf
+            program = [sys.executable, "-P", "-m", "commitlog_store.serve.verify_child"]
+            self._process = self._last_process = subprocess.Popen(
+                [*program, paths.root, paths.elsewhere or "", *(["whole"] if is_of_client else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the server, which ends it
@@ -85,26 +95,28 @@ class Verification:
                 self._state,
                 process=self._process.pid,
                 by=by,
-                asked=asked,
+                verification_id=verification_id,
                 begun_at=_now_ms(),
                 progress=None,
+                assessment=None,
                 problem="",
                 error=None,
             )
             self._reading = threading.Thread(target=self._read, args=(self._process,), name="verification", daemon=True)
             self._reading.start()
-            if asked:
+            self._waiters.wake_all()
+            if is_of_client:
                 threading.Thread(target=self._watch, args=(self._process,), name="verification", daemon=True).start()
             return True
 
-    def cancel(self, reason: str, *, asked: str | None = None) -> bool:
-        """End the one under way, or only the one that a client ``asked`` for; ``reason`` is its problem then.
+    def cancel(self, reason: str, *, verification_id: str | None = None) -> bool:
+        """End the one under way, or only the client's of this name; ``reason`` is its problem then.
 
         False when none is.
         """
         with self._lock:
             process, reading = self._process, self._reading
-            if process is None or reading is None or asked not in (None, self._state.asked):
+            if process is None or reading is None or verification_id not in (None, self._state.verification_id):
                 return False
             self._problem = reason
             process.kill()  # it changes nothing
@@ -113,7 +125,7 @@ class Verification:
 
     def renew(self) -> None:
         """The client of the one under way is there still."""
-        if self._state.asked:
+        if self._state.verification_id is not None:
             self._lease_ends = time.monotonic() + LEASE_S
 
     def wait(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
@@ -126,10 +138,12 @@ class Verification:
     def close(self) -> None:
         self._closed = True
         self.cancel("The server stopped.")
+        self._waiters.wake_all()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         end: Verified | VerifyFailed | None = None
+        assessment: bytes | None = None
         with process.stdout:
             for text in process.stdout:
                 if not text.endswith(b"\n"):  # the process was ended within the line
@@ -137,6 +151,8 @@ class Verification:
                 line = msgspec.json.decode(text, type=Line)
                 if isinstance(line, Progressed):
                     self._state = replace(self._state, progress=line)
+                elif isinstance(line, WholeAssessment):
+                    assessment = line.encoded
                 else:
                     end = line
         code = process.wait()
@@ -144,7 +160,7 @@ class Verification:
             problem = self._problem or _end_of(code)
             ended = replace(self._state, process=None, progress=None, ended_at=_now_ms())
             if isinstance(end, Verified):
-                ended = replace(ended, report=end, reported_at=ended.ended_at)
+                ended = replace(ended, report=end, reported_at=ended.ended_at, assessment=assessment)
             else:
                 ended = replace(ended, problem=problem)
                 if end is not None:
@@ -153,17 +169,26 @@ class Verification:
         self._waiters.wake_all()
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """End the verification of a client that is gone."""
+        """End the verification of a client that is gone, and forget one ``KEPT_S`` after its end."""
         with self._waiters.waiting(Wakeup()) as wakeup:
-            while True:
-                with self._lock:
-                    if self._process is not process:
-                        return
-                    if time.monotonic() > self._lease_ends:
-                        self._problem = "Its client asked no more."
-                        process.kill()
-                        return
+            while self._goes_on(process):
                 wakeup.wait(_ASK_S)
+            ends = time.monotonic() + KEPT_S
+            while not self._closed and self._last_process is process and (left := ends - time.monotonic()) > 0:
+                wakeup.wait(left)
+        with self._lock:
+            if self._last_process is process and not self._closed:
+                self._state = replace(self._state, verification_id=None, assessment=None)
+
+    def _goes_on(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether this is the one under way, whose client asks for it still; it is ended if not."""
+        with self._lock:
+            if self._process is not process:
+                return False
+            if time.monotonic() > self._lease_ends:
+                self._problem = "Its client asked no more."
+                process.kill()
+            return True
 
 
 def _end_of(code: int) -> str:

@@ -23,7 +23,7 @@ class VerificationCalls:
         self,
         paths: StorePaths,
         by: str,
-        asked: str,
+        verification_id: str,
         begins: bool,
         seconds: float,
         is_wanted: Callable[[], bool],
@@ -33,25 +33,25 @@ class VerificationCalls:
         Errors are in the answer: a call that raises ``ServerBusy`` is asked again.
         """
         verification = self._verification
-        if verification.state.asked != asked:
+        if verification.state.verification_id != verification_id:
             if not begins:
                 return _failed(
-                    "The server does not know this verification any more: it was started again, or another one has "
-                    "begun since. Ask for it again."
+                    "The server does not know this verification any more: it was started again, another one has begun "
+                    "since, or this one ended minutes ago. Ask for it again."
                 )
-            if not verification.start(paths, by, asked=asked):
+            if not verification.start(paths, by, verification_id=verification_id):
                 return Verifying(error=encode_error(ServerBusy(_busy(verification.state))))
         verification.renew()
         verification.wait(min(seconds, _LONGEST_WAIT_S), is_wanted)
-        return _so_far(verification.state, asked)
+        return _so_far(verification.state, verification_id)
 
-    def cancel(self, asked: str) -> None:
+    def cancel(self, verification_id: str) -> None:
         """End the verification of this name, if it is under way."""
-        self._verification.cancel("Its client cancelled it.", asked=asked)
+        self._verification.cancel("Its client cancelled it.", verification_id=verification_id)
 
 
-def _so_far(state: VerificationState, asked: str) -> Verifying:
-    if state.asked != asked:
+def _so_far(state: VerificationState, verification_id: str) -> Verifying:
+    if state.verification_id != verification_id:
         return _failed("Another verification of the store has begun since this one ended. Ask for it again.")
     if state.is_running:
         now = state.progress
@@ -60,9 +60,9 @@ def _so_far(state: VerificationState, asked: str) -> Verifying:
         return Verifying(error=state.error)
     if state.problem or state.report is None:
         return _failed(f"The verification of the store at the server ended without a report. {state.problem}")
-    if state.report.assessment is None:
+    if state.assessment is None:
         return _failed("The report is too large to be sent: verify the store where its directory is.")
-    return Verifying(assessment=state.report.assessment)
+    return Verifying(assessment=state.assessment)
 
 
 def _failed(reason: str) -> Verifying:

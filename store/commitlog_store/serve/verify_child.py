@@ -1,7 +1,8 @@
-"""The program of a process that verifies a store: ``python -m commitlog_store.serve.verify_child PATH LOG``.
+"""The program of a process that verifies a store: ``python -m commitlog_store.serve.verify_child PATH LOG [whole]``.
 
 It has the lowest priority, and pauses for as long as it works. ``LOG`` is the directory of the log, empty where that is
-in the store's. Lines of JSON go to stdout: ``Progressed`` each half second, then one ``Verified`` or ``VerifyFailed``.
+in the store's. Lines of JSON go to stdout: ``Progressed`` each half second, then one ``Verified`` or ``VerifyFailed``;
+with ``whole``, for a client, ``WholeAssessment`` comes before ``Verified``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.remote.wire import encode_error, encode_printable
+from commitlog_store.remote.wire import encode_error, encode_printable, utf8_text
 from commitlog_store.verify.assessment import Assessment, assessment_of
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.store import verification_report
@@ -58,11 +59,14 @@ class Progressed(msgspec.Struct, tag="progress"):
     counts: list[Count]
 
 
-class Verified(msgspec.Struct, tag="verified"):
-    """The assessment, with the first ``MOST_FINDINGS`` findings; ``counts`` has all. ``seconds`` include the pauses.
+class WholeAssessment(msgspec.Struct, tag="whole"):
+    """All of it, as a client gets it (``wire.encode_printable``). There is none of more than ``MOST_SENT`` bytes."""
 
-    ``assessment`` is all of it, as a client gets it (``wire.encode_printable``); None beyond ``MOST_SENT`` bytes.
-    """
+    encoded: bytes
+
+
+class Verified(msgspec.Struct, tag="verified"):
+    """The assessment, with the first ``MOST_FINDINGS`` findings; ``counts`` has all. ``seconds`` include the pauses."""
 
     verdict: str
     opening: str
@@ -77,7 +81,6 @@ class Verified(msgspec.Struct, tag="verified"):
     counts: list[Count]
     findings: list[FoundPlace]
     next_steps: list[str]
-    assessment: bytes | None
 
 
 class VerifyFailed(msgspec.Struct, tag="failed"):
@@ -87,11 +90,11 @@ class VerifyFailed(msgspec.Struct, tag="failed"):
     error: bytes
 
 
-Line = Progressed | Verified | VerifyFailed
+Line = Progressed | WholeAssessment | Verified | VerifyFailed
 
 
 def main() -> None:
-    path, commit_log = sys.argv[1:]
+    path, commit_log, *wanted = sys.argv[1:]
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     os.nice(_LOWEST_PRIORITY)
@@ -108,9 +111,12 @@ def main() -> None:
             progress=_pausing(lambda done, total: send(Progressed(done, total, _counts(findings)))),
             findings=findings,
         )
-        send(_verified(assessment_of(report), findings))
+        found = assessment_of(report)
+        if "whole" in wanted and len(whole := encode_printable(found)) <= MOST_SENT:
+            send(WholeAssessment(whole))
+        send(_verified(found, findings))
     except CommitLogError as error:
-        send(VerifyFailed(_printable(str(error)), encode_error(error)))
+        send(VerifyFailed(utf8_text(str(error)), encode_error(error)))
     except BrokenPipeError:  # the server has ended
         os._exit(1)
 
@@ -133,10 +139,9 @@ def _pausing(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
 
 def _verified(found: Assessment, findings: Findings) -> Verified:
     assert found.verification is not None, "a deep assessment"
-    whole = encode_printable(found)
     return Verified(
         verdict=found.verdict.value,
-        opening=_printable(found.opening.reason),
+        opening=utf8_text(found.opening.reason),
         log_start=found.log_start,
         log_end=found.log_end,
         records=found.verification.records,
@@ -147,8 +152,7 @@ def _verified(found: Assessment, findings: Findings) -> Verified:
         unreadable=found.unreadable,
         counts=_counts(findings),
         findings=[_place(one) for one in found.findings[:MOST_FINDINGS]],
-        next_steps=[_printable(one) for one in found.next_steps],
-        assessment=whole if len(whole) <= MOST_SENT else None,
+        next_steps=[utf8_text(one) for one in found.next_steps],
     )
 
 
@@ -157,16 +161,11 @@ def _counts(findings: Findings) -> list[Count]:
 
 
 def _place(one: Finding) -> FoundPlace:
-    topic = None if one.topic is None else _printable(one.topic)
+    topic = None if one.topic is None else utf8_text(one.topic)
     return FoundPlace(
-        *(one.check, one.severity, _printable(one.path), one.offset, _printable(one.message)),
+        *(one.check, one.severity, utf8_text(one.path), one.offset, utf8_text(one.message)),
         *(topic, one.queue_id, one.queue_offset),
     )
-
-
-def _printable(text: str) -> str:
-    """Names of files may not be UTF-8."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 if __name__ == "__main__":

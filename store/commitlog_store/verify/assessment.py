@@ -136,8 +136,9 @@ def assess_store(
     ``deep`` reads everything, as ``verify_store``; ``progress`` and ``config`` are as there.
     The log is where ``config`` says (``store_path_commit_log``).
     ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. ``path`` may be the address of a
-    ``commitlog serve``, without a ``config``: the server assesses, deeply one store at a time (``ServerBusy``), and
-    stops when this call is interrupted. ``StoreReader.assess`` does the same, with a token that ``open`` is given.
+    ``commitlog serve``, without a ``config``: the server assesses, and stops when this call is interrupted. It runs one
+    verification (``deep``) of a store at a time (``ServerBusy``). ``StoreReader.assess`` does the same, with a token
+    that ``open`` is given.
 
     ::
 

@@ -11,7 +11,6 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.files.limits import free_bytes, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from commitlog_store.recovery.indexed import was_indexed
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
@@ -56,7 +55,7 @@ def facts_of(paths: StorePaths, *, assessed: bool) -> StoreFacts:
     except CommitLogError as error:
         problem = problem or str(error)
     files, size = disk_use(paths)
-    disk_path, disk_used = fullest_disk([*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root])
+    disk_path, disk_used = fullest_disk(paths.disks)
     return StoreFacts(
         log_files=files,
         disk_size=size,

@@ -158,6 +158,12 @@ def test_what_needs_the_directory_says_so(place: Served, tmp_path: Path, command
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("command", ["verify", "doctor"])
+def test_an_option_for_a_directory_is_named(place: Served, tmp_path: Path, command: str) -> None:
+    _, _, said = outcome([command, "PATH", "--commit-log", "/tmp"], place, place.url, tmp_path / "target")
+    assert "Invalid value for --commit-log: It is for a directory" in " ".join(said.replace("│", " ").split())
+
+
 def test_no_command_is_left_out() -> None:
     """What administers a store, with right arguments, is in test_same_administration.py."""
     assert {one[0] for one in (*RIGHT, *WRONG, *DIRECTORY_ONLY)} == _MODULES.keys() - {

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
+import msgspec
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader, assess_store, store_metadata, verify_store
-from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, ServerBusy
+from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, ServerBusy, StoreNotFound
+from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.connection import Connection, RemoteAddress
-from commitlog_store.remote.wire import decode_error
+from commitlog_store.remote.wire import decode_error, encode_error, encode_printable
 from commitlog_store.serve import verification as verification_module
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings
@@ -46,6 +48,9 @@ class Served(NamedTuple):
 
     def reader(self) -> StoreReader:
         return StoreReader.open(self.url, token=self.token)
+
+    def connection(self) -> contextlib.closing[Connection]:
+        return contextlib.closing(Connection(RemoteAddress.parse(self.url, token=self.token)))
 
 
 def _open(path: str, on_damage: OnDamage) -> StoreReader:
@@ -121,12 +126,16 @@ def _in_thread(work: Callable[[], object]) -> Iterator[list[object]]:
         thread.join(WAIT_LIMIT_S)
 
 
-def _children(process: int) -> list[int]:
-    """Those of all threads of a process; a thread may end meanwhile."""
+def _verifying(server: int) -> list[int]:
+    """The processes that verify for this one. One that is stopped before its program runs would block its server."""
     found: list[int] = []
-    for children in Path(f"/proc/{process}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, children.read_text().split())
+    for children in Path(f"/proc/{server}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread or a process may end meanwhile
+            found += [
+                child
+                for child in map(int, children.read_text().split())
+                if b"verify_child" in Path(f"/proc/{child}/cmdline").read_bytes()
+            ]
     return found
 
 
@@ -152,6 +161,13 @@ def test_a_name_that_is_no_text_arrives_escaped(tmp_path: Path) -> None:
         for deep in (False, True):
             (finding,) = assess_store(url, deep=deep).findings
             assert finding.path.endswith("/commitlog/\\udcff")
+
+
+def test_an_error_about_a_name_that_is_no_text_arrives_escaped() -> None:
+    error = decode_error(encode_error(StoreNotFound("No store in /\udcff.", path="/\udcff")))
+    assert isinstance(error, StoreNotFound)
+    assert (str(error), error.path) == ("No store in /\\udcff.", "/\\udcff")
+    assert msgspec.msgpack.decode(encode_printable({"\udcff": ["\udcff"]})) == {"\\udcff": ["\\udcff"]}
 
 
 def test_one_verification_at_a_time_and_what_others_are_told(served: Served) -> None:
@@ -183,13 +199,59 @@ def test_ctrl_c_cancels_the_verification(served: Served) -> None:
 
 def test_the_verification_of_a_client_that_is_gone_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification_module, "LEASE_S", 0.2)
-    with contextlib.closing(Connection(RemoteAddress.parse(served.url, token=served.token))) as connection:
+    with served.connection() as connection:
         connection.ask("verify", "raise", ("mine", True, 0.0))
         with _stopped(served.verification):
             wait_for(lambda: not served.verification.state.is_running)
         assert served.verification.state.problem == "Its client asked no more."
         answer = connection.ask("verify", "raise", ("another", False, 0.0)).value
         assert "does not know this verification any more" in str(decode_error(answer.error))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65])
+def test_a_client_has_no_part_in_what_the_page_began(served: Served, name: str) -> None:
+    """A name that is none is refused: it neither begins nor cancels a verification, nor gives another one's report."""
+    verification = served.verification
+    with served.connection() as connection:
+        assert verification.start(StorePaths.of(str(served.path)), "bob")
+        with _stopped(verification) as process:
+            for call, arguments in (("verify", (name, True, 0.0)), ("cancel_verification", (name,))):
+                with pytest.raises(InvalidValue, match="`str` of length"):
+                    connection.ask(call, "raise", arguments)
+            connection.ask("cancel_verification", "raise", ("mine",))
+            assert verification.state.process == process
+        wait_for(lambda: not verification.state.is_running)
+        state = verification.state
+        assert state.verification_id is None
+        assert state.assessment is None
+        assert state.report is not None
+        with pytest.raises(InvalidValue):
+            connection.ask("verify", "raise", (name, True, 0.0))
+        assert not verification.state.is_running
+
+
+def test_the_report_of_a_client_is_forgotten_and_that_of_the_page_stays(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verification = served.verification
+    with served.connection() as connection:
+        connection.ask("verify", "raise", ("mine", True, 0.0))
+        wait_for(lambda: not verification.state.is_running)
+        assert verification.state.assessment is not None
+        assert connection.ask("verify", "raise", ("mine", True, 0.0)).value.assessment == verification.state.assessment
+        monkeypatch.setattr(verification_module, "KEPT_S", 0.0)
+        assert verification.start(StorePaths.of(str(served.path)), "bob")
+        state = verification.state
+        assert state.verification_id is None
+        assert state.assessment is None
+        wait_for(lambda: not verification.state.is_running)
+        connection.ask("verify", "raise", ("again", True, 0.0))
+        wait_for(lambda: not verification.state.is_running and verification.state.verification_id is None)
+        state = verification.state
+        assert state.assessment is None
+        assert state.report is not None
+        answer = connection.ask("verify", "raise", ("again", False, 0.0)).value
+        assert "this one ended minutes ago" in str(decode_error(answer.error))
 
 
 def test_pages_show_the_verification_of_a_client_and_the_servers_end_ends_it(damaged: Path) -> None:
@@ -201,8 +263,8 @@ def test_pages_show_the_verification_of_a_client_and_the_servers_end_ends_it(dam
         page = httpx.get(f"{found[0]}/verify", headers={"accept": "text/html"}, trust_env=False, timeout=WAIT_LIMIT_S)
         assert "Last report" in page.text
         with StoreReader.open(server.url) as reader, _in_thread(lambda: reader.assess(deep=True)) as ends:
-            wait_for(lambda: _children(server.process.pid))
-            (child,) = _children(server.process.pid)
+            wait_for(lambda: _verifying(server.process.pid))
+            (child,) = _verifying(server.process.pid)
             os.kill(child, signal.SIGSTOP)
             assert server.stop()[0] == 0
             assert not Path(f"/proc/{child}").exists()
