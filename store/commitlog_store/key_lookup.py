@@ -175,7 +175,7 @@ class KeyLookup:
                 # A crash may keep the index and lose the end of the log; retention may just have removed the head.
                 if 0 <= offset < self._commit_log.min_offset or not clean:
                     continue
-                self._index.refuse_wrong(hit)
+                self._index.refuse_damaged_index(hit)
                 raise CorruptIndex(
                     "Physical offset of an entry",
                     path=hit.path,
@@ -185,7 +185,7 @@ class KeyLookup:
                     advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
                 ) from error
             except CorruptRecord as error:
-                self._index.refuse_wrong(hit)
+                self._index.refuse_damaged_index(hit)
                 self._refuse_or_skip(offset, error)
                 continue
             if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
@@ -426,4 +426,4 @@ def _corrupt(blocks: LogBlocks, physical_offset: int, problem: RecordProblem) ->
         expected=problem.expected,
         found=problem.found,
     )
-    return blocks.blamed(error, None, -1)
+    return blocks.error_of_damaged_part(error, None, -1)

@@ -95,7 +95,7 @@ class ArchivedIndex:
         finally:
             ahead.close()
 
-    def refuse_wrong(self, hit: IndexHit) -> None:
+    def refuse_damaged_index(self, hit: IndexHit) -> None:
         """See ``KeyIndex``. ``ArchiveDamaged``."""
         for segment in self._archive.manifest.segments:
             if hit.path.endswith(f"/{segment.index.name}"):

@@ -161,9 +161,11 @@ class ArchivedLog(CommitLog):
         try:
             return super().read_record(physical_offset, check_crc=check_crc)
         except CorruptRecord as error:
-            raise self.blamed(error, None, -1) from None
+            raise self.error_of_damaged_part(error, None, -1) from None
 
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
+    def error_of_damaged_part(
+        self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int
+    ) -> CommitLogError:
         """``ArchiveDamaged`` where the object with the message's unit has other bytes than the manifest says; else the
         error, which says what to do about a record in an archive."""
         archive = self._archived.archive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from operator import index
 
 import numpy as np
@@ -13,7 +13,7 @@ from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, 
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
 from commitlog_store.object_storage.pages import ReadAhead
 from commitlog_store.paths import validate_topic
-from commitlog_store.queue.views import Units
+from commitlog_store.queue.views import CatalogView, Units
 
 
 class ArchivedQueue:
@@ -115,8 +115,8 @@ class ArchivedQueue:
         return self._archive.runs(self._number).offset_at(segment)
 
 
-class ArchivedCatalog:
-    """The queues of an archive. A ``CatalogView``."""
+class ArchivedCatalog(CatalogView):
+    """The queues of an archive."""
 
     def __init__(self, archive: OpenedArchive) -> None:
         self.use(archive)
@@ -149,12 +149,3 @@ class ArchivedCatalog:
                 f"Topic {topic!r} has no message in queue {queue_id} in the archive {self._archive.url}."
             )
         return ArchivedQueue(self._archive, topic, queue_id, number)
-
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).bounds()
-
-    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-        return [self.bounds(*key) for key in queues]
-
-    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).last_unit()

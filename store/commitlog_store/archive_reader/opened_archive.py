@@ -27,6 +27,7 @@ from commitlog_store.archive.layout import COMMIT_LOG, manifest_name
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
+from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
@@ -67,8 +68,8 @@ class OpenedArchive:
         ]
         self.numbers = {name: number for number, name in enumerate(head.queues)}
         self._runs: dict[int, QueueRuns] = {}
-        # Objects whose bytes were compared with their checksum.
-        self._sound: set[str] = set()
+        # Objects whose bytes were compared with their checksum, and what was wrong with each.
+        self._compared: dict[str, ArchiveDamaged | None] = {}
 
     @classmethod
     def open(cls, objects: ObjectStore, pages: ObjectPages) -> OpenedArchive:
@@ -107,16 +108,26 @@ class OpenedArchive:
     def refuse_changed(self, ref: ObjectRef) -> None:
         """``ArchiveDamaged`` for an object that has other bytes than the manifest says: all are compared, once.
 
-        For one whose content leads to a wrong place: of a large one, pages are read that no checksum is about.
+        For one whose content leads to a wrong place: of a large one, pages are read that no checksum is about. A
+        damaged object may lead many messages to wrong places.
         """
-        if ref.name in self._sound:
-            return
+        if ref.name not in self._compared:
+            wrong: ArchiveDamaged | None = None
+            try:
+                self.compare(ref)
+            except ArchiveDamaged as error:
+                wrong = error.again()
+            self._compared[ref.name] = wrong
+        if (found := self._compared[ref.name]) is not None:
+            raise found.again()
+
+    def compare(self, ref: ObjectRef) -> None:
+        """As ``refuse_changed``, each time: an object that was restored is whole."""
         crc = 0
         for at in range(0, ref.size, _COMPARED_AT_ONCE):
             crc = crc32(self.read(ref, at, at + _COMPARED_AT_ONCE), crc)
         if crc != ref.crc32:
             raise other_bytes(self.url, ref.name, ref.size, ref.crc32, found=crc)
-        self._sound.add(ref.name)
 
     def refuse_changed_units(self, queue: tuple[str, int], offset: int) -> None:
         """``ArchiveDamaged`` where the object with the unit of a message has other bytes than the manifest says."""

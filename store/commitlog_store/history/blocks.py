@@ -126,9 +126,11 @@ class HistoryBlocks:
             return self._both.live.path, physical_offset
         return self._last.place_of(physical_offset)
 
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """See ``LogBlocks.blamed``: by the source of the last block."""
-        return error if self._last is None else self._last.blamed(error, queue, offset)
+    def error_of_damaged_part(
+        self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int
+    ) -> CommitLogError:
+        """See ``LogBlocks.error_of_damaged_part``: by the source of the last block."""
+        return error if self._last is None else self._last.error_of_damaged_part(error, queue, offset)
 
 
 def _renumbered(parts: dict[int, Part], indices: Int32Array) -> Int32Array:

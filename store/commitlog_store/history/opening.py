@@ -56,8 +56,7 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
         raise _mismatch(live, past, shared[0], mine, theirs)
     live_end = live.physical_bounds()[1]
     newest = shared[bisect_left(shared, live_end) - 1]
-    last = past.last_record(newest, live_end)
-    for place in (newest, last):
+    for place in (newest, _last_record(past, newest, live_end)):
         if place is None or place == shared[0]:
             continue
         mine, theirs, is_corrupt = None, None, False
@@ -68,13 +67,21 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
             is_corrupt = theirs is not None
         except CommitLogError:
             return  # a read says what is missing or damaged there
-        if theirs is None or (mine is None and not _is_elsewhere(live, theirs, is_corrupt=is_corrupt)):
+        if theirs is None or (mine is None and not _has_other_message(live, theirs, is_corrupt=is_corrupt)):
             return
         if mine != theirs:
             raise _mismatch(live, past, place, mine, theirs)
 
 
-def _is_elsewhere(live: StoreReader, message: MessageExt, *, is_corrupt: bool) -> bool:
+def _last_record(past: ArchiveReader, segment_start: int, end: int) -> int | None:
+    """``ArchiveReader.last_record``; None where that is missing or damaged, as a read of it says."""
+    try:
+        return past.last_record(segment_start, end)
+    except CommitLogError:
+        return None
+
+
+def _has_other_message(live: StoreReader, message: MessageExt, *, is_corrupt: bool) -> bool:
     """Whether the live store, which has no record at the place of a message of the archive, has others around it.
 
     Its queue says so: it leads elsewhere at the message's offset, or, where bytes of something else are at the place,

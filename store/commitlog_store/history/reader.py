@@ -47,6 +47,7 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.reading.arguments import repeatable
 from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
@@ -231,6 +232,8 @@ class HistoryReader(StoreReader):
         yield from answered()
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        wanted = repeatable(wanted)
+
         def look() -> list[int]:
             found = self._both.of([one[:2] for one in wanted])
             return [self._first_in_parts(key, sides, *one[2:]) for one, (key, sides) in zip(wanted, found, strict=True)]
@@ -269,6 +272,7 @@ class HistoryReader(StoreReader):
         is_gone: Callable[[_Found], bool],
     ) -> list[_Found]:
         """The answers about messages, of the reader that has each; the archive's where the live store's is gone."""
+        positions = repeatable(positions)
         found = self.consistently(lambda: self._both.of([one[:2] for one in positions]), one_moment=False)
         archived = [
             sides.archived[0] <= at < sides.archived[1] or sides.live is None

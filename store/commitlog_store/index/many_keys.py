@@ -46,7 +46,7 @@ class KeyIndex(Protocol):
     def hits_of(self, key_hashes: Int32Array) -> Iterator[KeyHits]:
         """The hits of many keys, part by part of the index, the newest first."""
 
-    def refuse_wrong(self, hit: IndexHit) -> None:
+    def refuse_damaged_index(self, hit: IndexHit) -> None:
         """Raise what is known to be wrong with the part of the index that has this place, where no record is."""
 
 
@@ -109,5 +109,5 @@ class SearchedIndex(IndexService):
         """See ``KeyIndex``. The errors of ``KeyChains``."""
         return (KeyChains(file, key_hashes) for file in self.newest_first())
 
-    def refuse_wrong(self, hit: IndexHit) -> None:
+    def refuse_damaged_index(self, hit: IndexHit) -> None:
         """Nothing: index files have no checksums."""

@@ -71,7 +71,22 @@ class LogFiles(Protocol):
     def close(self) -> None: ...
 
 
-class CommitLog:
+class HasDamagedParts(Protocol):
+    """A log, or blocks of one, that other parts lead to, such as consume queues: each may be the damaged one."""
+
+    def error_of_damaged_part(
+        self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int
+    ) -> CommitLogError:
+        """The error to give for a message that cannot be read: of the part that is damaged.
+
+        By default the error itself: files have no checksums that could say more. ``queue`` and ``offset`` are the
+        message's; ``queue`` is None where no unit led there.
+        """
+        del queue, offset
+        return error
+
+
+class CommitLog(HasDamagedParts):
     """Read access to ``<store>/commitlog``, or to a log that lies elsewhere."""
 
     def __init__(self, path: str, *, files: LogFiles | None = None) -> None:
@@ -240,14 +255,6 @@ class CommitLog:
                     found=value,
                     advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
                 )
-
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """The error to give for a message, by its queue and offset, that cannot be read: of the part that is damaged.
-
-        The error itself: files have no checksums that could say more. ``queue`` is None where no unit led there.
-        """
-        del queue, offset
-        return error
 
     def whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
         """The record there if it is whole and has the right CRC."""

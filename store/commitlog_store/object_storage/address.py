@@ -54,7 +54,9 @@ class StorageAddress:
     """A prefix in a bucket, or a directory, and how a client reaches it.
 
     ``options`` are obstore's settings of that cloud (``endpoint``, ``region``, ``access_key_id``, ...); they are not
-    shown. ``timeout_s`` is how long one request may take with all its attempts.
+    shown. ``timeout_s`` is how long one request may take, how long ``obstore`` repeats a refused one, and how long a
+    broken answer is asked for again. Each is looked at before the next attempt alone, so that a store which answers
+    badly all the time gives an error after up to three times ``timeout_s``.
     """
 
     url: str

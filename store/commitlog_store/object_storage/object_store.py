@@ -39,7 +39,7 @@ PART_SIZE = 8 << 20
 PARTS_AT_ONCE = 4
 _LISTED_AT_ONCE = 1000
 _MS = 1000
-# So often an answer that broke off is asked for again, unless that has taken too long.
+# So often an answer that broke off is asked for, unless that has taken too long when it breaks off.
 _ATTEMPTS = 5
 _LONGEST_PAUSE_S = 2.0
 # What needs the object to exist. For the rest, it is the bucket that does not.
@@ -108,7 +108,8 @@ class ObjectStore:
         Credentials come from the environment, as ``obstore`` takes them (``AWS_ACCESS_KEY_ID``, instance roles,
         ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, ...). ``options`` go before it:
         ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
-        repeated with back-off for ``retry_timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the directory.
+        repeated with back-off: see ``StorageAddress.timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the
+        directory.
         """
         address = StorageAddress.parse(url, options=options, timeout_s=retry_timeout_s)
         if address.is_local and not writes and not disk.is_directory(address.directory):
@@ -191,7 +192,8 @@ class ObjectStore:
             yield from map(_listed, page)
             if first_only and self.lists_in_order and page:
                 return
-            # The last page is known to be the last one.
+            # One attempt, unlike other reads: obstore's iterator cannot be asked again after an error, and another
+            # one would give the first pages twice. The last page is known to be the last one.
             page = self._asked(
                 *("list", folder, lambda: next(pages, None)),
                 lambda page: StorageStats(requests=int(page is not None)),
@@ -288,7 +290,8 @@ class ObjectStore:
     ) -> _T:
         """The answer to one request, whose ``cost`` is counted. ``ObjectMissing``, ``ObjectCut``, ``ArchiveFailed``.
 
-        ``what`` is done with the object ``name``, which has ``stop`` bytes at least or is cut.
+        ``what`` is done with the object ``name``, which has ``stop`` bytes at least or is cut. The time is
+        looked at between attempts alone: see ``StorageAddress.timeout_s``.
         """
         pause, attempt, until = 0.05, 1, time.monotonic() + self._timeout_s
         while True:

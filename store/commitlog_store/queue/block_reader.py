@@ -229,5 +229,5 @@ class BlockReader:
         error.__cause__ = problem
         size = int(block.messages.sizes[0])
         whole = int(block.starts[0]) + size <= len(block.data)
-        blamed = self._blocks.blamed(error, (self._queue.topic, self._queue.queue_id), offset)
-        return Lost(offset, offset + 1, blamed, (physical, physical + size) if whole else (-1, -1))
+        named = self._blocks.error_of_damaged_part(error, (self._queue.topic, self._queue.queue_id), offset)
+        return Lost(offset, offset + 1, named, (physical, physical + size) if whole else (-1, -1))

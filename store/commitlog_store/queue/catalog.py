@@ -203,11 +203,11 @@ class QueueCatalog:
             if end is not None and end.holds(f"{root}/{topic}/{key[1]}") is not None:
                 keys.append(key)
                 ends.append(end)
-        held = _led_to(self._commit_log, ends)
+        held = _log_holds(self._commit_log, ends)
         return {key: (end.start, end.end) for key, end, is_held in zip(keys, ends, held, strict=True) if is_held}
 
 
-def _led_to(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:
+def _log_holds(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:
     """Of each queue, whether the log has its last message, and has not lost its first ones."""
     start = log.min_offset
     if len(ends) < _CHECKED_AT_ONCE:

@@ -12,7 +12,7 @@ run is not joined to one before it when more offsets are missing between the two
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +26,7 @@ from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import validate_topic
 from commitlog_store.queue.light_queues import first_light_offset, taken_rows
-from commitlog_store.queue.views import Units
+from commitlog_store.queue.views import CatalogView, Units
 
 _FIRST_CAPACITY = 64
 # Runs before one with which it may be joined: a stray is a run, and so is each stretch between two lost records.
@@ -115,8 +115,8 @@ class DerivedQueue:
             yield self._units[at - low : min(at + chunk, stop) - low].copy()
 
 
-class DerivedCatalog:
-    """The queues of one store that were derived from its log. A ``CatalogView``."""
+class DerivedCatalog(CatalogView):
+    """The queues of one store that were derived from its log."""
 
     def __init__(self, path: str, queues: Iterable[DerivedQueue]) -> None:
         self._path = path
@@ -140,15 +140,6 @@ class DerivedCatalog:
             self.queue_ids(topic)
             raise QueueNotFound(f"Topic {topic!r} has no message in queue {queue_id} in the log of {self._path}.")
         return found
-
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).bounds()
-
-    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-        return [self.bounds(*key) for key in queues]
-
-    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).last_unit()
 
 
 class QueueBuilder:

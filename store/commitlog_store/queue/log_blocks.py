@@ -34,7 +34,7 @@ from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.log.commit_log import CommitLog, HasDamagedParts
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
 from commitlog_store.queue.views import QueueView, Units
 
@@ -153,7 +153,7 @@ class UnitFilter(Protocol):
         ...
 
 
-class BlockSource(Protocol):
+class BlockSource(HasDamagedParts, Protocol):
     """Where blocks come from; ``LogBlocks`` has the meanings."""
 
     def of_queue(
@@ -170,10 +170,6 @@ class BlockSource(Protocol):
 
     def place_of(self, physical_offset: int) -> tuple[str, int]:
         """The file of a byte of the log, and which of its bytes that is."""
-        ...
-
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """The error to give for a message of a queue that cannot be read: of the part that is damaged."""
         ...
 
 
@@ -294,9 +290,11 @@ class LogBlocks:
         file = self._commit_log.find(physical_offset)
         return (self._commit_log.path, physical_offset) if file is None else (file.path, physical_offset - file.base)
 
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """See ``CommitLog.blamed``."""
-        return self._commit_log.blamed(error, queue, offset)
+    def error_of_damaged_part(
+        self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int
+    ) -> CommitLogError:
+        """See ``CommitLog.error_of_damaged_part``."""
+        return self._commit_log.error_of_damaged_part(error, queue, offset)
 
     def _reads_together(self, queue: QueueView) -> bool:
         """Whether a queue's messages may be read in the order of the log, with those of other queues."""
@@ -411,7 +409,7 @@ class LogBlocks:
             found=int(starts[index]),
             advice="The queue can be rebuilt from the CommitLog.",
         )
-        raise self.blamed(error, (queue.topic, queue.queue_id), offset)
+        raise self.error_of_damaged_part(error, (queue.topic, queue.queue_id), offset)
 
     def _lost_between(self, queue: QueueView, start: int, stop: int) -> Lost:
         """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
@@ -488,7 +486,7 @@ class LogBlocks:
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
-        raise self.blamed(error, (queue.topic, queue.queue_id), offset)
+        raise self.error_of_damaged_part(error, (queue.topic, queue.queue_id), offset)
 
 
 def _head_alone(file: MappedFile, start: int, stop: int, size: int) -> ByteArray | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.queue.get_message import checked_int
-from commitlog_store.queue.views import QueueInfo, Units
+from commitlog_store.queue.views import CatalogView, QueueInfo, Units
 
 
 class AnsweringReader(Protocol):
@@ -60,7 +60,7 @@ class ReaderQueue:
         return self._reader.units(self.topic, self.queue_id, start, stop, chunk=chunk)
 
 
-class ReaderCatalog:
+class ReaderCatalog(CatalogView):
     """All queues: see ``CatalogView``."""
 
     def __init__(self, reader: AnsweringReader) -> None:
@@ -74,12 +74,3 @@ class ReaderCatalog:
 
     def queue(self, topic: str, queue_id: int) -> ReaderQueue:
         return ReaderQueue(self._reader, topic, checked_int("queue_id", queue_id))
-
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).bounds()
-
-    def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-        return [self.bounds(*key) for key in queues]
-
-    def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.queue(topic, queue_id).last_unit()

@@ -71,7 +71,10 @@ class QueueView(Protocol):
 
 
 class CatalogView(Protocol):
-    """Topics, queue ids and queues of a store; ``catalog.QueueCatalog`` has the meanings."""
+    """Topics, queue ids and queues of a store; ``catalog.QueueCatalog`` has the meanings.
+
+    A catalog that is derived from this protocol asks one queue after the other for bounds and last units.
+    """
 
     def topics(self) -> list[str]:
         """All topics, sorted."""
@@ -86,16 +89,16 @@ class CatalogView(Protocol):
         ...
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The queue's bounds now."""
-        ...
+        """The queue's bounds now. The errors of ``queue``."""
+        return self.queue(topic, queue_id).bounds()
 
     def bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
         """The bounds of each of these queues now. The errors of ``bounds``."""
-        ...
+        return [self.bounds(*key) for key in queues]
 
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
-        ...
+        return self.queue(topic, queue_id).last_unit()
 
 
 class ReaderView(Protocol):

@@ -5,14 +5,15 @@ Whether a topic or a queue exists is another matter, which the store answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import checked_text
 from commitlog_store.queue.get_message import checked_int
 from commitlog_store.queue.views import QueueInfo
 
+_T = TypeVar("_T")
 # Topic, queue id and queue offset; topic, queue id, start and stop; the same with a physical offset before start.
 Place = tuple[str, int, int]
 Range = tuple[str, int, int, int]
@@ -81,6 +82,14 @@ def checked_bounds(bounds: QueueInfo) -> QueueInfo:
     if not isinstance(bounds, QueueInfo):
         raise InvalidValue(f"bounds is a QueueInfo, the answer of queue_info, not {bounds!r}.")
     return bounds
+
+
+def repeatable(given: Sequence[_T]) -> Sequence[_T]:
+    """Arguments that can be gone through more than once: an iterator, which an address takes as well, as a list.
+
+    Sequences are not copied: those of a served call raise, item by item, once its client does not wait any more.
+    """
+    return list(given) if isinstance(given, Iterator) else given
 
 
 def _each(names: tuple[str, ...], given: Any) -> Iterable[Any]:

@@ -30,10 +30,7 @@ class Bounds:
     def of_queues(self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]) -> list[QueueInfo]:
         """``StoreReader.queue_infos``."""
         if self._snapshot is not None:
-            wanted = checked_queues(queues() if callable(queues) else queues)
-            return [
-                QueueInfo(*key, *limits) for key, limits in zip(wanted, self._catalog.bounds_of(wanted), strict=True)
-            ]
+            return self._look(checked_queues(queues() if callable(queues) else queues))
         given = None if callable(queues) else checked_queues(queues)
 
         def look() -> list[QueueInfo]:

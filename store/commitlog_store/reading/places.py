@@ -13,7 +13,7 @@ from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo
-from commitlog_store.reading.arguments import checked_places, checked_searches
+from commitlog_store.reading.arguments import checked_places, checked_searches, repeatable
 from commitlog_store.reading.ranges import BoundedReader, checked_range
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
@@ -45,6 +45,8 @@ class Places:
         self._tolerant = tolerant
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        wanted = repeatable(wanted)
+
         def look() -> list[int]:
             return [self._first_offset_from(*one) for one in checked_searches(wanted)]
 
@@ -55,6 +57,8 @@ class Places:
         return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
 
     def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        positions = repeatable(positions)
+
         def look() -> list[Fence | None]:
             return [self._fence(*one) for one in checked_places(positions)]
 
@@ -79,15 +83,13 @@ class Places:
         return self._reader.consistently(look, one_moment=False)
 
     def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
-        keys = list(dict.fromkeys((topic, queue_id) for topic, queue_id, _ in checked_places(positions)))
+        places = list(checked_places(positions))
+        keys = list(dict.fromkeys((topic, queue_id) for topic, queue_id, _ in places))
         try:  # the bounds of all queues at once: half of what a time takes is to ask for those of its queue
             bounds = dict(zip(keys, self._reader.queue_infos(keys), strict=True))
         except CommitLogError:
             bounds = {}
-        return [
-            answer_or_error(partial(self._stored_within, bounds.get(one[:2]), *one))
-            for one in checked_places(positions)
-        ]
+        return [answer_or_error(partial(self._stored_within, bounds.get(one[:2]), *one)) for one in places]
 
     def _stored_within(self, bounds: QueueInfo | None, topic: str, queue_id: int, offset: int) -> int:
         """``store_timestamp``, with the queue's bounds of just now; what they do not explain is looked at again."""

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pyarrow.flight as flight
 
-from commitlog_store.errors import CommitLogError, CorruptStoreError, RemoteFailed
+from commitlog_store.errors import RemoteFailed
 from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.queue.log_blocks import Block, BlockLimits, Lost, QueueRange, UnitFilter
+from commitlog_store.queue.log_blocks import Block, BlockLimits, BlockSource, Lost, QueueRange, UnitFilter
 from commitlog_store.remote.block_wire import BlocksWanted, decode_piece
 from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.wire import FilterTexts, encode
@@ -18,7 +18,7 @@ from commitlog_store.remote.wire import FilterTexts, encode
 _BUDGET = 64 << 20
 
 
-class RemoteBlocks:
+class RemoteBlocks(BlockSource):
     """Blocks by the questions of one connection."""
 
     def __init__(self, connection: Connection, *, filter_at_server: bool = False) -> None:
@@ -63,11 +63,6 @@ class RemoteBlocks:
     def place_of(self, physical_offset: int) -> tuple[str, int]:
         """See ``LogBlocks.place_of``: by the file of the last block."""
         return (self._path, physical_offset - self._base) if self._path else ("the server's log", physical_offset)
-
-    def blamed(self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int) -> CommitLogError:
-        """See ``LogBlocks.blamed``: the error itself."""
-        del queue, offset
-        return error
 
     def _wanted(
         self,

@@ -11,8 +11,10 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreRead
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.generations import newest
-from commitlog_store.archive.manifest import Manifest
+from commitlog_store.archive.manifest import Manifest, ObjectRef
+from commitlog_store.archive_reader.opened_archive import OpenedArchive
 from commitlog_store.errors import ArchiveDamaged, CorruptRecord
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import PageCache
 from tests.store.archive.archives import url_of
@@ -166,3 +168,32 @@ def test_a_large_damaged_object_is_compared_where_it_leads_to_a_wrong_place(
                 question(reader)
         finally:
             path.write_bytes(whole)
+
+
+def test_a_damaged_object_that_misleads_many_messages_is_compared_once(
+    past: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commitlog_store.object_storage.pages.PAGE", 64)
+    monkeypatch.setattr("commitlog_store.object_storage.pages._PAGES_OF_A_REQUEST", 1)
+    compared: list[str] = []
+    compare = OpenedArchive.compare
+
+    def counted(archive: OpenedArchive, ref: ObjectRef) -> None:
+        compared.append(ref.name)
+        compare(archive, ref)
+
+    monkeypatch.setattr(OpenedArchive, "compare", counted)
+    segment = newest(ObjectStore.open(url_of(past))).segments[3]
+    path, whole = past / segment.units.name, (past / segment.units.name).read_bytes()
+    bad = bytearray(whole)
+    bad[segment.units_head + 7 :: UNIT_SIZE] = bytes(one ^ 1 for one in bad[segment.units_head + 7 :: UNIT_SIZE])
+    try:
+        path.write_bytes(bad)
+        with StoreReader.open(f"archive+file://{past}", on_damage="skip") as reader:
+            read(reader)
+            lost = reader.skipped
+    finally:
+        path.write_bytes(whole)
+    assert sum(one.stop - one.start for one in lost) == segment.rows > 9
+    assert all(segment.units.name in str(one.reason) for one in lost)
+    assert compared == [segment.units.name]

@@ -266,6 +266,33 @@ def test_a_log_that_parted_from_its_archive_within_the_newest_shared_file_is_not
         StoreReader.open(server, archive=past)
 
 
+@pytest.mark.parametrize("damage", ["cut", "missing"])
+def test_a_damaged_newest_log_object_refuses_no_store_that_has_its_messages(damage: str, tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 3, 60, 400)])
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    objects = sorted(path for path in (tmp_path / "past" / "commitlog").rglob("*") if path.is_file())
+    assert len(objects) > 2
+    if damage == "cut":
+        objects[-1].write_bytes(objects[-1].read_bytes()[:100])
+    else:
+        objects[-1].unlink()
+    with (
+        StoreReader.open(tmp_path / "store", archive=f"archive+file://{tmp_path}/past") as history,
+        StoreReader.open(tmp_path / "store") as store,
+    ):
+        assert _rows(history) == _rows(store)
+
+
+def test_places_of_a_history_may_come_from_an_iterator(history: StoreReader) -> None:
+    info = history.queue_info("orders", 0)
+    places = [("orders", 0, at) for at in range(info.min_offset, info.max_offset, 9)]
+    searches = [(*place, info.min_offset, info.max_offset) for place in places]
+    assert history.fences(iter(places)) == history.fences(places)  # type: ignore[arg-type]
+    assert history.store_timestamps(iter(places)) == history.store_timestamps(places)  # type: ignore[arg-type]
+    found = history.first_offsets_from(iter(searches))  # type: ignore[arg-type]
+    assert found == history.first_offsets_from(searches)
+
+
 def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: Path) -> None:
     config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
     columns = ["queueOffset", "keys", "queueOffset"]

@@ -79,6 +79,25 @@ def test_no_message_has_an_offset_below_0(readers: tuple[StoreReader, StoreReade
         assert reader.fences([("a", 0, -1)]) == [None]
 
 
+def test_places_may_come_from_an_iterator(
+    readers: tuple[StoreReader, StoreReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a directory is looked at twice, since its owner changed it."""
+    far, near = readers
+    repeat = near._reads.repeat
+    monkeypatch.setattr(near._reads, "repeat", lambda ask, **how: (repeat(ask, **how), repeat(ask, **how))[1])
+    places, searches = [("a", 0, 0), ("a", 0, 1)], [("a", 0, 0, 0, 1), ("a", 0, 1, 0, 2)]
+    expected = (far.store_timestamps(places), far.fences(places), far.first_offsets_from(searches))
+    assert all(len(found) == 2 for found in expected)
+    for reader in readers:
+        found = (
+            reader.store_timestamps(iter(places)),  # type: ignore[arg-type]
+            reader.fences(iter(places)),  # type: ignore[arg-type]
+            reader.first_offsets_from(iter(searches)),  # type: ignore[arg-type]
+        )
+        assert found == expected
+
+
 # Of each kind of value that an argument may wrongly be: also what looks like places, ranges and positions.
 KINDS: tuple[Any, ...] = (
     *(None, True, "0", "", "no name", b"a", 1.5, -1, ..., [], [5], ["a"], {}, {("a", 0): "1"}),
