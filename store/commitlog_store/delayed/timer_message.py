@@ -522,7 +522,7 @@ class TimerMessageService(Subject):
         places = [one for one in (place, first) if one is not None]
         return [Hold(from_offset=min(places), holder=TIMER_HOLDER)] if places else []
 
-    def not_taken_in(self) -> int | None:
+    def enqueue_lag(self) -> int | None:
         """How many messages are not in the timer log yet. In any thread.
 
         None while that is not known: the service has not begun, or leaves its messages to a broker.

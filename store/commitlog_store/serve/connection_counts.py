@@ -1,4 +1,4 @@
-"""ConnectionCounts: how many connections each listener of a server has, and how many it closed, as it says itself."""
+"""ConnectionCounts: open and refused connections of each listener."""
 
 from __future__ import annotations
 

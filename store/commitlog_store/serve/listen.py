@@ -1,14 +1,18 @@
-"""Where a server listens, and who may reach it: loopback, or TLS with tokens."""
+"""Where a server listens, who may reach it (loopback, or TLS with tokens), and work on a listener's loop."""
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import ssl
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from commitlog_store.errors import InvalidValue
 
+_LOG = logging.getLogger(__name__)
 DEFAULT_LISTEN = "127.0.0.1:8815"
 _DEFAULT_PORT = 8815
 # A broker's port of RocketMQ.
@@ -105,3 +109,11 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     except OSError as error:  # an ssl.SSLError is one
         raise InvalidValue(f"TLS cannot use {files.certificate} and {files.key}: {error}.") from error
     return context
+
+
+async def logged(work: Coroutine[Any, Any, None], listener: str) -> None:
+    """Do work of a listener whose outcome nothing waits for: an error that ends it is logged."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - whatever it is, the listener serves on
+        _LOG.exception("%s of %s has ended", getattr(work, "__qualname__", work), listener)

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from commitlog_store.errors import ListenFailed
 from commitlog_store.serve.connection_counts import ConnectionCount
-from commitlog_store.serve.listen import ListenSettings, bound_socket
+from commitlog_store.serve.listen import ListenSettings, bound_socket, logged
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -103,8 +103,8 @@ class HttpListener:
         begun.wait(_START_S)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have the loop do this, until it ends or the listener stops."""
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Have the loop do this until it ends, or the listener stops. An error that ends it is logged."""
+        asyncio.run_coroutine_threadsafe(logged(work, "the listener for HTTP"), self._loop)
 
     def stop(self, drain_s: float) -> None:
         """Take no more requests, let those under way end within ``drain_s``, and close. A second call does nothing."""
@@ -151,20 +151,22 @@ class HttpListener:
         await self._server.serve(sockets=[])
 
     async def _accept(self, tls: ssl.SSLContext) -> None:
+        """Take connections. When this ends, new ones are refused, though others may be answered still."""
         self._socket.setblocking(False)
-        while True:
-            try:
-                connection, _ = await self._loop.sock_accept(self._socket)
-            except OSError as error:  # too many open files
-                _LOG.warning("A connection cannot be taken: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            if self._has_room(len(self._server.server_state.connections) + len(self._beginning) + 1):
-                task = self._loop.create_task(self._begin(connection, tls))
-                self._beginning.add(task)
-                task.add_done_callback(self._beginning.discard)
-            else:
-                connection.close()
+        with self._socket:
+            while True:
+                try:
+                    connection, _ = await self._loop.sock_accept(self._socket)
+                except OSError as error:  # too many open files
+                    _LOG.warning("A connection cannot be taken: %s", error)
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                if self._has_room(len(self._server.server_state.connections) + len(self._beginning) + 1):
+                    task = self._loop.create_task(self._begin(connection, tls))
+                    self._beginning.add(task)
+                    task.add_done_callback(self._beginning.discard)
+                else:
+                    connection.close()
 
     async def _begin(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
         try:

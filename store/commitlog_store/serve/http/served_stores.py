@@ -73,14 +73,15 @@ class ServedStores:
     @contextmanager
     def lent(self, name: str = "", on_damage: OnDamage = "raise") -> Iterator[StoreReader]:
         """A reader of the store of this name for one thread; an empty name is that of the first one. ``NotServed``."""
-        with self._pools[self._known(name)].lent(on_damage) as reader:
+        with self._pools[self.known(name)].lent(on_damage) as reader:
             yield reader
 
     def verification(self, name: str = "") -> Verification:
         """That of the store of this name; an empty name is that of the first one. ``NotServed``."""
-        return self._verifications[self._known(name)]
+        return self._verifications[self.known(name)]
 
-    def _known(self, name: str) -> str:
+    def known(self, name: str) -> str:
+        """The name of a store that is served; an empty name is that of the first one. ``NotServed``."""
         if not name:
             return self.names[0]
         if name not in self._pools:

@@ -5,7 +5,6 @@ Everything is read first and formatted later: nothing that puts wait for is held
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -25,7 +24,6 @@ from commitlog_store.groups.lag import GroupLag, group_lags
 from commitlog_store.groups.positions import committed_offsets
 from commitlog_store.paths import (
     DLQ_TOPIC_PREFIX,
-    INDEX,
     RETRY_TOPIC_PREFIX,
     is_system_group,
     is_system_topic,
@@ -137,8 +135,7 @@ class StoreSamples:
 
     def _of_disk(self, samples: Samples, reader: StoreReader) -> None:
         paths = reader.paths
-        where = (paths.commit_log, os.path.join(paths.root, INDEX), paths.root)
-        samples.values.append(("commitlog_disk_used_ratio", (), fullest_disk(where).used))
+        samples.values.append(("commitlog_disk_used_ratio", (), fullest_disk(paths.disks).used))
         samples.values.append(("rocketmq_storage_size_bytes", _LOCAL_DISK, used_bytes(paths.root)))
 
     def _of_log(self, samples: Samples, reader: StoreReader) -> None:
@@ -205,8 +202,8 @@ class StoreSamples:
         add(("commitlog_halted", (), state.failure is not None))
         add(("commitlog_disk_full", (), RunningFlags.DISK_FULL in state.flags))
         add(("commitlog_disk_warning_ratio", (), store.config.disk_space_warning_level_ratio))
-        if (not_taken_in := owned_by(store).timer.not_taken_in()) is not None:
-            add(("rocketmq_timer_enqueue_lag", _LOCAL_DISK, not_taken_in))
+        if (enqueue_lag := owned_by(store).timer.enqueue_lag()) is not None:
+            add(("rocketmq_timer_enqueue_lag", _LOCAL_DISK, enqueue_lag))
         add(("rocketmq_half_messages", (), owned_by(store).half_messages.pending_count()))
         add(("commitlog_unconfirmed", (), state.unconfirmed > 0))
         add(("commitlog_slaves", (), len(stats.slaves)))

@@ -15,6 +15,10 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # A name or an IPv4 address, or an IPv6 address in brackets, with a port.
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+# The same of a client, which some proxies send with its port.
+_WITH_PORT = re.compile(r"(?:([0-9.]+)|\[([0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
+# The IPv4 addresses, as a socket for both families names them.
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class TrustedProxies:
         """The last address of ``X-Forwarded-For`` that is no trusted proxy: each adds its client at the end."""
         found = client
         for part in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
-            address = _address(part.strip())
+            address = _address(_without_port(part.strip()))
             if address is None:
                 break
             found = str(address), 0
@@ -71,9 +75,18 @@ def _network(text: str) -> _Network:
         raise InvalidValue(
             f"A trusted proxy is an address or a network, such as 127.0.0.1 or 10.0.0.0/8, not {text!r}: {error}."
         ) from None
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        bits = int(network.network_address) & 0xFFFFFFFF
+        network = ipaddress.IPv4Network((bits, network.prefixlen - _MAPPED.prefixlen))
     if network.prefixlen == 0:
         raise InvalidValue(f"With the trusted proxy {text} everyone could say which host was asked for: name yours.")
     return network
+
+
+def _without_port(text: str) -> str:
+    """``203.0.113.7:51234`` and ``[2001:db8::1]:51234`` without the port and the brackets; anything else as it is."""
+    found = _WITH_PORT.fullmatch(text)
+    return text if found is None else found[1] or found[2]
 
 
 def _address(text: str) -> _Address | None:

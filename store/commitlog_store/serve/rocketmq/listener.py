@@ -17,7 +17,7 @@ from typing import Any
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.connection_counts import ConnectionCount
-from commitlog_store.serve.listen import bound_socket
+from commitlog_store.serve.listen import bound_socket, logged
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -115,7 +115,7 @@ class RemotingServer:
 
     def run_on_loop(self, work: Coroutine[Any, Any, None]) -> None:
         """Have the loop do this until it ends, or the server stops. An error that ends it is logged."""
-        asyncio.run_coroutine_threadsafe(_logged(work), self.loop)
+        asyncio.run_coroutine_threadsafe(logged(work, "the listener of RocketMQ's clients"), self.loop)
 
     # What connections need.
 
@@ -186,18 +186,19 @@ class RemotingServer:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _accept(self) -> None:
-        """Take connections whose first byte says whether they are TLS."""
+        """Take connections whose first byte says whether they are TLS. When this ends, new ones are refused."""
         self._socket.setblocking(False)
-        while True:
-            try:
-                connection, _ = await self.loop.sock_accept(self._socket)
-            except OSError as error:  # too many open files
-                _LOG.warning("A connection of a client cannot be taken: %s", error)
-                await asyncio.sleep(1.0)
-                continue
-            task = self.loop.create_task(self._begin(connection))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+        with self._socket:
+            while True:
+                try:
+                    connection, _ = await self.loop.sock_accept(self._socket)
+                except OSError as error:  # too many open files
+                    _LOG.warning("A connection of a client cannot be taken: %s", error)
+                    await asyncio.sleep(1.0)
+                    continue
+                task = self.loop.create_task(self._begin(connection))
+                self._beginning.add(task)
+                task.add_done_callback(self._beginning.discard)
 
     async def _begin(self, connection: socket.socket) -> None:
         """Begin a connection, as TLS if its first byte is a handshake's. Without one it ends as an idle one does."""
@@ -245,14 +246,6 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
-
-
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, whose outcome nothing waits for."""
-    try:
-        await work
-    except Exception:  # noqa: BLE001 - whatever it is, the listener serves on
-        _LOG.exception("%s of the listener of RocketMQ's clients has ended", getattr(work, "__qualname__", work))
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from commitlog_store import MessageStore
 from commitlog_store.errors import InvalidValue, ListenFailed
 from commitlog_store.serve.http.front import HttpFront
-from commitlog_store.serve.http.listener import HttpLimits
+from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
 from commitlog_store.serve.http.pages.templates import _ENVIRONMENT, FIRST
-from commitlog_store.serve.listen import ListenSettings, TlsFiles, bound_socket
+from commitlog_store.serve.listen import ListenSettings, TlsFiles, bound_socket, tls_context
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.http.fronts import browsing, client_of, shown
 from tests.store.serve.servers import ServeProcess
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 @pytest.fixture
@@ -127,3 +131,53 @@ def test_connections_beyond_the_limit_are_closed(store: Path) -> None:
         assert b" 404 " in _answer(second)
         with _connected(front) as third:
             assert _answer(third) == b""
+
+
+def _is_free(port: int) -> bool:
+    """Whether nothing listens there: a new client is refused."""
+    try:
+        bind(ListenSettings.parse(f"127.0.0.1:{port}")).close()
+    except ListenFailed:
+        return False
+    return True
+
+
+async def _never(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that answers when its client leaves."""
+    del scope, send
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_a_listener_that_stops_refuses_new_clients_while_others_are_answered(tmp_path: Path, *, is_tls: bool) -> None:
+    certificate, key = make_certificate(tmp_path)
+    tls = tls_context(TlsFiles(certificate=str(certificate), key=str(key))) if is_tls else None
+    listener = HttpListener(bind(ListenSettings.parse("127.0.0.1:0")), _never, tls=tls)
+    listener.start()
+    stopping = threading.Thread(target=listener.stop, args=(WAIT_LIMIT_S,))
+    with contextlib.ExitStack() as opened:
+        client = opened.enter_context(socket.create_connection(("127.0.0.1", listener.port), timeout=60))
+        if is_tls:
+            trusting = ssl.create_default_context(cafile=str(certificate))
+            client = opened.enter_context(trusting.wrap_socket(client, server_hostname="127.0.0.1"))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for(lambda: listener.connections().active == 1)
+        stopping.start()
+        wait_for(lambda: _is_free(listener.port))
+        assert listener.connections().active == 1
+    stopping.join(WAIT_LIMIT_S)
+    assert not stopping.is_alive()
+
+
+def test_an_error_that_ends_work_on_the_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def prepare() -> None:
+        raise ValueError("a template is wrong")
+
+    listener = HttpListener(bind(ListenSettings.parse("127.0.0.1:0")), _never)
+    listener.start()
+    with caplog.at_level(logging.ERROR):
+        listener.run(prepare())
+        wait_for(lambda: "a template is wrong" in caplog.text)
+    assert "prepare of the listener for HTTP has ended" in caplog.text
+    listener.stop(0.0)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from commitlog_store import MessageStore, StoreReader
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, RemoteFailed
+from commitlog_store.serve.call_limits import answering, refuse_unwanted
 from commitlog_store.serve.http.pages.known_times import KnownTimes
 from commitlog_store.serve.http.pages.live_looks import LiveLooks
 from commitlog_store.serve.http.pages.views import Values
+from commitlog_store.threads.wakeup import Wakeup
+from tests.support.waiting import WAIT_LIMIT_S
 
 
 class _Time:
@@ -61,7 +67,9 @@ def test_the_more_pages_are_open_the_less_often_each_is_looked_at() -> None:
     assert looks.of("/", time.look)["looks"] == 6
 
 
-def test_a_look_that_fails_is_not_repeated_before_it_is_due_and_what_was_shown_stays() -> None:
+def test_a_look_that_fails_is_not_repeated_before_it_is_due_and_what_was_shown_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     time = _Time()
     looks = _looks(time)
 
@@ -75,11 +83,60 @@ def test_a_look_that_fails_is_not_repeated_before_it_is_due_and_what_was_shown_s
     assert time.looks == 1
     time.now = 5.0
     assert looks.of("/", time.look)["looks"] == 2
-    time.now = 10.0
-    assert looks.of("/", fail)["looks"] == 2
+    assert not caplog.messages, "each visitor got the error"
+    for time.now in (10.0, 15.0):
+        assert looks.of("/", fail)["looks"] == 2
+    assert caplog.messages == ["An open page stays as it was, '/': gone"]
 
 
-def test_times_are_known_for_a_minute_without_the_store(tmp_path: Path) -> None:
+def test_a_mistake_of_the_program_is_raised_though_the_page_has_something_to_show() -> None:
+    time = _Time()
+    looks = _looks(time)
+
+    def fail(before: Values | None) -> Values:
+        time.look(before)
+        raise TypeError("a mistake")
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match="a mistake"):
+            looks.of("/", fail)
+    assert looks.of("/", time.look)["looks"] == 3
+    time.now = 6.0
+    with pytest.raises(TypeError, match="a mistake"):
+        looks.of("/", fail)
+    assert looks.of("/", time.look)["looks"] == 3, "not due again"
+
+
+def test_a_visitor_who_leaves_during_the_first_look_ends_it_for_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    time = _Time()
+    looks, begun, left = _looks(time), Wakeup(), Wakeup()
+
+    def abandoned(before: Values | None) -> Values:
+        time.look(before)
+        begun.set()
+        left.wait(WAIT_LIMIT_S)
+        refuse_unwanted()
+        raise AssertionError("its visitor has left")
+
+    def visit(look: Callable[[Values | None], Values], is_there: bool) -> Values:
+        with answering(lambda: is_there):
+            return looks.of("/", look)
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(visit, abandoned, False)
+        begun.wait(WAIT_LIMIT_S)
+        other = threads.submit(visit, time.look, True)
+        left.set()
+        assert isinstance(first.exception(WAIT_LIMIT_S), RemoteFailed)
+        assert other.result(WAIT_LIMIT_S)["looks"] == 2
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("asked_at", [(30.0, 59.0), (59.0,), ()], ids=str)
+def test_times_are_known_for_a_minute_at_most_without_the_store(tmp_path: Path, asked_at: tuple[float, ...]) -> None:
     time = _Time()
     known = KnownTimes(clock=time.clock)
     with MessageStore.open(tmp_path / "store") as store:
@@ -91,9 +148,8 @@ def test_times_are_known_for_a_minute_without_the_store(tmp_path: Path) -> None:
             assert stored == reader.store_timestamps(places)
             (missing,) = known.of(reader, [("orders", 0, 2)])
             assert isinstance(missing, CommitLogError)
-        assert known.of(reader, places) == stored  # nothing is read: the reader is closed
-        time.now = 40.0
-        assert known.of(reader, places) == stored
-        time.now = 75.0
+        for time.now in (0.0, *asked_at):
+            assert known.of(reader, places) == stored  # nothing is read: the reader is closed
+        time.now = 60.0
         with pytest.raises(CommitLogError, match="closed"):
             known.of(reader, places)

@@ -202,7 +202,7 @@ def test_timer_messages_wait_under_rocketmqs_names(tmp_path: Path) -> None:
         assert value(scrape(client), "rocketmq_timer_enqueue_lag") == 0
         store.put_message(Message(topic="orders", body=b"later", properties={"TIMER_DELAY_SEC": "3600"}))
         store.dispatch()
-        wait_for(lambda: owned_by(store).timer.not_taken_in() == 0)
+        wait_for(lambda: owned_by(store).timer.enqueue_lag() == 0)
         samples = Samples([], [])
         with front.stores.lent() as reader:
             StoreSamples(store).read(samples, reader)

@@ -255,6 +255,7 @@ def test_several_stores_have_pages_each(store: Path, tmp_path: Path) -> None:
         assert "elsewhere" not in _text(client, "/topics")
         assert "/topics/elsewhere?store=b" in _text(client, "/topics?store=b")
         assert "has no store" in _text(client, "/topics?store=c", 404)
+        assert "has no store" in _text(client, "/live/topics?store=c", 404)
 
 
 def test_the_first_page_of_2000_topics_asks_for_what_it_shows(tmp_path: Path) -> None:

@@ -108,6 +108,9 @@ def test_without_tls_at_the_proxy_a_name_may_be_made_to_lead_there(tmp_path: Pat
         ("::ffff:10.0.0.1", {"X-Forwarded-Host": "[2001:db8::1]:80"}, "[2001:db8::1]:80", "http", "::ffff:10.0.0.1"),
         ("10.0.0.1", {"X-Forwarded-Host": "a b", "X-Forwarded-Proto": "ftp"}, "own", "http", "10.0.0.1"),
         ("10.0.0.1", {"X-Forwarded-For": "198.51.100.9, 192.0.2.7, 10.0.0.3"}, "own", "http", "192.0.2.7"),
+        ("10.0.0.1", {"X-Forwarded-For": "192.0.2.7:51234, 10.0.0.3:80"}, "own", "http", "192.0.2.7"),
+        ("10.0.0.1", {"X-Forwarded-For": "[2001:db8::7]:51234"}, "own", "http", "2001:db8::7"),
+        ("10.0.0.1", {"X-Forwarded-For": "2001:db8::7"}, "own", "http", "2001:db8::7"),
         ("10.0.0.1", {"X-Forwarded-For": "192.0.2.7, unknown"}, "own", "http", "10.0.0.1"),
         ("11.0.0.1", {"X-Forwarded-Host": "a", "X-Forwarded-For": "192.0.2.7"}, "own", "http", "11.0.0.1"),
         ("a-socket", {"X-Forwarded-Host": "a"}, "own", "http", "a-socket"),
@@ -116,13 +119,16 @@ def test_without_tls_at_the_proxy_a_name_may_be_made_to_lead_there(tmp_path: Pat
 def test_what_was_asked_for(peer: str, headers: dict[str, str], host: str, scheme: str, client: str) -> None:
     given = [(name.lower().encode(), value.encode()) for name, value in {"Host": "own", **headers}.items()]
     scope: Scope = {"type": "http", "scheme": "http", "headers": given, "client": (peer, 1), "path": "/"}
-    asked = Request(TrustedProxies.parse("10.0.0.0/8").as_asked(scope))
-    assert asked.client is not None
-    assert (asked.headers["host"], asked.url.scheme, asked.client.host) == (host, scheme, client)
+    for network in ("10.0.0.0/8", "::ffff:10.0.0.0/104"):
+        asked = Request(TrustedProxies.parse(network).as_asked(scope))
+        assert asked.client is not None
+        assert (asked.headers["host"], asked.url.scheme, asked.client.host) == (host, scheme, client)
     assert scope["headers"][0] == (b"host", b"own"), "the request itself is as it was"
 
 
-@pytest.mark.parametrize("text", ["", "proxy.example.org", "10.0.0.1/8", "10.0.0.1,", "0.0.0.0/0", "::/0", "*"])
+@pytest.mark.parametrize(
+    "text", ["", "proxy.example.org", "10.0.0.1/8", "10.0.0.1,", "0.0.0.0/0", "::/0", "::ffff:0:0/96", "*"]
+)
 def test_a_list_of_proxies_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match=r"trusted proxy"):
         TrustedProxies.parse(text)

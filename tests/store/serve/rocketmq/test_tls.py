@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.serve.listen import TlsFiles, tls_context
+from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
+from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
+from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.threads.wakeup import Wakeup
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.rocketmq.brokers import Served, broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, records
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 @pytest.fixture
@@ -74,6 +81,47 @@ def test_stopping_ends_connections_that_have_not_begun(tmp_path: Path, files: Tl
             wait_for(lambda: client.route("TBW102"))
     assert silent.recv(1) == b""
     silent.close()
+
+
+class _Slow(Processor):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: list[Connection] = []
+        self.may_answer = Wakeup()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {RequestCode.GET_ROUTEINFO_BY_TOPIC: self._answer}
+
+    async def _answer(self, request: RemotingCommand, connection: Connection) -> RemotingCommand:
+        self.asked.append(connection)
+        await asyncio.get_running_loop().run_in_executor(None, self.may_answer.wait, WAIT_LIMIT_S)
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def test_a_server_that_stops_refuses_new_clients_while_others_are_answered(files: TlsFiles) -> None:
+    slow = _Slow()
+    server = RemotingServer(bind("127.0.0.1", 0), tls=tls_context(files))
+    server.start([slow])
+    stopping = threading.Thread(target=server.stop, args=(WAIT_LIMIT_S,))
+    with RemotingClient(f"127.0.0.1:{server.port}", tls=_trusting(files)) as client:
+        asked = client.start(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        wait_for(lambda: slow.asked)
+        stopping.start()
+        wait_for(lambda: _is_free(server.port))
+        assert stopping.is_alive()
+        slow.may_answer.set()
+        assert client.answer(asked).code == ResponseCode.SUCCESS
+    stopping.join(WAIT_LIMIT_S)
+
+
+def _is_free(port: int) -> bool:
+    """Whether nothing listens there: a new client is refused."""
+    try:
+        bind("127.0.0.1", port).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_files_that_cannot_be_used_are_said(tmp_path: Path, files: TlsFiles) -> None:

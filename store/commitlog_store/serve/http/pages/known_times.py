@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.reader import StoreReader
@@ -18,19 +18,23 @@ _HALF_LIFE_S = 30.0
 _MOST = 50_000
 
 
+class _Times(NamedTuple):
+    """What was read from ``since`` on, within one half life."""
+
+    since: float
+    known: dict[_Place, int]
+
+
 class KnownTimes:
     """Of one store. Any number of threads: what two of them ask at once is asked twice."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._turned_at = clock()
-        # What was asked for within the last half life, and within the one before it.
-        self._young: dict[_Place, int] = {}
-        self._old: dict[_Place, int] = {}
+        self._young = self._old = _Times(clock(), {})
 
     def of(self, reader: StoreReader, places: Sequence[_Place]) -> list[int | CommitLogError]:
         """``StoreReader.store_timestamps``. Errors are not remembered. The messages must be there, by the bounds."""
-        young, old = self._now()
+        young, old = (times.known for times in self._now())
         found: dict[_Place, int | CommitLogError] = {}
         missing: list[_Place] = []
         for place in places:
@@ -46,13 +50,13 @@ class KnownTimes:
                     young[place] = asked
         return [found[place] for place in places]
 
-    def _now(self) -> tuple[dict[_Place, int], dict[_Place, int]]:
-        """Both, turned over when it is time, or when there are too many."""
+    def _now(self) -> tuple[_Times, _Times]:
+        """The young and the old ones: turned over when it is time or there are too many, and none too old."""
         now = self._clock()
         young, old = self._young, self._old
-        if now - self._turned_at >= _HALF_LIFE_S or len(young) > _MOST:
-            # After a pause of two half lives, both are too old.
-            old = {} if now - self._turned_at >= 2 * _HALF_LIFE_S else young
-            young = {}
-            self._young, self._old, self._turned_at = young, old, now
+        if now - young.since >= _HALF_LIFE_S or len(young.known) > _MOST:
+            young, old = _Times(now, {}), young
+        if now - old.since >= 2 * _HALF_LIFE_S:
+            old = _Times(now, {})
+        self._young, self._old = young, old
         return young, old

@@ -6,13 +6,17 @@ take. So that time is what is bounded, of all open pages together; a look that w
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
+from commitlog_store.errors import CommitLogError
+from commitlog_store.serve.call_limits import is_wanted_still
 from commitlog_store.serve.http.pages.views import Values
 
+_LOG = logging.getLogger(__name__)
 _LEAST_PAUSE_S = 2.0
 # Looks take at most one part in so many of a processor.
 _PART_OF_A_PROCESSOR = 100
@@ -25,8 +29,8 @@ class _Look:
     used_at: float
     due: float = 0.0
     values: Values | None = None
-    # Why there are no values.
-    error: Exception = field(default_factory=RuntimeError)
+    # Why the last look gave no values. Without either, no look has ended yet.
+    error: CommitLogError | None = None
     asking: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -50,18 +54,21 @@ class LiveLooks:
     def of(self, page: Hashable, look: Callable[[Values | None], Values]) -> Values:
         """What ``look`` gave last for the page, or gives now if that is due; it gets what it gave before.
 
-        While another thread looks, what was given before is given again. The error of the last look is raised where
-        nothing was given before it.
+        While another thread looks, what was given before is given again, and so it is when a look fails with an error
+        of the package, which is logged once. Where nothing was given before, all who ask get the error until the next
+        look is due. Other exceptions are raised in the thread that looked.
         """
         found = self._found(page)
         if not found.asking.acquire(blocking=found.values is None):
             assert found.values is not None
             return found.values
         try:
-            if self._clock() >= found.due:
-                self._again(found, look)
+            is_first = found.values is None and found.error is None
+            if is_first or self._clock() >= found.due:
+                self._again(page, found, look)
             if found.values is None:
-                raise found.error.with_traceback(None)
+                assert found.error is not None
+                raise found.error.again()
             return found.values
         finally:
             found.asking.release()
@@ -79,11 +86,15 @@ class LiveLooks:
             found.used_at = now
             return found
 
-    def _again(self, found: _Look, look: Callable[[Values | None], Values]) -> None:
+    def _again(self, page: Hashable, found: _Look, look: Callable[[Values | None], Values]) -> None:
         begun = self._processor_time()
         try:
-            found.values = look(found.values)
-        except Exception as error:  # noqa: BLE001 - given to all who ask until the next look is due
+            found.values, found.error = look(found.values), None
+        except CommitLogError as error:
+            if not is_wanted_still():  # its visitor left, say, which is nothing of the page's
+                raise
+            if found.values is not None and str(error) != str(found.error):
+                _LOG.warning("An open page stays as it was, %r: %s", page, error)
             found.error = error
         finally:
             spent = self._processor_time() - begun

@@ -82,12 +82,12 @@ class Pages:
 
         In small steps, so that puts take their turns between them.
         """
-        for name in FIRST:
-            await self._stores.in_thread(partial(compile_template, name))
-            await asyncio.sleep(_BETWEEN_STEPS_S)
-        for name in self._stores.names:
+        steps: list[Callable[[], object]] = [partial(compile_template, name) for name in FIRST]
+        steps += [partial(self._list_topics, name) for name in self._stores.names]
+        for step in steps:
             with contextlib.suppress(CommitLogError, OSError):  # the first visitor gets it
-                await self._stores.in_thread(partial(self._list_topics, name))
+                await self._stores.in_thread(step)
+            await asyncio.sleep(_BETWEEN_STEPS_S)
 
     def _list_topics(self, name: str) -> None:
         with self._stores.lent(name) as reader:
@@ -148,7 +148,7 @@ class Pages:
         return await self._stores.in_thread(answer)
 
     def _asked(self, request: Request, before: Values | None = None) -> Asked:
-        store = request.query_params.get("store", "") or self._stores.names[0]
+        store = self._stores.known(request.query_params.get("store", ""))
         return Asked(
             names=request.path_params,
             query=dict(request.query_params),
