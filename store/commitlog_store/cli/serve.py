@@ -160,11 +160,11 @@ def serve(
 
     Clients read it as grpc://HOST:PORT, in Python, in Spark and with the commands that look. Without --read-only this
     process owns the store, as MessageStore does, and programs put into it, too; with --create the store may be a new
-    one. Addresses that other hosts reach need
-    TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and consume from it. With --http, browsers
-    show pages about it, where admins with a token of --tokens may change it.
+    one. Addresses that other hosts reach need TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and
+    consume from it. With --http, browsers show pages about it, where admins with a token of --tokens may change it.
     """
     from commitlog_store.cli.owner_config import broker_settings
+    from commitlog_store.cli.render import say
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
     _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)

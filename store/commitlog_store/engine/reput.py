@@ -40,7 +40,8 @@ _NO_SPACE_SECONDS = 0.2
 # A round holds the interpreter's lock, for one message 0.3 to 1 ms. It owes this many times as long of rest: nine
 # tenths of the time are left to the puts.
 _REST = 9.0
-# A round of fewer messages owes less: a rest gathers more of them only where they come faster than rounds end.
+# A round of fewer messages owes less: a rest gathers more of them only where they come faster than rounds end. Where
+# they do not, dispatch takes up to half of the lock, and the puts need little of it.
 _MESSAGES_OF_FULL_REST = 8
 _LONGEST_REST_SECONDS = 0.02
 # As much may be owed before dispatch rests: messages that come seldom are dispatched at once.
