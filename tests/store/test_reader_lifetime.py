@@ -53,6 +53,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
     reader.close()
     calls: dict[str, Callable[[], object]] = {
         "aborted": lambda: reader.aborted,
+        "assess": reader.assess,
         "batches": reader.batches,
         "checkpoint": reader.checkpoint,
         "config_home": lambda: reader.config_home,
