@@ -107,7 +107,7 @@ def test_a_mistake_of_the_program_is_raised_though_the_page_has_something_to_sho
     assert looks.of("/", time.look)["looks"] == 3, "not due again"
 
 
-def test_a_visitor_who_leaves_during_the_first_look_ends_it_for_nobody_else(
+def test_a_visitor_who_leaves_during_the_first_look_ends_it_for_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -142,6 +142,7 @@ def test_times_are_known_for_a_minute_at_most_without_the_store(tmp_path: Path, 
     with MessageStore.open(tmp_path / "store") as store:
         for body in (b"a", b"b"):
             store.put("orders", body, queue_id=0)
+        store.dispatch()
         places = [("orders", 0, 0), ("orders", 0, 1)]
         with StoreReader.open(store.path) as reader:
             stored = known.of(reader, places)
