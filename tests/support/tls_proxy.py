@@ -18,7 +18,7 @@ from tests.support.waiting import WAIT_LIMIT_S
 class TlsProxy:
     """A context manager. ``target`` is the port of the server on 127.0.0.1. One request a connection.
 
-    Without ``keeps_host``, the server gets its own address as ``Host``, as nginx does it unless told otherwise. With
+    Without ``keeps_host``, the server gets its own address as ``Host``, as nginx sends it by default. With
     ``appends``, it adds to what the client sent as ``X-Forwarded-...``, as Apache does; else it replaces that.
     """
 

@@ -217,7 +217,8 @@ def test_a_version_whose_write_failed_is_written_when_its_row_is_corrected(spark
     before = contents(store)
     assert fault.is_told(error_of(lambda: append(fault.rows(numbers), store, **version)), row=0, partition=1)
     left = contents(store)
-    # A task that Spark ends just after it has staged its rows tells Spark of none, and the next commit removes them.
+    # Spark may end a task just after it has staged its rows: Spark does not know of these, and the next commit removes
+    # them.
     staged = {name for name in left if name.startswith("staging/loader/1/0-")}
     assert {name: left[name] for name in left.keys() - staged} == before, "nothing else of either partition"
     append(fault.rows(numbers, mended=True), store, **version)

@@ -105,7 +105,7 @@ def test_every_byte_of_the_index_header_and_of_some_entries(
 
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.stress)])
 def test_every_byte_of_the_checkpoint(stores: Callable[[str], GoldenStore], step: int) -> None:
-    """And one in so many of those after its times, which are nobody's."""
+    """And one in so many of those after its times, which no field has."""
     stores(golden.ROCKETMQ_498).flip_checkpoint(one_bit if step > 1 else flips, step)
 
 

@@ -233,7 +233,7 @@ def test_an_archive_of_an_end_that_the_store_lost_is_refused(tmp_path: Path) -> 
 
 def test_a_log_that_parted_from_its_archive_within_the_newest_shared_file_is_noticed(tmp_path: Path) -> None:
     """It lost its end and has grown again since, by records at other places or at the same ones, or by few. One that
-    is behind its archive, or ahead of it, has not."""
+    ends before its archive, or after it, has not."""
 
     def grown(name: str, *bodies: bytes) -> None:
         builder = filled_store(tmp_path / name, [("orders", 3, 20, 400)], log_file_size=64 << 10)

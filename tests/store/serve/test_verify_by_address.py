@@ -34,6 +34,7 @@ from commitlog_store.verify.assessment import Assessment, Verdict
 from tests.store.cli.commands import ended
 from tests.store.serve.servers import ServeProcess
 from tests.store.serve.servers import served as serve
+from tests.store.serve.verifying import make_store_with_a_damaged_body, stopped
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -59,17 +60,7 @@ def _open(path: str, on_damage: OnDamage) -> StoreReader:
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a byte changed in the body of its second message."""
-    path = tmp_path_factory.mktemp("verify") / "store"
-    with MessageStore.open(path) as store:
-        store.put("orders", b"first", queue_id=0)
-        second = store.put("orders", b"second", queue_id=0).physical_offset
-    with (path / "commitlog" / f"{0:020d}").open("r+b") as log:
-        log.seek(second)
-        at = second + log.read(200).index(b"second")
-        log.seek(at)
-        log.write(b"S")
-    return path
+    return make_store_with_a_damaged_body(tmp_path_factory.mktemp("verify") / "store")
 
 
 @pytest.fixture
@@ -93,18 +84,12 @@ def _timeless(found: Assessment) -> str:
     return repr(replace(found, seconds=0.0, verification=None if report is None else replace(report, seconds=0.0)))
 
 
-@contextlib.contextmanager
-def _stopped(verification: Verification) -> Iterator[int]:
+def _stopped(verification: Verification) -> contextlib.AbstractContextManager[int]:
     """The process of the verification that begins now, which does not go on within the context."""
     wait_for(lambda: verification.state.is_running)
     process = verification.state.process
     assert process is not None
-    os.kill(process, signal.SIGSTOP)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGCONT)
+    return stopped(process)
 
 
 @contextlib.contextmanager
@@ -130,7 +115,7 @@ def _verifying(server: int) -> list[int]:
     """The processes that verify for this one. One that is stopped before its program runs would block its server."""
     found: list[int] = []
     for children in Path(f"/proc/{server}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread or a process may end meanwhile
+        with contextlib.suppress(OSError):  # a thread or a process may end during the look
             found += [
                 child
                 for child in map(int, children.read_text().split())

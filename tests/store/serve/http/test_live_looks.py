@@ -62,7 +62,7 @@ def test_the_more_pages_are_open_the_less_often_each_is_looked_at() -> None:
     time.now = 10.0
     assert looks.of("/topics", time.look)["looks"] == 4
     time.now = 20.0
-    looks.of("/", time.look)  # the other one was closed meanwhile
+    looks.of("/", time.look)  # the other page was closed before
     time.now = 25.0
     assert looks.of("/", time.look)["looks"] == 6
 

@@ -1,8 +1,10 @@
-"""Pages behind a proxy that ends TLS under another name: sign-in, cookies, origins, headers that anybody can send."""
+"""Pages behind a proxy that ends TLS under another name: sign-in, cookies, origins, headers that clients send."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -34,15 +36,26 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def _proxied(
+    store: MessageStore, tokens: Path, *, trusted: str = "127.0.0.1", **forwarding: bool
+) -> Iterator[tuple[TlsProxy, httpx.Client]]:
+    """A proxy before the pages of a store, and a browser that uses it; ``forwarding`` is for ``TlsProxy``."""
+    certificate, key = make_certificate(tokens.parent, address=_NAME)
+    with (
+        shown(owned=store, tokens=str(tokens), trusted_proxies=trusted) as front,
+        TlsProxy(_port(front.url), certificate, key, **forwarding) as proxy,
+        proxy.client(_NAME, certificate, accept="text/html") as client,
+    ):
+        yield proxy, client
+
+
 @pytest.mark.parametrize("keeps_host", [False, True], ids=["as nginx", "as Caddy"])
 def test_an_admin_signs_in_and_acts_through_a_trusted_proxy(tmp_path: Path, tokens: Path, keeps_host: bool) -> None:
     token = new_token(str(tokens), "bob", Role.ADMIN)
-    certificate, key = make_certificate(tmp_path, address=_NAME)
     with (
         MessageStore.open(tmp_path / "store") as store,
-        shown(owned=store, tokens=str(tokens), trusted_proxies="127.0.0.1") as front,
-        TlsProxy(_port(front.url), certificate, key, keeps_host=keeps_host) as proxy,
-        proxy.client(_NAME, certificate, accept="text/html") as client,
+        _proxied(store, tokens, keeps_host=keeps_host) as (proxy, client),
     ):
         store.put("orders", b"x")
         origin = f"https://{_NAME}:{proxy.port}"
@@ -60,12 +73,9 @@ def test_an_admin_signs_in_and_acts_through_a_trusted_proxy(tmp_path: Path, toke
 
 
 def test_a_proxy_that_is_not_trusted_gets_no_page_under_its_name(tmp_path: Path, tokens: Path) -> None:
-    certificate, key = make_certificate(tmp_path, address=_NAME)
     with (
         MessageStore.open(tmp_path / "store") as store,
-        shown(owned=store, tokens=str(tokens), trusted_proxies="10.9.8.7,10.9.0.0/16") as front,
-        TlsProxy(_port(front.url), certificate, key, keeps_host=True) as proxy,
-        proxy.client(_NAME, certificate) as client,
+        _proxied(store, tokens, trusted="10.9.8.7,10.9.0.0/16", keeps_host=True) as (_, client),
     ):
         refused = client.get("/")
         assert (refused.status_code, "--trusted-proxies" in refused.text) == (421, True)
@@ -73,13 +83,7 @@ def test_a_proxy_that_is_not_trusted_gets_no_page_under_its_name(tmp_path: Path,
 
 def test_the_last_of_several_forwarded_hosts_counts(tmp_path: Path, tokens: Path) -> None:
     """A client sends some of its own to a proxy that adds to them."""
-    certificate, key = make_certificate(tmp_path, address=_NAME)
-    with (
-        MessageStore.open(tmp_path / "store") as store,
-        shown(owned=store, tokens=str(tokens), trusted_proxies="127.0.0.1") as front,
-        TlsProxy(_port(front.url), certificate, key, appends=True) as proxy,
-        proxy.client(_NAME, certificate, accept="text/html") as client,
-    ):
+    with MessageStore.open(tmp_path / "store") as store, _proxied(store, tokens, appends=True) as (proxy, client):
         client.headers.update({"x-forwarded-host": "evil.example", "x-forwarded-proto": "http"})
         assert client.get("/").status_code == 303
         posted = [

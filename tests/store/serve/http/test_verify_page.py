@@ -7,7 +7,6 @@ import html
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,39 +15,23 @@ from commitlog_store import MessageStore
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.admins import Admin, audit, signed_in
 from tests.store.serve.http.fronts import browsing
+from tests.store.serve.verifying import make_store_with_a_damaged_body, stopped
 from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a byte changed in the body of its second message."""
-    path = tmp_path_factory.mktemp("verify") / "store"
-    with MessageStore.open(path) as store:
-        store.put("orders", b"first", queue_id=0)
-        second = store.put("orders", b"second", queue_id=0).physical_offset
-    with (path / "commitlog" / f"{0:020d}").open("r+b") as log:
-        log.seek(second)
-        at = second + log.read(200).index(b"second")
-        log.seek(at)
-        log.write(b"S")
-    return path
+    return make_store_with_a_damaged_body(tmp_path_factory.mktemp("verify") / "store")
 
 
 def _text(admin: Admin) -> str:
     return html.unescape(re.sub(r"<[^>]*>", " ", admin.page("/verify")))
 
 
-@contextlib.contextmanager
-def _stopped(admin: Admin) -> Iterator[int]:
+def _stopped(admin: Admin) -> contextlib.AbstractContextManager[int]:
     """The process of the verification under way, which does not go on within the context."""
     (process,) = re.findall(r"Process</dt><dd>([\d,]+)<", admin.page("/verify"))
-    process = int(process.replace(",", ""))
-    os.kill(process, signal.SIGSTOP)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGCONT)
+    return stopped(int(process.replace(",", "")))
 
 
 def test_an_admin_verifies_a_store_and_its_report_stays(tmp_path: Path) -> None:
