@@ -224,7 +224,7 @@ def _judge_opening(
     *,
     aborted: bool,
 ) -> Opening:
-    """What opening the store would do, and what of the findings that decides: an owner removes files as it works."""
+    """What opening the store would do, and the findings that follow from it; beside an owner some are withdrawn."""
     written = [*log.paths, *queues.file_paths()]
     check_readable(written, findings)
     opening = look_at_opening(paths, config, findings, written, scan=True)

@@ -23,7 +23,7 @@ _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 @dataclass(frozen=True)
 class TrustedProxies:
-    """The addresses whose ``X-Forwarded-Host``, ``-Proto`` and ``-For`` count; by default those of nobody.
+    """The addresses whose ``X-Forwarded-Host``, ``-Proto`` and ``-For`` count; by default those of no address.
 
     Of several values the last one counts, which the proxy itself added: a client can send any before it.
     """
