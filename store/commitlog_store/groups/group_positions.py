@@ -115,8 +115,11 @@ class GroupPositions(Subject):
     def set_positions(
         self, group: str, offsets: Mapping[Queue, int], expected: Mapping[Queue, int | None] | None
     ) -> bool:
-        """``MessageStore.commit_group_offsets``. On the job thread."""
-        self.restore(group)
+        """``MessageStore.commit_group_offsets``. On the job thread.
+
+        Positions after their queue's end stay: its messages may not be dispatched yet.
+        """
+        self.restore()
         if expected is not None:
             now = {queue: self.offsets.get(group, queue[0]).get(queue[1]) for queue in expected}
             if now != dict(expected):
@@ -174,6 +177,8 @@ class GroupPositions(Subject):
         This group's, and once those of all groups if messages may be lost. On the job thread. ``CorruptConfig``, damage
         of the log.
         """
+        if self._restored and group is None:
+            return
         offsets, log = self.offsets, self._engine.log
         with contextlib.closing(_WrittenQueues(self._engine.path, log.files.path)) as queues:
             if not self._restored:
@@ -226,7 +231,7 @@ class _WrittenQueues:
 def _correct(
     offsets: ConsumerOffsets, queues: ReadableQueues, group: str | None = None, *, half_messages_again: bool = False
 ) -> None:
-    """Move positions of all groups, or of one, that lie after the end of their queue to the end, with a warning each.
+    """Move positions of all groups, or of one, that lie after the end of their queue to the end; a warning a group.
 
     Those of half messages are removed, with ``half_messages_again`` in any case: what ended them may be lost.
 
@@ -235,6 +240,7 @@ def _correct(
     """
     found = {key: positions for key, positions in offsets.all().items() if group in (None, key[0])}
     ends = _ends(queues, {(topic, queue_id) for (_, topic), positions in found.items() for queue_id in positions})
+    moved: dict[str, list[tuple[Queue, int, int]]] = {}
     for (name, topic), positions in found.items():
         beyond = {
             (topic, queue_id): ends[topic, queue_id]
@@ -252,12 +258,21 @@ def _correct(
             offsets.commit(name, beyond)
         except InvalidValue:
             continue  # a name that no program consumes by
-        for (_, queue_id), end in beyond.items():
-            _LOG.warning(
-                "Group %r continues at %d, the end of queue %d of topic %r: its position %d is %d after that. The "
-                "store has lost messages, or the position was set too high.",
-                *(name, end, queue_id, topic, positions[queue_id], positions[queue_id] - end),
-            )
+        moved.setdefault(name, []).extend((queue, end, positions[queue[1]]) for queue, end in beyond.items())
+    for name, queues_moved in moved.items():
+        if queues_moved:
+            _report_moved(name, queues_moved)
+
+
+def _report_moved(group: str, moved: Sequence[tuple[Queue, int, int]]) -> None:
+    """``moved``: of each queue its end, where the group continues, and the position that it had."""
+    (topic, queue_id), end, position = max(moved, key=lambda one: one[2] - one[1])
+    others = f", and at the end of {len(moved) - 1} other queues" if len(moved) > 1 else ""
+    _LOG.warning(
+        "Group %r continues at %d, the end of queue %d of topic %r: its position %d is %d after that%s. The store has "
+        "lost messages, or positions were set too high.",
+        *(group, end, queue_id, topic, position, position - end, others),
+    )
 
 
 def _ends(queues: ReadableQueues, wanted: set[Queue]) -> Mapping[Queue, int]:
