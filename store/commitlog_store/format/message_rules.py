@@ -26,7 +26,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from operator import index
 from typing import SupportsIndex
 
@@ -50,7 +49,7 @@ from commitlog_store.format.properties import (
     TIMER_DEL_UNIQKEY,
     TRAN_MSG,
 )
-from commitlog_store.format.timer_messages import TIMER_TOPIC
+from commitlog_store.format.timer_messages import TIMER_TOPIC, deliver_at_fault
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
 from commitlog_store.message import Message, MessageExtBrokerInner
@@ -178,10 +177,8 @@ def type_fault(message: object) -> str | None:
             continue
         if not isinstance(number, SupportsIndex) or (name in _OPTIONAL_NUMBERS and isinstance(number, bool)):
             return f"The field {name} is an int, not {shown(number)}."
-    when = message.deliver_at
-    if when is not None and (isinstance(when, bool) or not isinstance(when, datetime | SupportsIndex)):
-        return f"The field deliver_at is a datetime with a time zone, or an int of milliseconds, not {shown(when)}."
-    return _body_fault(message.body) or _keys_fault(message.keys) or _properties_fault(message.properties)
+    faults = deliver_at_fault(message.deliver_at), _body_fault(message.body), _keys_fault(message.keys)
+    return next(filter(None, faults), None) or _properties_fault(message.properties)
 
 
 def number_fault(message: Message) -> str | None:

@@ -23,7 +23,10 @@ Source: RocketMQ ``broker/util/HookUtils.java`` (``checkIfTimerMessage``, ``tran
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import SupportsIndex
 
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format.properties import (
@@ -60,9 +63,18 @@ def given_properties(message: Message) -> Mapping[str, str]:
         return message.properties
     if message.delay_level:
         raise InvalidValue("The message has a delay_level and a deliver_at: give one of them.")
+    if fault := deliver_at_fault(when):
+        raise InvalidValue(fault)
     ms = milliseconds_of(when, "deliver_at")
     others = {name: value for name, value in message.properties.items() if name not in TIMER_PROPERTIES}
     return others | {TIMER_DELIVER_MS: str(ms)}
+
+
+def deliver_at_fault(when: object) -> str | None:
+    """Why this is no time of delivery, as a sentence: texts and timedeltas of a look-up mean a time before now."""
+    if when is None or (isinstance(when, datetime | SupportsIndex) and not isinstance(when, bool)):
+        return None
+    return f"The field deliver_at is a datetime with a time zone, or an int of milliseconds, not {reprlib.repr(when)}."
 
 
 def asks_for_timer(properties: Collection[str]) -> bool:

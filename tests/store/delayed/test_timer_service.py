@@ -147,7 +147,7 @@ def test_the_longest_delay_is_a_setting_of_at_most_seven_days(tmp_path: Path) ->
 
 def test_wrong_times_are_mistakes_of_the_program(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
-        for wrong in ("tomorrow", True, 1.5):
+        for wrong in ("tomorrow", "0", "2h", timedelta(hours=1), True, 1.5):
             with pytest.raises(InvalidValue, match="deliver_at"):
                 store.put("orders", b"x", deliver_at=wrong)  # type: ignore[arg-type]
         for naive in (datetime(2030, 1, 1), 1_900_000_000):  # noqa: DTZ001 - that is what is refused

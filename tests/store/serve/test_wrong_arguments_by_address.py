@@ -139,7 +139,7 @@ APART = {"open", "close", "connect", "interrupt_with", "metadata", "clean", "cle
     *("check", "start_checks", "assess")
 }
 # Arguments that are not looked at while there is nothing to do.
-UNSEEN = {("offsets_by_time", "on_damage"), ("redrive", "on_damage"), ("put", "deliver_at")}
+UNSEEN = {("offsets_by_time", "on_damage"), ("redrive", "on_damage")}
 
 
 def _outcome(call: Callable[..., Any], given: Mapping[str, Any], places: Collection[str]) -> tuple[str, str]:
