@@ -34,7 +34,15 @@ class TrustedProxies:
     def parse(cls, text: str | None) -> TrustedProxies:
         """Addresses and networks (``10.0.0.0/8``) with commas between. ``InvalidValue``."""
         parts = [] if text is None else [part.strip() for part in text.split(",")]
-        return cls(tuple(map(_network, parts)))
+        networks = tuple(map(_network, parts))
+        for kind in (ipaddress.IPv4Network, ipaddress.IPv6Network):
+            together = ipaddress.collapse_addresses(one for one in networks if isinstance(one, kind))
+            if any(network.prefixlen == 0 for network in together):
+                raise InvalidValue(
+                    f"With the trusted proxy {text}, which is every address of a kind, everyone could say which host "
+                    "was asked for: name yours."
+                )
+        return cls(networks)
 
     def as_asked(self, scope: Scope) -> Scope:
         """The request as it came to the trusted proxy: host, scheme and client; else as it is."""
@@ -77,9 +85,7 @@ def _network(text: str) -> _Network:
         ) from None
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
         bits = int(network.network_address) & 0xFFFFFFFF
-        network = ipaddress.IPv4Network((bits, network.prefixlen - _MAPPED.prefixlen))
-    if network.prefixlen == 0:
-        raise InvalidValue(f"With the trusted proxy {text} everyone could say which host was asked for: name yours.")
+        return ipaddress.IPv4Network((bits, network.prefixlen - _MAPPED.prefixlen))
     return network
 
 

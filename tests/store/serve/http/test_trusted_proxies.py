@@ -131,7 +131,11 @@ def test_what_was_asked_for(peer: str, headers: dict[str, str], host: str, schem
 
 
 @pytest.mark.parametrize(
-    "text", ["", "proxy.example.org", "10.0.0.1/8", "10.0.0.1,", "0.0.0.0/0", "::/0", "::ffff:0:0/96", "*"]
+    "text",
+    [
+        *("", "proxy.example.org", "10.0.0.1/8", "10.0.0.1,", "*"),
+        *("0.0.0.0/0", "::/0", "::ffff:0:0/96", "0.0.0.0/1,128.0.0.0/1", "10.0.0.1,::/1,8000::/2,c000::/2"),
+    ],
 )
 def test_a_list_of_proxies_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match=r"trusted proxy"):
