@@ -25,7 +25,7 @@ _RUNS = 5
 _CLIENT_PROPERTIES = "UNIQ_KEY\x010A0B0C0D00002A9F00000000{:08d}\x02WAIT\x01true\x02amount\x01{}\x02"
 
 
-def _store(label: str, body_size: int, chunks: int) -> Path:
+def filter_store(label: str, body_size: int, chunks: int) -> Path:
     """One message in a hundred has the tag ``refunded``, another one in a hundred an amount of 9,900 and more."""
     path = scratch() / f"filter-{label}"
     if (path / "complete").exists():
@@ -136,4 +136,4 @@ def main() -> None:
     """Run the benchmark and print its figures."""
     print(machine())
     for label, body_size, chunks in (("1k", 1024, 20), ("100b", 100, 40)):
-        _measure(label, _store(label, body_size, chunks))
+        _measure(label, filter_store(label, body_size, chunks))

@@ -4,47 +4,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.measure import GIB, machine, made_rows, memory_at_hand, scratch, show
+from tests.benchmarks.measure import GIB, in_turns, machine, made_rows, scratch, show, to_noop
 from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_broker
 from tests.support.local_spark import make_java_available, start_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 # Bytes of a body, and rows.
 _SIZES = ((1024, 1_000_000), (100, 4_000_000))
-_TURNS = 4
 # More than a side writes in a turn.
 _TOUCHED = 4 * GIB
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    """Both sides begin with memory that is at hand."""
-    memory_at_hand(_TOUCHED)
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
-def _in_turns(
-    store: Callable[[], None], kafka: Callable[[], None], before: Callable[[], None] = lambda: None
-) -> tuple[float, float]:
-    """The least seconds of each, after a first turn that does not count: it starts and warms both."""
-    turns = []
-    for _ in range(1 + _TURNS):
-        before()
-        turns.append((_seconds(store), _seconds(kafka)))
-    return min(taken for taken, _ in turns[1:]), min(taken for _, taken in turns[1:])
-
-
-def _read(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def _measure(spark: SparkSession, work: Path, address: str, body_size: int, count: int) -> None:
@@ -66,11 +40,16 @@ def _measure(spark: SparkSession, work: Path, address: str, body_size: int, coun
         written.append(f"{topic}-{len(written)}")
         values.write.format("kafka").options(**servers, topic=written[-1]).save()
 
-    _show(f"batch write, {body_size} B", count, *_in_turns(to_store, to_kafka, remove_store), goal=1.3)
+    _show(
+        f"batch write, {body_size} B",
+        count,
+        *in_turns(to_store, to_kafka, before=remove_store, touched=_TOUCHED),
+        goal=1.3,
+    )
     of_store = spark.read.format("commitlog").options(path=str(store), subscribe="rows").load()
     of_kafka = spark.read.format("kafka").options(**servers, subscribe=written[-1]).load()
     assert of_store.count() == of_kafka.count() == count
-    taken = _in_turns(lambda: _read(of_store), lambda: _read(of_kafka))
+    taken = in_turns(lambda: to_noop(of_store), lambda: to_noop(of_kafka), touched=_TOUCHED)
     _show(f"default columns to noop, {body_size} B", count, *taken, goal=3)
 
 

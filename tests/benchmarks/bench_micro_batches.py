@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
-import statistics
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog_store import MessageStore
-from tests.benchmarks.measure import machine, scratch, show
+from tests.benchmarks.measure import TRIGGERS, WARM_UP, machine, scratch, show, trigger_ms
 from tests.benchmarks.ready_source import ReadySource
 from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_broker
 from tests.support.local_spark import make_java_available, start_spark
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
 
 _BODY_SIZE = 1024
-_WARM_UP = 10
-_TRIGGERS = 40
 _QUEUES = (1, 4, 16, 64)
 _ROWS = (1_000, 10_000)
 
@@ -46,7 +42,7 @@ def _store(work: Path, queues: int, rows: int) -> Path:
     if not path.exists():
         table = pa.table({"body": _bodies(rows), "queueId": pa.array(np.arange(rows) % queues, pa.int32())})
         with MessageStore.open(path) as store:
-            for _ in range(_WARM_UP + _TRIGGERS + 5):
+            for _ in range(WARM_UP + TRIGGERS + 5):
                 store.put_messages(table, topic="in")
     return path
 
@@ -63,28 +59,12 @@ def _made_by_spark(spark: SparkSession, rows: int) -> DataFrame:
     return made.load().selectExpr(f"cast({text} as binary) as body")
 
 
-def _trigger_ms(frame: DataFrame, rows: int, sink: str, **options: str) -> float:
-    """The median duration of a trigger with that many rows, in milliseconds."""
-    query = frame.writeStream.format(sink).options(**options).trigger(processingTime="0 seconds").start()
-    try:
-        while len(query.recentProgress) < _WARM_UP + _TRIGGERS:
-            time.sleep(0.2)
-            if query.exception() is not None:
-                raise query.exception()  # type: ignore[misc]
-        done = [
-            p["durationMs"]["triggerExecution"] for p in query.recentProgress[_WARM_UP:] if p["numInputRows"] >= rows
-        ]
-    finally:
-        query.stop()
-    return float(statistics.median(done))
-
-
 def _measure(spark: SparkSession, work: Path) -> None:
     checkpoints = (str(work / f"checkpoint-{number}") for number in range(1000))
 
     def of_rate(rows: int) -> float:
         """In turns with what it is beside: the JVM gets faster for minutes."""
-        return _trigger_ms(_made_by_spark(spark, rows), rows, "noop", checkpointLocation=next(checkpoints))
+        return trigger_ms(_made_by_spark(spark, rows), rows, "noop", checkpointLocation=next(checkpoints))
 
     # The first queries of a JVM are slow.
     of_rate(_ROWS[0])
@@ -92,28 +72,28 @@ def _measure(spark: SparkSession, work: Path) -> None:
     spark.dataSource.register(ReadySource)
     rate = of_rate(1000)
     ready = spark.readStream.format("ready").load()
-    taken = _trigger_ms(ready, 1000, "noop", checkpointLocation=next(checkpoints))
+    taken = trigger_ms(ready, 1000, "noop", checkpointLocation=next(checkpoints))
     beside = f"{taken / rate:.2f} times Spark's rate source: {rate:.0f} ms"
     show("trigger of 1000 rows, a Python source without work to noop", f"{taken:.0f} ms", beside)
     for rows in _ROWS:
         for queues in _QUEUES:
             path = _store(work, queues, rows)
             rate = of_rate(rows)
-            taken = _trigger_ms(_from_store(spark, path, rows), rows, "noop", checkpointLocation=next(checkpoints))
+            taken = trigger_ms(_from_store(spark, path, rows), rows, "noop", checkpointLocation=next(checkpoints))
             shutil.rmtree(path)
             beside = f"{taken / rate:.2f} times Spark's rate source: {rate:.0f} ms"
             show(f"trigger of {rows} rows, store of {queues} queues to noop", f"{taken:.0f} ms", beside)
     for queues in (1, 4):
         rate = of_rate(1000)
         sink = {"path": str(work / f"out-{queues}"), "topic": "out", "checkpointLocation": next(checkpoints)}
-        taken = _trigger_ms(_from_store(spark, _store(work, queues, 1000), 1000), 1000, "commitlog", **sink)
+        taken = trigger_ms(_from_store(spark, _store(work, queues, 1000), 1000), 1000, "commitlog", **sink)
         beside = f"{taken / rate:.2f} times rate: {rate:.0f} ms"
         show(f"trigger of 1000 rows, store of {queues} queues to store", f"{taken:.0f} ms", beside)
 
 
 def _measure_kafka(spark: SparkSession, work: Path, address: str) -> None:
     servers = {"kafka.bootstrap.servers": address}
-    rows = spark.range(1000 * (_WARM_UP + _TRIGGERS + 5))
+    rows = spark.range(1000 * (WARM_UP + TRIGGERS + 5))
     text = f"concat(cast(id + 100000000 as string), '{'x' * (_BODY_SIZE - 9)}')"
     rows.selectExpr(f"cast({text} as binary) as value").write.format("kafka").options(**servers, topic="in").save()
     options = {**servers, "subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1000"}
@@ -121,7 +101,7 @@ def _measure_kafka(spark: SparkSession, work: Path, address: str) -> None:
     sinks: dict[str, dict[str, Any]] = {"noop": {}, "kafka": {**servers, "topic": "out"}}
     for sink, settings in sinks.items():
         settings["checkpointLocation"] = str(work / f"kafka-to-{sink}")
-        show(f"trigger of 1000 rows, Kafka to {sink}", f"{_trigger_ms(frame, 990, sink, **settings):.0f} ms")
+        show(f"trigger of 1000 rows, Kafka to {sink}", f"{trigger_ms(frame, 990, sink, **settings):.0f} ms")
 
 
 def _run(unix_sockets: bool) -> None:

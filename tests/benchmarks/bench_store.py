@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from commitlog_store import DEFAULT_COLUMNS, StoreReader
+import pyarrow as pa
+
+from commitlog_store import DEFAULT_COLUMNS, MessageStore, MessageStoreConfig, StoreReader
 from tests.benchmarks.measure import (
     GIB,
     INDEXED_MESSAGES,
@@ -18,6 +21,7 @@ from tests.benchmarks.measure import (
     machine,
     many_queues,
     message_store,
+    scratch,
     show,
 )
 
@@ -37,10 +41,31 @@ def _key_query() -> None:
 
 
 def _info() -> None:
-    script = "from commitlog_store.cli import main; main()"
-    command = [sys.executable, "-c", script, "info", "--queues", str(many_queues())]
-    taken = best_of(3, lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+    taken = best_of(3, lambda: _command("info", "--queues", str(many_queues())))
     show("commitlog info --queues, 2,000 queues, whole process", f"{taken:.2f} s", "goal at most 2 s")
+
+
+def _doctor() -> None:
+    """A closed store with as many log files as 1 TiB has in files of 1 GiB, and 10,000 queues of 1,000 topics."""
+    path, files, queues, body = scratch() / "doctor", 1_024, 10_000, bytes(100_000)
+    if not (path / "complete").exists():
+        shutil.rmtree(path, ignore_errors=True)
+        config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2_000)
+        with MessageStore.open(path, config) as store:
+            topics, queue_ids = [f"topic-{row // 10:04}" for row in range(queues)], [row % 10 for row in range(queues)]
+            store.put_messages(pa.table({"topic": topics, "queueId": queue_ids, "body": [b"x"] * queues}))
+            filler = pa.table({"topic": ["filler"] * 10, "queueId": [0] * 10, "body": [body] * 10})
+            while store.physical_bounds()[1] < files << 20:
+                store.put_messages(filler)
+        (path / "complete").touch()
+    taken = best_of(3, lambda: _command("doctor", str(path)))
+    show("commitlog doctor, 1,024 log files, 10,000 queues, whole process", f"{taken:.2f} s", "goal at most 1 s")
+    start = best_of(3, lambda: _command("--version"))
+    show("commitlog --version, whole process", f"{start:.2f} s")
+
+
+def _command(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "commitlog_store", *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 def _read_all(reader: StoreReader, columns: Sequence[str], verify_crc: bool) -> Iterator[int]:
@@ -68,4 +93,5 @@ def main() -> None:
     print(machine())
     _key_query()
     _info()
+    _doctor()
     _decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 INDEXED_MESSAGES = 1_000_000
+# Triggers of a stream that do not count, and that do.
+WARM_UP, TRIGGERS = 10, 40
 _CHUNK = 50_000
 # What a RocketMQ client adds to the KEYS and TAGS of a message.
 _CLIENT_PROPERTIES = "UNIQ_KEY\x010A0B0C0D00002A9F00000000{:08d}\x02WAIT\x01true\x02"
@@ -123,6 +126,54 @@ def best_of(times: int, work: Callable[[], object]) -> float:
         work()
         seconds.append(time.perf_counter() - begun)
     return min(seconds)
+
+
+def in_turns(
+    one: Callable[[], object],
+    other: Callable[[], object],
+    *,
+    turns: int = 4,
+    before: Callable[[], object] = lambda: None,
+    touched: int = 0,
+) -> tuple[float, float]:
+    """The least seconds of each, after a first turn that does not count: it starts and warms both.
+
+    ``before`` is called before each turn. ``touched``: bytes of memory to have at hand before either.
+    """
+    found = []
+    for _ in range(1 + turns):
+        before()
+        found.append((_seconds(one, touched), _seconds(other, touched)))
+    return min(taken for taken, _ in found[1:]), min(taken for _, taken in found[1:])
+
+
+def _seconds(work: Callable[[], object], touched: int) -> float:
+    if touched:
+        memory_at_hand(touched)
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def trigger_ms(frame: DataFrame, rows: int, sink: str, **options: str) -> float:
+    """The median duration of a stream's triggers with that many rows, in milliseconds."""
+    query = frame.writeStream.format(sink).options(**options).trigger(processingTime="0 seconds").start()
+    try:
+        while len(query.recentProgress) < WARM_UP + TRIGGERS:
+            time.sleep(0.2)
+            if query.exception() is not None:
+                raise query.exception()  # type: ignore[misc]
+        done = [
+            p["durationMs"]["triggerExecution"] for p in query.recentProgress[WARM_UP:] if p["numInputRows"] >= rows
+        ]
+    finally:
+        query.stop()
+    return float(statistics.median(done))
+
+
+def to_noop(frame: DataFrame) -> None:
+    """Read all rows of it."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def machine() -> str:
