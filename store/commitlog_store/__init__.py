@@ -28,7 +28,9 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        found: object = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = found  # the next use does not come here: it would take 2 µs
+        return found
     if name == "errors":  # `commitlog_store.errors.DiskFull` after `import commitlog_store`
         return import_module("commitlog_store.errors")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
