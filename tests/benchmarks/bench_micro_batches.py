@@ -10,6 +10,7 @@ import multiprocessing
 import shutil
 import tempfile
 from contextlib import ExitStack
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog_store import MessageStore
-from tests.benchmarks.measure import TRIGGERS, WARM_UP, machine, scratch, show, trigger_ms
+from tests.benchmarks.measure import TRIGGERS, WARM_UP, machine, note, on_show, scratch, show, trigger_ms
 from tests.benchmarks.ready_source import ReadySource
 from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_broker
 from tests.support.local_spark import make_java_available, start_spark
@@ -104,7 +105,8 @@ def _measure_kafka(spark: SparkSession, work: Path, address: str) -> None:
         show(f"trigger of 1000 rows, Kafka to {sink}", f"{trigger_ms(frame, 990, sink, **settings):.0f} ms")
 
 
-def _run(unix_sockets: bool) -> None:
+def _run(unix_sockets: bool, shown: SimpleQueue[tuple[str, str, str]]) -> None:
+    on_show(lambda *line: shown.put(line))
     print(f"  Unix domain sockets to the Python workers: {unix_sockets}", flush=True)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
@@ -131,6 +133,11 @@ def main() -> None:
     print(machine())
     make_java_available()
     for unix_sockets in (False, True):  # a setting of the Java machine
-        process = multiprocessing.get_context("spawn").Process(target=_run, args=(unix_sockets,))
+        context = multiprocessing.get_context("spawn")
+        shown: SimpleQueue[tuple[str, str, str]] = context.SimpleQueue()
+        process = context.Process(target=_run, args=(unix_sockets, shown))
         process.start()
         process.join()
+        while not shown.empty():
+            label, value, beside = shown.get()
+            note(f"{'Unix sockets' if unix_sockets else 'TCP'}: {label}", value, beside)

@@ -195,5 +195,10 @@ def on_show(listener: Callable[[str, str, str], None]) -> None:
 def show(label: str, value: str, goal: str = "") -> None:
     """Print a line of a benchmark's table."""
     print(f"  {label:<62} {value:>18}   {goal}", flush=True)
+    note(label, value, goal)
+
+
+def note(label: str, value: str, goal: str = "") -> None:
+    """Give a line that another process has printed to the listeners of this one."""
     for listener in _listeners:
         listener(label, value, goal)
