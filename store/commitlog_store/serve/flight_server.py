@@ -40,7 +40,7 @@ from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
 from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
-from commitlog_store.serve.reader_pool import ReaderPool
+from commitlog_store.serve.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.serve.sessions import AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
@@ -165,6 +165,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         self.connections: Callable[[], ConnectionCount] = lambda: guard.count
         self._guard = Worker("commitlog-serve-guard", guard, lambda _: None)
         self._guard.start()
+        self._idle = Worker("commitlog-serve-idle-readers", IdleReaders(self._stores.values()), lambda _: None)
+        self._idle.start()
         for readers in self._stores.values():
             readers.waits.start()
 
@@ -279,6 +281,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def close(self) -> None:
         """After ``shutdown``, and before the owned store is closed."""
         self._guard.stop()
+        self._idle.stop()
         if self._writer is not None:
             self._writer.sessions.close_all()
         for verification in self._verifications.values():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from commitlog_store.errors import CommitLogError
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import refuse_unwanted
+
+# How long the space of a removed file may be kept.
+_PAUSE_SECONDS = 1.0
 
 
 class ReaderPool:
@@ -40,8 +44,40 @@ class ReaderPool:
         if not keep:
             reader.close()
 
+    def release_removed_files(self) -> None:
+        """Let the readers that no call uses close the log files that were removed: these keep their space until then.
+
+        A reader that fails at that is not lent again.
+        """
+        with self._lock:
+            count = len(self._idle)
+        for _ in range(count):
+            with self._lock:
+                if not self._idle:
+                    return
+                how, reader = self._idle.pop(0)
+            try:
+                reader.log_start()  # which looks for the log's files, and closes those of an earlier list
+            except (CommitLogError, OSError):
+                reader.close()
+                continue
+            with self._lock:
+                self._idle.append((how, reader))
+
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
         for _, reader in idle:
             reader.close()
+
+
+class IdleReaders:
+    """A service: the readers that wait for a call in these pools hold no removed file."""
+
+    def __init__(self, pools: Collection[ReaderPool]) -> None:
+        self._pools = pools
+
+    def run_once(self) -> float:
+        for pool in self._pools:
+            pool.release_removed_files()
+        return _PAUSE_SECONDS

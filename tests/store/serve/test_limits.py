@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from commitlog_store import MessageStore, StoreReader, commit_group_offsets
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader, commit_group_offsets
 from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, ServerBusy
 from commitlog_store.remote.block_wire import BlocksWanted
 from commitlog_store.remote.wire import encode
@@ -294,6 +295,29 @@ def test_calls_that_are_begun_and_say_nothing_shut_nobody_out(store: Path, metho
             assert reader.topics() == ["orders"]
             if sys.platform == "linux":
                 wait_for(lambda: threads(server.process.pid) < 60)
+
+
+@linux_only
+def test_readers_without_a_call_release_the_space_of_removed_log_files(tmp_path: Path) -> None:
+    """Retention would delete one file after the other on a full disk, and free nothing."""
+    with MessageStore.open(tmp_path, MessageStoreConfig(mapped_file_size_commit_log=64 << 10)) as owned:
+        owned.put_messages([{"topic": "orders", "body": bytes(4 << 10)}] * 64).raise_for_status()
+        owned.dispatch()
+        with served(owned=owned) as url, StoreReader.open(url) as reader:
+            assert sum(map(len, reader.scan("orders"))) == 64
+            log = str(tmp_path / "commitlog")
+            assert len(files_of_this_process(log)) > 2
+            assert owned.clean(max_bytes=64 << 10).deleted
+            wait_for(lambda: not any(file.endswith("(deleted)") for file in files_of_this_process(log)))
+
+
+def files_of_this_process(directory: str) -> list[str]:
+    """The files below the directory that this process has open, as Linux names them."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed concurrently
+            found.append(os.readlink(descriptor))
+    return [file for file in found if file.startswith(directory)]
 
 
 def test_an_expired_token_is_refused_by_name(store: Path, tmp_path: Path) -> None:
