@@ -21,6 +21,7 @@ from commitlog_store.errors import CommitLogError
 from tests.soak.base import GROUP, PLAIN, REMOTING_GROUP, STREAMED, TOPICS, Base, properties_of
 from tests.soak.journal import lines_of, tally
 from tests.support.local_spark import PROJECT, make_java_available
+from tests.support.open_files import removed_files_of
 from tests.support.programs import child_environment
 
 # How long all may take to come to rest, or a program to end.
@@ -280,7 +281,8 @@ class Campaign:
             process = program.process
             memory, descriptors = usage(process.pid)
             self.note(f"{name} at rest: {memory >> 20} MiB, {descriptors} descriptors")
-            self._wait(f"{name} holds no removed file", partial(removed_files_of, process.pid))
+            removed = partial(removed_files_of, process.pid, self.base.path())
+            self._wait(f"{name} holds no removed file", lambda removed=removed: ", ".join(removed()))
             if memory > 700 << 20 or descriptors > 400:
                 self.fault(f"{name} at rest has {memory >> 20} MiB and {descriptors} descriptors")
 
@@ -304,17 +306,6 @@ def usage(process: int) -> tuple[int, int]:
     status = Path(f"/proc/{process}/status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     return int(resident.split()[1]) << 10, len(os.listdir(f"/proc/{process}/fd"))
-
-
-def removed_files_of(process: int) -> str:
-    """The removed files that a process has open or mapped, as Linux names them."""
-    found = []
-    for link in Path(f"/proc/{process}/fd").iterdir():
-        with suppress(OSError):
-            found.append(os.readlink(link))
-    mapped = Path(f"/proc/{process}/maps").read_text().splitlines()
-    names = {*found, *(line.split(None, 5)[-1] for line in mapped)}
-    return ", ".join(sorted(one for one in names if one.startswith("/") and one.endswith("(deleted)")))
 
 
 def free_ports(chosen: random.Random, count: int) -> list[int]:

@@ -566,6 +566,10 @@ class TransactionalMessageService(Subject):
         except CommitLogError:
             _LOG.warning("The positions of half messages were not written", exc_info=True)
 
+    def release_removed_files(self) -> None:
+        if self._log is not None:
+            self._log.refresh()
+
     def close(self) -> None:
         self._index.close()
         if self._log is not None:

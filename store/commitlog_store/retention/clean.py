@@ -304,6 +304,8 @@ class StoreCleaner:
         for one in found.decision.doomed:
             self._remove_first(one)
         if found.decision.doomed:
+            for subject in self._holders:
+                subject.release_removed_files()
             self._on_freed()
         return found
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import InvalidValue, OffsetOutOfRange, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
@@ -20,6 +22,7 @@ from commitlog_store.testing import kill, parts_of, start_of
 from commitlog_store.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.delayed import Deliverer, bodies_of
+from tests.support.open_files import removed_files_of
 
 HOUR = 3600.0
 
@@ -77,6 +80,16 @@ def test_files_of_consumequeue_ext_follow_the_first_message_that_is_left(tmp_pat
         assert report.ext_files == 10 - len(left) > 0
         store.delete_topic("orders", with_messages=True)
         assert not list(ext.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are looked for in /proc")
+def test_an_owner_without_work_for_half_messages_keeps_no_deleted_file_open(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        half = store.half_messages
+        for handle in [half.prepare(Message(topic="orders", body=bytes(1000)), "payments") for _ in range(30)]:
+            half.commit(handle)
+        assert store.clean(max_bytes=1).deleted
+        assert not removed_files_of(os.getpid(), tmp_path)
 
 
 def test_age_counts_from_the_newest_message_of_a_file(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.store.serve.memory import anonymous_mib, descriptors, threads
 from tests.store.serve.servers import SPOKEN, ServeProcess, served
 from tests.support.clean_store import assert_clean
 from tests.support.long_runs import Progress
+from tests.support.open_files import files_of, removed_files_of
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 ROWS = 20_000
@@ -305,19 +306,9 @@ def test_readers_without_a_call_release_the_space_of_removed_log_files(tmp_path:
         owned.dispatch()
         with served(owned=owned) as url, StoreReader.open(url) as reader:
             assert sum(map(len, reader.scan("orders"))) == 64
-            log = str(tmp_path / "commitlog")
-            assert len(files_of_this_process(log)) > 2
             assert owned.clean(max_bytes=64 << 10).deleted
-            wait_for(lambda: not any(file.endswith("(deleted)") for file in files_of_this_process(log)))
-
-
-def files_of_this_process(directory: str) -> list[str]:
-    """The files below the directory that this process has open, as Linux names them."""
-    found = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed concurrently
-            found.append(os.readlink(descriptor))
-    return [file for file in found if file.startswith(directory)]
+            assert len(files_of(os.getpid(), tmp_path / "commitlog")) > 1
+            wait_for(lambda: not removed_files_of(os.getpid(), tmp_path))
 
 
 def test_an_expired_token_is_refused_by_name(store: Path, tmp_path: Path) -> None:
