@@ -96,6 +96,10 @@ class Campaign:
             Program(
                 "server", [*serve, str(base.store), "--listen", f"127.0.0.1:{base.port}", *listen, *archive], weight=4
             ),
+            Program(
+                "archiver",
+                [*python, "commitlog_store", "archive", str(base.store), base.archive_url, "--follow", "--every", "2"],
+            ),
             Program("watcher", [*python, "tests.soak.watcher", base.directory]),
             *(Program(name, [*python, "tests.soak.producer", name, base.directory]) for name in PRODUCERS[:-1]),
             Program("remoting", [*python, "tests.soak.remoting_producer", "remoting", base.directory]),
@@ -196,7 +200,7 @@ class Campaign:
         if self.spark:
             self._wait("copied", self._copied)
         self._wait("archived", self._archived)
-        self._stop(*CONSUMERS, "watcher")
+        self._stop(*CONSUMERS, "watcher", "archiver")
         self._check_leaks()
         self._stop(*self.programs)
 

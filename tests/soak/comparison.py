@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commitlog_store import StoreReader, assess_store, check_archive, restore_store, verify_store
-from tests.soak.base import GROUP, LATER, REMOTING_GROUP, STREAMED, TOPICS, WHOLE, Base
+from tests.soak.base import GROUP, LATER, PLAIN, REMOTING_GROUP, STREAMED, TOPICS, WHOLE, Base
 from tests.soak.campaign import CONSUMERS, PRODUCERS
 from tests.soak.consumer import identity
 from tests.soak.journal import Line, lines_of
+
+# So many keys are looked up.
+_KEYS = 200
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,10 @@ def all_faults(base: Base, *, spark: bool) -> Iterator[str]:
     for name in PRODUCERS:
         yield from _produced(name, base, messages)
     yield from _unknown(messages)
+    yield from positions_ahead(base)
     yield from _consumed(base, order)
+    yield from _found_by_key(base)
+    yield from _known(base)
     if spark:
         for copy, topics in (("sink", STREAMED), ("copy", TOPICS)):
             _, copied = _read(str(base.path(copy)), topics)
@@ -81,11 +87,11 @@ def _produced(name: str, base: Base, messages: Messages) -> Iterator[str]:
         rows = intent.get("rows")
         ids = [f"{name}/{number}/"] if rows is None else [f"{name}/{number}/{row}/" for row in range(rows)]
         found = [messages.pop(one, []) for one in ids]
-        for wrong in _fate(intent, answers[number], found):
+        for wrong in fate(intent, answers[number], found):
             yield f"{name} {number}: {wrong}; {intent} {answers[number]} {found}"
 
 
-def _fate(intent: Line, answers: list[Line], found: list[list[Stored]]) -> Iterator[str]:
+def fate(intent: Line, answers: list[Line], found: list[list[Stored]]) -> Iterator[str]:
     """What is wrong with the places at which the rows of one put were found."""
     said = {key: value for line in answers for key, value in line.items() if key != "n"}
     topic = intent["topic"]
@@ -136,35 +142,77 @@ def _unknown(messages: Messages) -> Iterator[str]:
         yield f"messages without an intent: {dict(list(messages.items())[:5])}"
 
 
-def _consumed(base: Base, order: dict[tuple[str, int], list[str]]) -> Iterator[str]:
-    """Positions are never after a message that no consumer has handled, and every message was handled."""
-    handled: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
-    again: set[str] = set()
-    retried: set[str] = set()
-    for name in CONSUMERS:
-        for line in lines_of(base.journal(name)):
-            handled[line["topic"], line["queue"]][line["offset"]] = line["id"]
-            if "again" in line:
-                again.add(line["id"])
-            if line["topic"].startswith("%RETRY%"):
-                retried.add(line["id"])
-    if again - retried:
-        yield f"put back and not consumed again: {sorted(again - retried)[:10]}"
-    with StoreReader.open(str(base.store)) as reader:
-        positions = {
-            (group, *place): offset
-            for group in (GROUP, REMOTING_GROUP)
-            for place, offset in reader.group_offsets(group).items()
-        }
+def positions_ahead(base: Base) -> Iterator[str]:
+    """No group is after a message that none of its consumers has handled, at any time."""
+    # The positions first: what is handled now was handled before its position moved.
+    positions = _positions(base)
+    handled = _handled(base)
     for (group, topic, queue), position in positions.items():
         done = handled[topic, queue]
         if missing := [offset for offset in range(position) if offset not in done]:
             yield f"{group} is at {position} of {topic} {queue} and has not handled {missing[:10]}"
+
+
+def _positions(base: Base) -> dict[tuple[str, str, int], int]:
+    with StoreReader.open(str(base.store)) as reader:
+        return {
+            (group, *place): offset
+            for group in (GROUP, REMOTING_GROUP)
+            for place, offset in reader.group_offsets(group).items()
+        }
+
+
+def _handled(base: Base) -> dict[tuple[str, int], dict[int, Line]]:
+    """What all consumers have handled, by queue and offset."""
+    handled: dict[tuple[str, int], dict[int, Line]] = defaultdict(dict)
+    for name in CONSUMERS:
+        for line in lines_of(base.journal(name)):
+            handled[line["topic"], line["queue"]].setdefault(line["offset"], line)
+    return handled
+
+
+def _consumed(base: Base, order: dict[tuple[str, int], list[str]]) -> Iterator[str]:
+    """Each message was handled, and what was put back came again."""
+    handled = _handled(base)
+    lines = [line for done in handled.values() for line in done.values()]
+    retried = {line["id"] for line in lines if line["topic"].startswith("%RETRY%")}
+    if missing := {line["id"] for line in lines if "again" in line} - retried:
+        yield f"put back and not consumed again: {sorted(missing)[:10]}"
+    for (group, topic, queue), position in _positions(base).items():
         ids = order.get((topic, queue), [])
-        if wrong := [offset for offset, one in done.items() if ids and ids[offset] != one]:
+        done = handled[topic, queue]
+        if wrong := [offset for offset, line in done.items() if ids and ids[offset : offset + 1] != [line["id"]]]:
             yield f"{group} got other messages at {wrong[:10]} of {topic} {queue}"
         if ids and position < len(ids):
             yield f"{group} is at {position} of {topic} {queue}, which ends at {len(ids)}"
+
+
+def _found_by_key(base: Base) -> Iterator[str]:
+    """Messages are found by their keys, in the directory or in the archive."""
+    journal = base.journal("puts")
+    places = {line["n"]: line["places"][0] for line in lines_of(journal) if "places" in line}
+    numbers = sorted(places)[:: max(len(places) // _KEYS, 1)]
+    with StoreReader.open(str(base.store), archive=base.archive_to_read) as reader:
+        for number in numbers:
+            found = [one.physical_offset for one in reader.query(PLAIN, f"puts-{number}", limit=4)]
+            if found != [places[number][2]]:
+                yield f"the key of puts {number}, which is at {places[number]}, leads to {found}"
+
+
+def _known(base: Base) -> Iterator[str]:
+    """The ledger has the newest transaction, and no half message that has ended is pending."""
+    lines = list(lines_of(base.journal("transactions")))
+    committed = max((line["n"] for line in lines if "committed" in line), default=0)
+    begun = max((line["n"] for line in lines), default=0)
+    with StoreReader.open(str(base.store)) as reader:
+        versions = [one.batch.version for one in reader.batches() if one.batch.app_id == "transactions"]
+        pending = {identity(one.message.body) for one in reader.pending_half_messages()}
+    if (versions and not committed <= versions[0] <= begun) or (committed and not versions):
+        yield f"the ledger has version {versions}; {committed} is committed, and {begun} begun"
+    for name in ("halves", "remoting"):
+        ended = {f"{name}/{line['n']}/" for line in lines_of(base.journal(name)) if "ended" in line}
+        if wrong := ended & pending:
+            yield f"pending half messages that have ended: {sorted(wrong)[:10]}"
 
 
 def _same_order(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from commitlog_store import StoreReader, Verdict, assess_store, connect
 from commitlog_store.errors import PutNotConfirmed, RemoteFailed
 from tests.soak.base import GROUP, PLAIN, TOPICS, Base, Stopping
+from tests.soak.comparison import positions_ahead
 from tests.soak.journal import Journal
 from tests.soak.producer import RPC_TIMEOUT_S
 
@@ -32,6 +33,7 @@ class Watcher:
             "doctor": lambda: self.assess(str(base.store), deep=False),
             "clean": self.clean,
             "pages": self.pages,
+            "positions": lambda: "; ".join(positions_ahead(self.base)),
             "doctor deep": lambda: self.assess(str(base.store), deep=True),
             "history": self.history,
             "doctor by address": lambda: self.assess(base.url, deep=False),
