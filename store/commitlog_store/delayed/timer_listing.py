@@ -14,7 +14,7 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.delayed.timer_check import TimerCheckFile, delivered_of
 from commitlog_store.delayed.timer_log import Delivered, TimerLog
-from commitlog_store.delayed.timer_waiting import agreeing_check, next_offset, units_that_wait
+from commitlog_store.delayed.timer_waiting import agreeing_check, judged_with, next_offset, units_that_wait
 from commitlog_store.errors import CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.properties import decode_properties
@@ -51,13 +51,13 @@ def waiting_timers(
     In a store that a broker wrote last, those that it had not delivered as of its checkpoint, a second old if it runs.
     """
     bounds = timer_bounds(catalog) or (0, 0)
-    delivered = delivered_of(last)
 
     def place_of(offset: int) -> int | None:
         unit = catalog.queue(*TIMER_QUEUE).unit(offset)
         return None if unit is None else unit[0]
 
     own = agreeing_check(check, 0 if last is None else last.version, bounds, place_of)
+    delivered = judged_with(delivered_of(last), own)
     log = TimerLog(store_path, MessageStoreConfig.mapped_file_size_timer_log)
     try:
         found = [one[:2] for one in units_that_wait(log, check, own, delivered)]

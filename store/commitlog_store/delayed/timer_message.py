@@ -37,7 +37,14 @@ from commitlog_store.delayed.timer_log import (
     TimerLogWriter,
     is_cancelling,
 )
-from commitlog_store.delayed.timer_waiting import TIMER_HOLDER, InTimerLog, agreeing_check, next_offset, units_that_wait
+from commitlog_store.delayed.timer_waiting import (
+    TIMER_HOLDER,
+    InTimerLog,
+    agreeing_check,
+    judged_with,
+    next_offset,
+    units_that_wait,
+)
 from commitlog_store.delayed.waiting_records import (
     FAILED_SECONDS,
     LONGEST_SECONDS,
@@ -200,6 +207,7 @@ class TimerMessageService(Subject):
             self._delivered = NOTHING_DELIVERED  # another log, or one that has lost its end
         check = self._check.read()
         own = agreeing_check(check, self._frames, bounds, self._place)
+        self._delivered = judged_with(self._delivered, own)
         log = TimerLogWriter(self._store_path, self._file_size)
         if own is not None and not (log.covers(own.end) and self._fill_wheel(log, own)):
             own = None
@@ -499,7 +507,7 @@ class TimerMessageService(Subject):
         last = self._batches.last_batch(TIMER_APPLICATION)
         check = self._check.read()
         own_check = agreeing_check(check, 0 if last is None else last.version, bounds, self._place)
-        waiting = units_that_wait(log, check, own_check, delivered_of(last))
+        waiting = units_that_wait(log, check, own_check, judged_with(delivered_of(last), own_check))
         return log, waiting, next_offset(check, own_check, bounds)
 
     def holds(self) -> Sequence[Hold]:

@@ -42,6 +42,17 @@ def agreeing_check(
     return own if place_of(own.queue_offset - 1) == own.last_physical else None
 
 
+def judged_with(delivered: Delivered, own: OwnCheck | None) -> Delivered:
+    """What is delivered, by ledger and checkpoint.
+
+    A message that the timer log took in had not been passed by the key, or was delivered at once, in a frame that says
+    so. Where the process was killed before it delivered anything after that, only the checkpoint knows.
+    """
+    if own is None:
+        return delivered
+    return Delivered(delivered.key, max(delivered.judged, own.last_physical + 1))
+
+
 def units_that_wait(
     log: TimerLog, check: TimerCheck | None, own: OwnCheck | None, delivered: Delivered
 ) -> Iterator[InTimerLog]:

@@ -237,6 +237,28 @@ def test_a_lost_timer_log_is_made_again_and_nothing_is_repeated(tmp_path: Path, 
         assert bodies_of(store.path) == [b"%d" % number for number in range(60)]
 
 
+def test_what_one_owner_took_in_and_the_next_delivered_counts_as_delivered(tmp_path: Path) -> None:
+    """The ledger of a frame says up to where messages were judged: also of those that an owner before had taken in."""
+    begun = now_ms()
+    store = without_service(tmp_path)
+    deliverer = timer_of(store, flush_interval_ms=1)
+    put_at(store, begun + 5_000, b"before")
+    at(deliverer, begun + 5_000)
+    put_at(store, begun + 6_000, b"once")
+    at(deliverer, begun + 5_500)  # it is in the timer log, and the checkpoint says so
+    kill(store)
+    store = without_service(tmp_path)
+    at(timer_of(store), begun + 6_000)
+    with StoreReader.open(tmp_path) as reader:
+        assert not reader.waiting_timers().num_rows
+    kill(store)
+    shutil.rmtree(tmp_path / "timerlog")
+    (tmp_path / "config" / "timercheck").unlink()
+    with without_service(tmp_path) as store:
+        timer_of(store).everything()
+        assert bodies_of(store.path) == [b"before", b"once"]
+
+
 @pytest.mark.parametrize("damage", ["a unit", "short"])
 def test_a_damaged_timer_log_is_made_again(tmp_path: Path, damage: str) -> None:
     begun = now_ms()
