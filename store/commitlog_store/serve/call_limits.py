@@ -127,6 +127,10 @@ class CallLimits:
         """Let waits, and streams after their next block, end now."""
         self._stopping = True
 
+    def is_stopping(self) -> bool:
+        """Whether ``stop`` was called."""
+        return self._stopping
+
     def calls_of_peers(self) -> dict[str, int]:
         """The peers that have made a call since this was asked last, or have one under way; how many are under way."""
         with self._lock:
@@ -141,16 +145,19 @@ class CallLimits:
 
 
 _CURRENT: ContextVar[Callable[[], bool]] = ContextVar("_CURRENT")
+# Whether the server stops that answers the call.
+_STOPS: ContextVar[Callable[[], bool]] = ContextVar("_STOPS")
 
 
 @contextmanager
-def answering(wanted: Callable[[], bool]) -> Iterator[None]:
-    """This thread answers a call, as long as it is wanted: see ``each``."""
-    token = _CURRENT.set(wanted)
+def answering(wanted: Callable[[], bool], stops: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """This thread answers a call, as long as it is wanted: see ``each``. ``stops``: whether the server does."""
+    tokens = _CURRENT.set(wanted), _STOPS.set(stops)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        _CURRENT.reset(tokens[0])
+        _STOPS.reset(tokens[1])
 
 
 def is_wanted_still() -> bool:
@@ -159,11 +166,16 @@ def is_wanted_still() -> bool:
 
 
 def refuse_unwanted() -> None:
-    """``RemoteFailed`` when the call that this thread answers is not wanted any more."""
+    """``RemoteFailed`` when the call that this thread answers is not wanted any more.
+
+    ``ServerBusy`` when the server stops: the client asks the server that is started next.
+    """
     if not is_wanted_still():
+        if _STOPS.get(lambda: False)():
+            raise ServerBusy("The server stops, and has ended this call. Ask again when it has been started again.")
         raise RemoteFailed(
-            "The server has ended this call: its client left, its time (--call-timeout) was over, or the server "
-            "stops. Ask for less at once."
+            "The server has ended this call: its client left, or its time (--call-timeout) was over. Ask for less at "
+            "once."
         )
 
 

@@ -174,7 +174,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         call, body = action.type, action.body
         caller = context.get_middleware("access")
         is_wanted = caller.slot.begin(_peer(context), context.is_cancelled)
-        with _named_errors(), answering(is_wanted):
+        with _named_errors(), answering(is_wanted, self._limits.is_stopping):
             _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
                 raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")

@@ -136,6 +136,18 @@ def test_a_question_of_many_parts_ends_with_its_time() -> None:
         assert list(each([1, 2])) == [1, 2]
 
 
+def test_a_question_that_a_stopping_server_ends_is_asked_again(store: Path) -> None:
+    """A stream of Spark failed when the server was started again: other refusals of a reader's question are final."""
+    limits = CallLimits()
+    with served(store, limits=limits) as url, StoreReader.open(url, rpc_timeout_s=0.5) as reader:
+        assert reader.queues("orders")
+        limits.stop()
+        begun = time.monotonic()
+        with pytest.raises(ServerBusy, match="The server stops"):
+            reader.queues("orders")
+        assert time.monotonic() - begun > 0.2, "it was asked until its time was over"
+
+
 LONG = {
     "groups": (None, None),
     "dead_letters": (None,),
