@@ -49,6 +49,8 @@ class Program:
     # It is to run: one that has ended is started again.
     wanted: bool = True
     start_at: float = 0.0
+    # By the clock of files.
+    started_at: float = 0.0
     expected: set[int] = field(default_factory=set)
 
     def is_running(self) -> bool:
@@ -128,7 +130,7 @@ class Campaign:
             program.process = subprocess.Popen(
                 program.command, cwd=PROJECT, env=child_environment(), stdout=log, stderr=log, start_new_session=True
             )
-        program.expected = set()
+        program.expected, program.started_at = set(), time.time()
         self.note(f"start {program.name}, process {program.process.pid}")
 
     def send(self, program: Program, number: signal.Signals) -> None:
@@ -187,10 +189,15 @@ class Campaign:
     def _disturb(self) -> None:
         running = [one for one in self.programs.values() if one.is_running()]
         # A driver that is killed while its Spark starts has done nothing.
-        running = [one for one in running if one.name != "spark" or self.base.path("checkpoint-by-address").exists()]
+        running = [one for one in running if one.name != "spark" or self._has_committed(one)]
         if running:
             (program,) = self.random.choices(running, [one.weight for one in running])
             self.send(program, signal.SIGTERM if self.random.random() < 0.2 else signal.SIGKILL)
+
+    def _has_committed(self, spark: Program) -> bool:
+        """Whether a query of this driver has committed a batch since it was started."""
+        commits = self.base.path().glob("checkpoint-*/commits/*")
+        return any(file.stat().st_mtime > spark.started_at for file in commits)
 
     def _come_to_rest(self) -> None:
         self.note("producers stop")
