@@ -5,10 +5,9 @@ Source: RocketMQ ``broker/processor/PullMessageProcessor.java``, ``broker/longpo
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.running_state import RunningFlags
 from commitlog_store.engine.store_engine import StoreEngine
@@ -31,8 +30,7 @@ class PullService:
 
     def __init__(self, engine: StoreEngine) -> None:
         self._engine = engine
-        # Readers that no pull uses.
-        self._idle: list[StoreReader] = []
+        self._readers = LentReaders(engine, self.reader)
 
     @property
     def is_readable(self) -> bool:
@@ -67,7 +65,7 @@ class PullService:
 
         def look(position: int) -> GetMessageResult:
             self.refuse_unreadable()
-            with self._lent_reader() as reader:
+            with self._readers.lent() as reader:
                 return reader.get_message(
                     topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=wanted, tags=tags
                 )
@@ -94,7 +92,7 @@ class PullService:
                 if found is not None:
                     return found
             started = time.perf_counter()
-            with self._lent_reader() as reader:
+            with self._readers.lent() as reader:
                 pulled, bounds = pulls_of(reader).rows(
                     *(topic, queue_id, offset, limits, wanted, _PLACES), verify_crc=False
                 )
@@ -151,23 +149,6 @@ class PullService:
             # Units of a batch that is being dispatched exist, but are not visible yet.
             return place is not None and self._engine.log.gate.state.shows(place)
 
-    @contextlib.contextmanager
-    def _lent_reader(self) -> Iterator[StoreReader]:
-        """A reader that no other thread uses; it is kept for the next call."""
-        self._engine.state.refuse_closed()
-        try:
-            reader = self._idle.pop()
-        except IndexError:
-            reader = self.reader()
-        try:
-            yield reader
-        finally:
-            self._idle.append(reader)
-            if self._engine.state.closed:
-                self.close()
-
     def close(self) -> None:
         """Close the readers that no pull uses."""
-        with contextlib.suppress(IndexError):
-            while True:
-                self._idle.pop().close()
+        self._readers.close()

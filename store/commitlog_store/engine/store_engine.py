@@ -82,6 +82,8 @@ class StoreEngine(Subject):
         self.topics = log.topics
         self.waiters, self.state, self.calls, self._jobs = threads.waiters, threads.state, threads.calls, threads.jobs
         self.stats = StoreStatsService()
+        # Called on the job thread when retention has removed log files: what only reads them closes them.
+        self.after_removal: list[Callable[[], None]] = []
         self.disk_use = partial(_disk_use, self.path, log)
         self.watermark = DiskWatermarkService(config.disk_space_warning_level_ratio, self.state, self.disk_use)
         self.watermark.run_once()  # a put or commit right after opening may come before the thread's first step

@@ -41,9 +41,6 @@ class Subject:
     def look_again(self) -> None:
         """Something outside of the store that the subject asks for has changed."""
 
-    def release_removed_files(self) -> None:
-        """Retention has removed files of the log: close those that the subject reads. On the job thread."""
-
     def holds(self) -> Sequence[Hold]:
         """What the subject still needs of the log, so that retention keeps it. On the job thread."""
         return ()

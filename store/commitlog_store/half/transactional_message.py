@@ -162,6 +162,7 @@ class TransactionalMessageService(Subject):
         self._store_path = engine.path
         self._config = config
         self._putter = engine.putter
+        engine.after_removal.append(self._release_removed_files)
         self._batches = engine.batches
         self._store_flush = engine.store_flush
         self._topics = engine.topics
@@ -566,7 +567,7 @@ class TransactionalMessageService(Subject):
         except CommitLogError:
             _LOG.warning("The positions of half messages were not written", exc_info=True)
 
-    def release_removed_files(self) -> None:
+    def _release_removed_files(self) -> None:
         if self._log is not None:
             self._log.refresh()
 

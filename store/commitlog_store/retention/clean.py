@@ -234,6 +234,7 @@ class StoreCleaner:
         # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
         self._covered = engine.reput.reput_from
         self._on_freed = engine.watermark.run_once
+        self._after_removal = engine.after_removal
         self._reported = _RetentionLog(self.path)
 
     def note_no_limits(self) -> None:
@@ -304,8 +305,8 @@ class StoreCleaner:
         for one in found.decision.doomed:
             self._remove_first(one)
         if found.decision.doomed:
-            for subject in self._holders:
-                subject.release_removed_files()
+            for release in self._after_removal:
+                release()
             self._on_freed()
         return found
 

@@ -92,6 +92,14 @@ def test_an_owner_without_work_for_half_messages_keeps_no_deleted_file_open(tmp_
         assert not removed_files_of(os.getpid(), tmp_path)
 
 
+def test_idle_readers_of_an_owner_keep_no_deleted_file_open(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 30)
+        assert store.get_message("orders", 0, 0).messages
+        assert store.clean(max_bytes=1).deleted
+        assert not removed_files_of(os.getpid(), tmp_path)
+
+
 def test_age_counts_from_the_newest_message_of_a_file(tmp_path: Path) -> None:
     clock = Clock()
     with store_clock(clock), MessageStore.open(tmp_path, SMALL) as store:

@@ -12,9 +12,10 @@ from commitlog_store.errors import NotServed, ServerBusy
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import answering
 from commitlog_store.serve.connection_counts import ConnectionCounts
-from commitlog_store.serve.reader_pool import ReaderPool
+from commitlog_store.serve.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
+from commitlog_store.threads.worker import Worker
 
 if TYPE_CHECKING:
     from commitlog_store.serve.archive_service import ArchiveState
@@ -56,6 +57,8 @@ class ServedStores:
         self.archive = archive
         self.node, self.cluster = node, cluster
         self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
+        self._idle = Worker("commitlog-http-idle-readers", IdleReaders(self._pools.values()), lambda _: None)
+        self._idle.start()
         self._verifications = verifications or {name: Verification() for name in openers}
         self._question_s = question_s
         self._turns = asyncio.Semaphore(_THREADS)
@@ -123,6 +126,7 @@ class ServedStores:
     def close(self) -> None:
         """Close the readers, after the loop that asked has ended."""
         self.stop()
+        self._idle.stop()
         for verification in self._verifications.values():
             verification.close()
         for pool in self._pools.values():

@@ -35,13 +35,15 @@ class TrustedProxies:
         """Addresses and networks (``10.0.0.0/8``) with commas between. ``InvalidValue``."""
         parts = [] if text is None else [part.strip() for part in text.split(",")]
         networks = tuple(map(_network, parts))
-        for kind in (ipaddress.IPv4Network, ipaddress.IPv6Network):
-            together = ipaddress.collapse_addresses(one for one in networks if isinstance(one, kind))
-            if any(network.prefixlen == 0 for network in together):
-                raise InvalidValue(
-                    f"With the trusted proxy {text}, which is every address of a kind, everyone could say which host "
-                    "was asked for: name yours."
-                )
+        together = (
+            *ipaddress.collapse_addresses(one for one in networks if isinstance(one, ipaddress.IPv4Network)),
+            *ipaddress.collapse_addresses(one for one in networks if isinstance(one, ipaddress.IPv6Network)),
+        )
+        if any(network.prefixlen == 0 for network in together):
+            raise InvalidValue(
+                f"With the trusted proxy {text}, which is every address of a kind, everyone could say which host was "
+                "asked for: name yours."
+            )
         return cls(networks)
 
     def as_asked(self, scope: Scope) -> Scope:

@@ -10,6 +10,7 @@ Source: RocketMQ ``broker/subscription/SubscriptionGroupManager.java`` (``findSu
 
 from __future__ import annotations
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.consumers.retry import retry_topic
 from commitlog_store.errors import TopicNotFound
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
@@ -17,7 +18,6 @@ from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import validate_group
 from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.codes import ResponseCode
-from commitlog_store.serve.rocketmq.readers import Readers
 
 # Clients create no more groups than this in a store, since each one writes the files of all;
 # ``MessageStore.set_group_settings`` has no limit.
@@ -28,7 +28,7 @@ NO_POSITION = -1
 class ConsumerGroups:
     """Safe for several threads. What is said to wait belongs into another thread than the event loop's."""
 
-    def __init__(self, owned: OwnedStore, readers: Readers, *, creates: bool = True) -> None:
+    def __init__(self, owned: OwnedStore, readers: LentReaders, *, creates: bool = True) -> None:
         """``creates``: whether ``create`` creates groups, as with RocketMQ's autoCreateSubscriptionGroup."""
         self._creates = creates
         self._engine = owned.engine

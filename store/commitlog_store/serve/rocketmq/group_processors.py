@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.client_calls import ClientCalls
@@ -18,7 +19,6 @@ from commitlog_store.serve.rocketmq.processors.query_message import QueryMessage
 from commitlog_store.serve.rocketmq.processors.rebalance_lock import RebalanceLockProcessor
 from commitlog_store.serve.rocketmq.processors.send_back import SendBackProcessor
 from commitlog_store.serve.rocketmq.processors.topic_admin import TopicAdminProcessor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.store import MessageStore, owned_by
 
 
@@ -32,7 +32,7 @@ class GroupProcessors:
         owned = owned_by(store)
         self.clients = clients = ClientRegistry()
         self.calls = calls = ClientCalls()
-        self.readers = readers = Readers(store)
+        self.readers = readers = LentReaders(owned.engine, store.reader)
         self.groups = groups = ConsumerGroups(owned, readers, creates=identity.creates_groups)
         self.locks = locks = RebalanceLockProcessor()
         self.transactions = EndTransactionProcessor(store, clients, readers, in_thread)

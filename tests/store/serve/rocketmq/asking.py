@@ -10,8 +10,11 @@ from typing import Any, ParamSpec
 
 import msgspec
 
+from commitlog_store import MessageStore
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.store import owned_by
 from tests.support.waiting import WAIT_LIMIT_S
 
 _P = ParamSpec("_P")
@@ -64,3 +67,7 @@ async def eventually(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {WAIT_LIMIT_S} s"
         await asyncio.sleep(0.005)
+
+
+def readers_of(store: MessageStore) -> LentReaders:
+    return LentReaders(owned_by(store).engine, store.reader)

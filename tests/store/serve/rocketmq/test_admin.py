@@ -29,9 +29,8 @@ from commitlog_store.serve.rocketmq.processors.broker_admin import BrokerAdminPr
 from commitlog_store.serve.rocketmq.processors.consumer_admin import ConsumerAdminProcessor
 from commitlog_store.serve.rocketmq.processors.group_admin import GroupAdminProcessor
 from commitlog_store.serve.rocketmq.processors.topic_admin import TopicAdminProcessor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.store import owned_by
-from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop
+from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
 from tests.store.serve.rocketmq.test_clients import heartbeat
 
 IDENTITY = BrokerIdentity("127.0.0.1:10911")
@@ -52,7 +51,7 @@ class Admin:
 def admin(tmp_path: Path) -> Iterator[Admin]:
     with MessageStore.open(tmp_path) as store:
         store.create_topic("orders", 2)
-        readers, registry, calls = Readers(store), ClientRegistry(), ClientCalls()
+        readers, registry, calls = readers_of(store), ClientRegistry(), ClientCalls()
         groups, thread = ConsumerGroups(owned_by(store), readers), asyncio.to_thread
         yield Admin(
             store,
@@ -181,7 +180,7 @@ def test_a_group_that_is_deleted_as_soon_as_it_is_created_is_not_taken_for_creat
     admin: Admin, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     owned = owned_by(admin.store)
-    groups = ConsumerGroups(owned, Readers(admin.store))
+    groups = ConsumerGroups(owned, readers_of(admin.store))
     run, jobs = owned.engine.run, itertools.count(1)
 
     def run_and_delete(work: Callable[[], object]) -> object:

@@ -17,10 +17,9 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processors import consumer_manage
 from commitlog_store.serve.rocketmq.processors.consumer_manage import ConsumerManageProcessor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.store import owned_by
 from commitlog_store.testing import kill
-from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop
+from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
 from tests.store.serve.rocketmq.test_clients import heartbeat
 
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
@@ -34,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def processor_of(store: MessageStore, registry: ClientRegistry | None = None) -> ConsumerManageProcessor:
-    readers = Readers(store)
+    readers = readers_of(store)
     groups = ConsumerGroups(owned_by(store), readers)
     clients = registry or ClientRegistry()
     return ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], asyncio.to_thread)
@@ -201,7 +200,7 @@ async def test_a_killed_owner_has_written_the_positions_of_the_last_interval(tmp
 
 @on_a_loop
 async def test_readers_are_shared_and_closed(store: MessageStore) -> None:
-    readers = Readers(store)
+    readers = readers_of(store)
     opened: set[StoreReader] = set()
     for _ in range(10):
         with readers.lent() as one, readers.lent() as other:

@@ -17,10 +17,9 @@ from commitlog_store.half_message import HalfMessageHandle
 from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors.end_transaction import EndTransactionProcessor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from tests.store.half.brokers import put_half
-from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop
+from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
 from tests.store.serve.rocketmq.test_clients import heartbeat
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -35,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def processor_of(store: MessageStore, registry: ClientRegistry | None = None) -> EndTransactionProcessor:
-    return EndTransactionProcessor(store, registry or ClientRegistry(), Readers(store), asyncio.to_thread)
+    return EndTransactionProcessor(store, registry or ClientRegistry(), readers_of(store), asyncio.to_thread)
 
 
 def prepare(store: MessageStore, body: bytes = b"paid", **properties: str) -> HalfMessageHandle:

@@ -13,9 +13,8 @@ from commitlog_store.format.record import Record, decode_record
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processors import query_message
 from commitlog_store.serve.rocketmq.processors.query_message import QueryMessageProcessor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
-from tests.store.serve.rocketmq.asking import ask, on_a_loop
+from tests.store.serve.rocketmq.asking import ask, on_a_loop, readers_of
 
 LONG_MAX = 2**63 - 1
 
@@ -41,7 +40,7 @@ def records(body: bytes) -> list[Record]:
 
 
 async def query(store: MessageStore, key: str, count: int = 32, **fields: object) -> RemotingCommand:
-    processor = QueryMessageProcessor(Readers(store), asyncio.to_thread)
+    processor = QueryMessageProcessor(readers_of(store), asyncio.to_thread)
     header = {"topic": "orders", "key": key, "maxNum": count, "beginTimestamp": 0, "endTimestamp": LONG_MAX, **fields}
     return await ask(processor, RequestCode.QUERY_MESSAGE, header)
 
@@ -91,7 +90,7 @@ async def test_an_answer_has_no_more_than_a_frame_holds(store: MessageStore, mon
 
 @on_a_loop
 async def test_one_message_by_its_place_in_the_log(store: MessageStore) -> None:
-    processor = QueryMessageProcessor(Readers(store), asyncio.to_thread)
+    processor = QueryMessageProcessor(readers_of(store), asyncio.to_thread)
     put = store.put_message(Message(topic="orders", body=b"x" * 10_000))
     answer = await ask(processor, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": put.physical_offset})
     assert [record.body for record in records(answer.body)] == [b"x" * 10_000]

@@ -14,10 +14,9 @@ from commitlog_store.message import MessageExt
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processors.send_back import SendBackProcessor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import owned_by
-from tests.store.serve.rocketmq.asking import ask, on_a_loop
+from tests.store.serve.rocketmq.asking import ask, on_a_loop, readers_of
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def processor_of(store: MessageStore) -> SendBackProcessor:
-    readers = Readers(store)
+    readers = readers_of(store)
     owned = owned_by(store)
     return SendBackProcessor(owned, ConsumerGroups(owned, readers), readers, asyncio.to_thread)
 

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from commitlog_store.config import MessageStoreConfig
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.rocketmq.answering import InThread, answered_here, answered_in_thread
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import encode_body, number_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import VERSION, RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
@@ -45,7 +45,9 @@ _NO_TIMERS = {
 class BrokerAdminProcessor(Processor):
     """GET_BROKER_CLUSTER_INFO, GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, GET_ALL_DELAY_OFFSET."""
 
-    def __init__(self, store: MessageStore, identity: BrokerIdentity, readers: Readers, in_thread: InThread) -> None:
+    def __init__(
+        self, store: MessageStore, identity: BrokerIdentity, readers: LentReaders, in_thread: InThread
+    ) -> None:
         self._store = store
         self._owned = owned_by(store)
         self._identity = identity

@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import OffsetOutOfRange, QueueNotFound, TopicNotFound
 from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.queue.views import QueueInfo
@@ -32,7 +33,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import NO_POSITION, ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import encode_body
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # RocketMQ's accessMessageInMemoryMaxRatio: so much of the machine's memory holds the log's end.
@@ -48,7 +48,7 @@ class ConsumerManageProcessor(Processor):
         self,
         clients: ClientRegistry,
         groups: ConsumerGroups,
-        readers: Readers,
+        readers: LentReaders,
         log_end: Callable[[], int],
         in_thread: InThread,
     ) -> None:

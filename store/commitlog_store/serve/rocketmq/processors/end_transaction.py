@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import HalfMessageEnded, MessageNotFound, PutNotConfirmed
 from commitlog_store.format.half_messages import CHECK_IMMUNITY_TIME_IN_SECONDS, immunity_ms
 from commitlog_store.format.message_id import parse_host
@@ -38,7 +39,6 @@ from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore
 
@@ -53,7 +53,7 @@ class EndTransactionProcessor(Processor):
         self,
         store: MessageStore,
         clients: ClientRegistry,
-        readers: Readers,
+        readers: LentReaders,
         in_thread: InThread,
         *,
         clock: Callable[[], float] = time.time,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError, QueueNotFound, TopicNotFound
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.reader import StoreReader
@@ -30,7 +31,6 @@ from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, decode_body, encode_body, number_names, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
@@ -49,7 +49,7 @@ class GroupAdminProcessor(Processor):
         identity: BrokerIdentity,
         clients: ClientRegistry,
         groups: ConsumerGroups,
-        readers: Readers,
+        readers: LentReaders,
         in_thread: InThread,
     ) -> None:
         self._store = store

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import InvalidValue, MessageNotFound
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
@@ -22,7 +23,6 @@ from commitlog_store.serve.rocketmq.answering import (
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import MAX_FRAME, RemotingCommand
 from commitlog_store.timestamps import checked_timestamp_ms
 
@@ -39,7 +39,7 @@ _NOT_FOUND = "can not find message, maybe time range not correct"
 class QueryMessageProcessor(Processor):
     """QUERY_MESSAGE, VIEW_MESSAGE_BY_ID."""
 
-    def __init__(self, readers: Readers, in_thread: InThread) -> None:
+    def __init__(self, readers: LentReaders, in_thread: InThread) -> None:
         self._readers = readers
         self._in_thread = in_thread
 

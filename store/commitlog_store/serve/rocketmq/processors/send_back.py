@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
 from commitlog_store.errors import MessageNotFound
 from commitlog_store.owned_store.owned_store import OwnedStore
@@ -23,7 +24,6 @@ from commitlog_store.serve.rocketmq.answering import (
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # ``MQVersion.Version.V3_4_9``: clients before it send no maxReconsumeTimes that counts.
@@ -33,7 +33,7 @@ _SENDS_MAX_RECONSUME_TIMES = 121
 class SendBackProcessor(Processor):
     """CONSUMER_SEND_MSG_BACK."""
 
-    def __init__(self, owned: OwnedStore, groups: ConsumerGroups, readers: Readers, in_thread: InThread) -> None:
+    def __init__(self, owned: OwnedStore, groups: ConsumerGroups, readers: LentReaders, in_thread: InThread) -> None:
         self._engine = owned.engine
         self._groups = groups
         self._readers = readers

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError, TopicNotFound
 from commitlog_store.paths import RETRY_TOPIC_PREFIX, is_system_topic, validate_topic
 from commitlog_store.reader import StoreReader
@@ -28,7 +29,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, encode_body, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
-from commitlog_store.serve.rocketmq.readers import Readers
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore, owned_by
 
@@ -45,7 +45,7 @@ class TopicAdminProcessor(Processor):
         store: MessageStore,
         identity: BrokerIdentity,
         groups: ConsumerGroups,
-        readers: Readers,
+        readers: LentReaders,
         in_thread: InThread,
     ) -> None:
         self._store = store
