@@ -27,7 +27,9 @@ class ReaderPool:
     def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
         """A reader for one call. One that has failed is not lent again."""
         with self._lock:
-            place = next((index for index, (how, _) in enumerate(self._idle) if how == on_damage), None)
+            # The one that was used last: it has seen most of what is asked next.
+            places = range(len(self._idle) - 1, -1, -1)
+            place = next((place for place in places if self._idle[place][0] == on_damage), None)
             reader = None if place is None else self._idle.pop(place)[1]
         if reader is None:
             reader = self._open(on_damage)
