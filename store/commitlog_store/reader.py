@@ -95,6 +95,7 @@ from commitlog_store.reading.ranges import (
     chosen_filter,
     while_open,
 )
+from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.reading.waiting_messages import WaitingMessages
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, checked_seconds
@@ -171,6 +172,8 @@ class StoreReader:
         )
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._reads = ConsistentReads(path, self._commit_log, self._frames)
+        if self._snapshot is None:
+            self._settled = SettledAnswers(self._reads.settled_state)
         self._watch = FileWatch(path)
         self._closed = False
 
@@ -277,6 +280,8 @@ class StoreReader:
         self._reads.close()
         self._watch.close()
 
+    # Of a reader that does not know when its store is settled: none.
+    _settled = SettledAnswers(lambda: None)
     # ``interrupt_with``
     _before_call: Callable[[], None] | None = None
 
@@ -288,7 +293,7 @@ class StoreReader:
 
     @property
     def _bounds(self) -> Bounds:
-        return Bounds(self._commit_log, self._catalog, self._reads, self._snapshot)
+        return Bounds(self._commit_log, self._catalog, self._reads, self._snapshot, self._settled)
 
     @property
     def _ranges(self) -> RangeReads:
@@ -301,7 +306,8 @@ class StoreReader:
 
     @property
     def _places(self) -> Places:
-        return Places(self, self._commit_log, self._catalog, tolerant=self._on_damage != "raise")
+        tolerant = self._on_damage != "raise"
+        return Places(self, self._commit_log, self._catalog, self._settled, tolerant=tolerant)
 
     @property
     def _key_queries(self) -> KeyQueries:

@@ -12,6 +12,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.catalog import log_end_by_queues
 from commitlog_store.queue.views import CatalogView, QueueInfo
 from commitlog_store.reading.arguments import checked_queues
+from commitlog_store.reading.settled_answers import SettledAnswers
 
 _T = TypeVar("_T")
 
@@ -20,12 +21,18 @@ class Bounds:
     """The bounds of a store; with a snapshot those of the log when it was opened. ``StoreReader`` has the meanings."""
 
     def __init__(
-        self, commit_log: CommitLog, catalog: CatalogView, reads: ConsistentReads, snapshot: LogSnapshot | None
+        self,
+        commit_log: CommitLog,
+        catalog: CatalogView,
+        reads: ConsistentReads,
+        snapshot: LogSnapshot | None,
+        settled: SettledAnswers,
     ) -> None:
         self._commit_log = commit_log
         self._catalog = catalog
         self._reads = reads
         self._snapshot = snapshot
+        self._settled = settled
 
     def of_queues(self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]) -> list[QueueInfo]:
         """``StoreReader.queue_infos``."""
@@ -35,8 +42,13 @@ class Bounds:
 
         def look() -> list[QueueInfo]:
             wanted = list(queues()) if callable(queues) else given or []
-            self._commit_log.refresh()
-            return self._look(wanted)
+            settled = self._settled.now(len(wanted))
+            if settled is None:
+                self._commit_log.refresh()
+                return self._look(wanted)
+            if missing := [key for key in wanted if key not in settled.bounds]:
+                settled.bounds.update(zip(missing, self._look(missing), strict=True))
+            return [settled.bounds[key] for key in wanted]
 
         def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
             return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
@@ -15,6 +15,7 @@ from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo
 from commitlog_store.reading.arguments import checked_places, checked_searches, repeatable
 from commitlog_store.reading.ranges import BoundedReader, checked_range
+from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
@@ -37,11 +38,20 @@ class TimeBounds(Protocol):
 class Places:
     """Answers about places in the queues of a reader. ``StoreReader`` has the meanings, under the same names."""
 
-    def __init__(self, reader: TimedReader, commit_log: CommitLog, catalog: CatalogView, *, tolerant: bool) -> None:
+    def __init__(
+        self,
+        reader: TimedReader,
+        commit_log: CommitLog,
+        catalog: CatalogView,
+        settled: SettledAnswers,
+        *,
+        tolerant: bool,
+    ) -> None:
         """``tolerant``: a damaged record counts as no message."""
         self._reader = reader
         self._commit_log = commit_log
         self._catalog = catalog
+        self._settled = settled
         self._tolerant = tolerant
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
@@ -60,9 +70,18 @@ class Places:
         positions = repeatable(positions)
 
         def look() -> list[Fence | None]:
-            return [self._fence(*one) for one in checked_places(positions)]
+            settled = self._settled.now(len(positions) if isinstance(positions, Sized) else 0)
+            if settled is None:
+                return [self._fence(*one) for one in checked_places(positions)]
+            return [settled.fences.get(one) or self._settled_fence(settled, one) for one in checked_places(positions)]
 
         return self._reader.consistently(look, one_moment=False)
+
+    def _settled_fence(self, settled: SettledAnswers, place: tuple[str, int, int]) -> Fence | None:
+        fence = self._fence(*place)
+        if fence is not None:
+            settled.fences[place] = fence
+        return fence
 
     def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         last_unit = self._catalog.last_unit(topic, queue_id)
