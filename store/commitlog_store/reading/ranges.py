@@ -205,9 +205,17 @@ class RangeReads:
         self, ranges: Iterable[Range], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
     ) -> list[pa.RecordBatch] | None:
         self._refuse_closed()
+        arrow_schema(columns)
+        return self.read_checked_together(self.checked(list(ranges)), columns, wanted, verify_crc=verify_crc)
+
+    def read_checked_together(
+        self, ranges: Iterable[QueueRange], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
+    ) -> list[pa.RecordBatch] | None:
+        """``read_together`` of ranges that were checked, or are checked where their blocks come from."""
+        self._refuse_closed()
         schema = arrow_schema(columns)
         by_topic: dict[str, list[QueueRange]] = {}
-        for one in self.checked(list(ranges)):
+        for one in ranges:
             by_topic.setdefault(one[0].topic, []).append(one)
         parts = [one for of_topic in by_topic.values() for one in of_topic]
         if not parts:
@@ -320,8 +328,7 @@ def checked_range(reader: BoundedReader, topic: str, queue_id: int, start: int, 
 
 def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
     """``OffsetOutOfRange``, ``InvalidValue``."""
-    if start > stop:
-        raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
+    refuse_reversed(start, stop)
     if start < info.min_offset or stop > info.max_offset:
         raise OffsetOutOfRange(
             topic=info.topic,
@@ -331,6 +338,12 @@ def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
             min_offset=info.min_offset,
             max_offset=info.max_offset,
         )
+
+
+def refuse_reversed(start: int, stop: int) -> None:
+    """``InvalidValue``."""
+    if start > stop:
+        raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
 
 
 def batch_limits(max_batch_rows: int, max_batch_bytes: int) -> BlockLimits:

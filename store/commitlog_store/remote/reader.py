@@ -10,8 +10,6 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
@@ -49,6 +47,7 @@ from commitlog_store.reading.arguments import (
     checked_places,
     checked_queue,
     checked_queues,
+    checked_ranges,
     checked_searches,
     checked_topic,
 )
@@ -56,9 +55,10 @@ from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.reading.damage import checked_on_damage
 from commitlog_store.reading.look_ups import checked_query
 from commitlog_store.reading.places import answer_or_error, checked_time
-from commitlog_store.reading.ranges import batch_limits, checked_range, chosen_filter
+from commitlog_store.reading.ranges import batch_limits, checked_range, chosen_filter, refuse_reversed
 from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
+from commitlog_store.remote.listing import Listing, in_topics
 from commitlog_store.remote.verification import verify_at_server
 from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime
@@ -92,6 +92,9 @@ class RemoteReader(StoreReader):
         self._filter_at = checked_filter_at(filter_at)
         self._blocks = RemoteBlocks(self._connection, filter_at_server=filter_at == "server")
         self._catalog = ReaderCatalog(self)
+        self._listing = Listing()
+        # Whether queues are being listed for a look at all of them.
+        self._lists = False
         # The log's first byte by the last answer, and whether it was another one in the answer before.
         self._log_start, self._moved = -1, False
 
@@ -187,6 +190,9 @@ class RemoteReader(StoreReader):
         return pa.ipc.open_stream(self._ask("metadata", table)).read_all()
 
     def topics(self) -> list[str]:
+        return self._listing.topics(self._topics) if self._lists else self._topics()
+
+    def _topics(self) -> list[str]:
         return list(self._ask("topics"))
 
     def queue_ids(self, topic: str) -> list[int]:
@@ -194,7 +200,9 @@ class RemoteReader(StoreReader):
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         asked = [answer_or_error(partial(checked_topic, topic)) for topic in topics]
-        found = iter(self._ask_in_parts("queue_ids", [topic for topic in asked if isinstance(topic, str)]))
+        known = [topic for topic in asked if isinstance(topic, str)]
+        ask = partial(self._ask_in_parts, "queue_ids")
+        found = iter(self._listing.queue_ids_of(known, ask) if self._lists else ask(known))
         return [next(found) if isinstance(topic, str) else topic for topic in asked]
 
     def queues(self, topic: str) -> list[QueueInfo]:
@@ -205,18 +213,24 @@ class RemoteReader(StoreReader):
     ) -> list[QueueInfo]:
         if not callable(queues):
             return self._bounds_of(checked_queues(queues))
-        wanted = list(queues())
         for _ in range(_MOST_LOOKS):
-            infos = self._bounds_of(wanted)
-            before, wanted = wanted, list(queues())
-            if wanted == before:  # no queue has come with a batch that the bounds have
+            infos = self._listing.look(self._listed(queues), lambda state, assumed: self._ask("look", state, *assumed))
+            if infos is not None:  # no queue has come with a batch that the bounds have
                 return infos
         raise StoreBusy(f"Queues came or went during each of {_MOST_LOOKS} looks at {self.path}. Ask again.")
 
+    def _listed(self, queues: Callable[[], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
+        """The queues, by what was listed before: the look says whether that has changed."""
+        self._listing.begin()
+        self._lists = True
+        try:
+            return list(queues())
+        finally:
+            self._lists = False
+
     def _bounds_of(self, queues: Sequence[tuple[str, int]]) -> list[QueueInfo]:
-        """In one question, so that they are of one moment; it has each topic once, for the queues that follow there."""
-        topics = [(topic, [one for _, one in found]) for topic, found in groupby(queues, key=itemgetter(0))]
-        bounds = self._ask("bounds", topics)
+        """In one question, so that they are of one moment."""
+        bounds = self._ask("bounds", in_topics(queues))
         if len(bounds) != len(queues):
             raise RemoteFailed(f"The server at {self.path} gave {len(bounds)} bounds of {len(queues)} queues.")
         return [QueueInfo(*queue, *one) for queue, one in zip(queues, bounds, strict=True)]
@@ -305,21 +319,26 @@ class RemoteReader(StoreReader):
     def units_of(
         self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
     ) -> Iterator[tuple[int, Units]]:
-        self._checked_ranges(ranges)
-        return self._units_of(ranges, checked_count("chunk", chunk))
+        return self._units_of(_ordered_ranges(ranges), checked_count("chunk", chunk))
 
     def _units_of(self, ranges: Sequence[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
+        """The first part is asked for at once: the server refuses what is not there before it reads a unit."""
+        wanted = _next_part(ranges, 0, ranges[0][2], chunk) if ranges else []
+        return self._all_units_of(ranges, chunk, wanted, self._ask("units", wanted) if wanted else None)
+
+    def _all_units_of(
+        self,
+        ranges: Sequence[tuple[str, int, int, int]],
+        chunk: int,
+        wanted: list[tuple[str, int, int, int]],
+        answer: tuple[list[int], bytes] | None,
+    ) -> Iterator[tuple[int, Units]]:
         first, at = 0, ranges[0][2] if ranges else 0
         while first < len(ranges):
-            wanted, size = [], 0
-            for number in range(first, len(ranges)):
-                topic, queue_id, start, stop = ranges[number]
-                start = at if number == first else start
-                wanted.append((topic, queue_id, start, min(stop, start + chunk)))
-                size += stop - start
-                if stop - start > chunk or size >= MOST_UNITS or len(wanted) == _MOST_AT_ONCE:
-                    break
-            counts, data = self._ask("units", wanted)
+            if answer is None:
+                wanted = _next_part(ranges, first, at, chunk)
+                answer = self._ask("units", wanted)
+            (counts, data), answer = answer, None
             if not data and at < ranges[first][3]:
                 raise RemoteFailed(f"The server at {self.path} gave none of the units that it was asked for.")
             units, done = np.frombuffer(data, UNIT_DTYPE), 0
@@ -331,6 +350,22 @@ class RemoteReader(StoreReader):
                     break  # the answer had no room for more, or has come to what cannot be read
                 first += 1
                 at = ranges[first][2] if first < len(ranges) else 0
+
+    def read_together(
+        self,
+        ranges: Iterable[tuple[str, int, int, int]],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = True,
+        filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+    ) -> list[pa.RecordBatch] | None:
+        parts = _ordered_ranges(list(ranges))
+        reads, queue = self._ranges, self._catalog.queue
+        if all(start == stop for *_, start, stop in parts):
+            checked = reads.checked(parts)  # no block is asked for
+        else:  # the server checks them where it finds their blocks
+            checked = [(queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in parts]
+        return reads.read_checked_together(checked, columns, filter, verify_crc=verify_crc)
 
     def query_keys(
         self,
@@ -424,6 +459,29 @@ class RemoteReader(StoreReader):
 
     def pending_half_messages(self) -> list[PendingHalfMessage]:
         return list(self._ask("pending_half_messages"))
+
+
+def _next_part(
+    ranges: Sequence[tuple[str, int, int, int]], first: int, at: int, chunk: int
+) -> list[tuple[str, int, int, int]]:
+    """The ranges of one question for units: from offset ``at`` of the ``first`` one on."""
+    wanted, size = [], 0
+    for number in range(first, len(ranges)):
+        topic, queue_id, start, stop = ranges[number]
+        start = at if number == first else start
+        wanted.append((topic, queue_id, start, min(stop, start + chunk)))
+        size += stop - start
+        if stop - start > chunk or size >= MOST_UNITS or len(wanted) == _MOST_AT_ONCE:
+            break
+    return wanted
+
+
+def _ordered_ranges(ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[str, int, int, int]]:
+    """Ranges that begin at or before their ends. ``InvalidValue``."""
+    checked = checked_ranges(ranges)
+    for *_, start, stop in checked:
+        refuse_reversed(start, stop)
+    return checked
 
 
 def _raised(answer: _T | CommitLogError) -> _T:

@@ -8,7 +8,8 @@ and its fields, and is raised again by the client as what it was; nothing is unp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from operator import index
 from typing import Annotated, Any, Literal, NamedTuple, SupportsIndex
@@ -48,7 +49,7 @@ from commitlog_store.verify.assessment import Assessment
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
@@ -116,6 +117,21 @@ class Verifying(NamedTuple):
     error: bytes | None = None
 
 
+class Look(NamedTuple):
+    """The bounds of queues that were listed before, or how the list has changed since: then without bounds.
+
+    ``state`` is one of the store in which no queue changes, empty if it is not known. ``same``: it is the one that the
+    client named, with whose look all else is. ``topics`` are all of them, and ``queue_ids`` those of topics by their
+    places in the question, where they are others than the client assumed.
+    """
+
+    state: bytes
+    same: bool = False
+    topics: list[str] | None = None
+    queue_ids: list[tuple[int, list[int] | None]] = []  # noqa: RUF012  # a default of a tuple's field
+    bounds: list[tuple[int, int]] = []  # noqa: RUF012
+
+
 def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
     given = tuple.__class_getitem__((CallId, *arguments))
     return Call(given, answer, writes=True, once=True, administers=administers)
@@ -126,6 +142,11 @@ CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
     "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
     "bounds": Call(tuple[list[tuple[str, list[int]]]], list[tuple[int, int]]),
+    # The state of the look before; of the names of all topics, ``names_digest``; the queue ids of topics, None where
+    # none can be listed; and the queues, unless they are all of these.
+    "look": Call(
+        tuple[bytes, bytes | None, list[tuple[str, list[int] | None]], list[tuple[str, list[int]]] | None], Look
+    ),
     "queues_of": Call(tuple[list[str]], list[QueueInfo]),
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
     "group_offsets": Call(tuple[str], list[Place]),
@@ -221,6 +242,11 @@ class Answer(NamedTuple):
     value: Any
     log_start_after: int
     skipped: list[SkippedRange]
+
+
+def names_digest(names: Iterable[str]) -> bytes:
+    """Tells a list of topics from another one."""
+    return hashlib.blake2b("\0".join(names).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def encode(value: object) -> bytes:

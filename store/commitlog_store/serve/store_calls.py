@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, Place, encode_error
+from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, Look, Place, encode_error, names_digest
 from commitlog_store.serve.call_limits import Parts, each
 
 
@@ -22,8 +23,47 @@ def _queues_of(reader: StoreReader, topics: Sequence[str]) -> list[QueueInfo]:
 
 def _bounds(reader: StoreReader, topics: Sequence[tuple[str, list[int]]]) -> list[tuple[int, int]]:
     """Of all queues in one moment. Without their names, which the client has."""
-    wanted = [(topic, queue_id) for topic, queue_ids in topics for queue_id in queue_ids]
+    wanted = _each_queue(topics)
     return [(info.min_offset, info.max_offset) for info in reader.queue_infos(lambda: each(wanted))]
+
+
+def _look(
+    reader: StoreReader,
+    known: bytes,
+    names: bytes | None,
+    listed: Sequence[tuple[str, list[int] | None]],
+    wanted: Sequence[tuple[str, list[int]]] | None,
+) -> Look:
+    """The bounds of listed queues and whether they are still all, of one moment. See ``wire.Look``."""
+    settled = reader.settled_state()
+    state = b"" if settled is None else hashlib.blake2b(repr(settled).encode(), digest_size=16).digest()
+    if state and state == known:
+        return Look(state, same=True)
+    topics: list[str] | None = None
+    changed: list[tuple[int, list[int] | None]] = []
+
+    def queues() -> Iterator[tuple[str, int]]:
+        nonlocal topics
+        now = None if names is None else reader.topics()
+        topics = None if now is None or names_digest(now) == names else now
+        changed[:] = _changed_ids(reader, listed)
+        asked = listed if wanted is None else wanted
+        return each([] if changed or topics is not None else _each_queue(asked))
+
+    infos = reader.queue_infos(queues)
+    return Look(state, False, topics, changed, [(info.min_offset, info.max_offset) for info in infos])
+
+
+def _changed_ids(
+    reader: StoreReader, listed: Sequence[tuple[str, list[int] | None]]
+) -> list[tuple[int, list[int] | None]]:
+    found = reader.queue_ids_of([topic for topic, _ in listed])
+    now = [None if isinstance(one, CommitLogError) else one for one in found]
+    return [(place, ids) for place, (ids, (_, known)) in enumerate(zip(now, listed, strict=True)) if ids != known]
+
+
+def _each_queue(topics: Sequence[tuple[str, list[int] | None]]) -> list[tuple[str, int]]:
+    return [(topic, queue_id) for topic, queue_ids in topics for queue_id in queue_ids or ()]
 
 
 def _group_offsets(reader: StoreReader, group: str) -> list[Place]:
@@ -124,6 +164,7 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "topics": StoreReader.topics,
     "queue_ids": lambda reader, topics: _with_errors(reader.queue_ids_of(topics)),
     "bounds": _bounds,
+    "look": _look,
     "queues_of": _queues_of,
     "groups": lambda reader, group, now_ms: reader.groups(group, now_ms=now_ms),
     "group_offsets": _group_offsets,
