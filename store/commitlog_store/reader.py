@@ -302,6 +302,7 @@ class StoreReader:
             skips=self._skips,
             refuse_closed=self._refuse_closed,
             counts=self._counts,
+            settled=self._settled,
         )
 
     @property
@@ -438,6 +439,16 @@ class StoreReader:
         """
         self._refuse_closed()
         return self._bounds.of_queues(queues)
+
+    def settled_queue_infos(
+        self, queues: Callable[[], Iterable[tuple[str, int]]]
+    ) -> tuple[list[QueueInfo], object | None]:
+        """``queue_infos``, and ``settled_state`` before it: one question to a server, which says no state otherwise.
+
+        While this state is given again, no queue has changed in between.
+        """
+        state = self.settled_state()
+        return self.queue_infos(queues), state
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.

@@ -101,7 +101,12 @@ class Subscription:
 
     def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:
         """The bounds of the queues that exist now, all of one moment."""
-        return {(info.topic, info.queue_id): info for info in reader.queue_infos(lambda: self.find_queues(reader))}
+        return self.settled_bounds(reader)[0]
+
+    def settled_bounds(self, reader: StoreReader) -> tuple[dict[QueueKey, QueueInfo], object | None]:
+        """``bounds``, and the store's state before that: ``StoreReader.settled_queue_infos``."""
+        infos, state = reader.settled_queue_infos(lambda: self.find_queues(reader))
+        return {(info.topic, info.queue_id): info for info in infos}, state
 
     def warn_of_missing(self, reader: StoreReader, *, waits: bool = True) -> None:
         """Log one warning with the named topics and queues that the store does not have: perhaps they are misspelled.

@@ -234,9 +234,13 @@ class _Measuring:
     def add(self, units: Units) -> None:
         # The arrays end where a file of the queue ends, so a block may be shorter than the others.
         sizes = message_sizes(units)
-        firsts = np.arange(0, len(sizes), _BLOCK_UNITS)
-        self._sums.append(np.add.reduceat(sizes, firsts))
-        self._ends.append(self._at + np.append(firsts[1:], len(sizes)))
+        if len(sizes) <= _BLOCK_UNITS:  # as most of many queues have
+            self._sums.append(np.array([sizes.sum()]))
+            self._ends.append(np.array([self._at + len(sizes)]))
+        else:
+            firsts = np.arange(0, len(sizes), _BLOCK_UNITS)
+            self._sums.append(np.add.reduceat(sizes, firsts))
+            self._ends.append(self._at + np.append(firsts[1:], len(sizes)))
         if self._at == self._range.start:
             self._log_start = int(units["physical_offset"][0])
         self._log_stop = int(units["physical_offset"][-1]) + int(sizes[-1])
@@ -245,8 +249,8 @@ class _Measuring:
     def measured(self) -> _Measured:
         return _Measured(
             range=self._range,
-            ends=np.concatenate(self._ends),
-            totals=np.cumsum(np.concatenate(self._sums)),
+            ends=self._ends[0] if len(self._ends) == 1 else np.concatenate(self._ends),
+            totals=np.cumsum(self._sums[0] if len(self._sums) == 1 else np.concatenate(self._sums)),
             log_start=self._log_start,
             log_stop=self._log_stop,
         )

@@ -15,6 +15,7 @@ from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import RangePartition, limit_records, plan_partitions
+from pyspark_commitlog.source.settled_look import SettledLook
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.units_of_ranges import QueueRange, units_around_holes
 
@@ -75,8 +76,9 @@ class StorePlanner:
         # As the last ``look`` saw them; None before the first.
         self._bounds: dict[QueueKey, QueueInfo] | None = None
         self._checked_idle = False
-        # What the start of a query or a run has seen, and the store's state: the first trigger asks for it again.
+        # What was seen when a batch, or the start of a query or a run was planned, and the store's state.
         self._seen: tuple[object, dict[QueueKey, QueueInfo]] | None = None
+        self._settled = SettledLook()
 
     def close(self) -> None:
         self.reader.close()
@@ -118,14 +120,16 @@ class StorePlanner:
 
     def backlog(self, start: StreamOffset) -> Backlog:
         """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``, ``ConnectorError``."""
-        before, bounds = self._bounds, self._seen_just_now() or self._look()
+        before, (state, bounds) = self._bounds, self._seen_just_now() or self._look()
         self._bounds = bounds
+        self._settled.begin(state)
         start = self._begun_later(start, bounds)
         positions = _find_positions(
             self.reader,
             start,
             self._within_targets(bounds, start),
             self._options.subscription,
+            settled=self._settled,
             check_idle=not self._checked_idle,
             fail=self._options.fail_on_data_loss,
         )
@@ -155,7 +159,11 @@ class StorePlanner:
         """
         positions = backlog.positions
         places: dict[QueueKey, int] = {}
-        asked = sorted(backlog.queues)
+        # With a limit of bytes, a queue whose file has gone since would block there indefinitely.
+        if self._options.max_bytes_per_trigger is None:
+            known = {key: self._settled.place(key, positions.next[key]) for key in backlog.queues}
+            places = {key: place for key, place in known.items() if place is not None}
+        asked = sorted(backlog.queues.keys() - places.keys())
         while asked:
             again: list[QueueKey] = []
             ranges = [QueueRange(*key, positions.next[key], positions.next[key] + 1) for key in asked]
@@ -169,6 +177,7 @@ class StorePlanner:
                         again.append(key)
                 else:
                     places[key] = int(units["physical_offset"][0])
+                    self._settled.add_place(key, one.start, places[key])
             asked = again
         return places
 
@@ -180,7 +189,11 @@ class StorePlanner:
         changed = [key for key in positions.next if key in positions.moved or ends.get(key, -1) > positions.next[key]]
         for key in changed:
             fences.pop(key, None)
-        fences |= self._fences_before({key: offsets[key] for key in changed})
+        found = self._fences_before({key: offsets[key] for key in changed})
+        self._settled.add_fences(offsets, found)
+        fences |= found
+        if self._settled.state is not None and self._bounds is not None:
+            self._seen = self._settled.state, self._bounds
         unclear = positions.next if start.initial else positions.moved & positions.next.keys()
         return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
 
@@ -220,21 +233,21 @@ class StorePlanner:
             left.append(QueueRange(*key, *losses.left))
         return left
 
-    def _look(self) -> dict[QueueKey, QueueInfo]:
-        """The bounds of all subscribed queues that exist now."""
-        return self._options.subscription.bounds(self.reader)
+    def _look(self) -> tuple[object | None, dict[QueueKey, QueueInfo]]:
+        """The bounds of all subscribed queues that exist now, and the store's state before that."""
+        bounds, state = self._options.subscription.settled_bounds(self.reader)
+        return state, bounds
 
     def _look_ahead(self) -> dict[QueueKey, QueueInfo]:
         """``_look``, for the next trigger too if no queue changes until then."""
-        state = self.reader.settled_state()
-        bounds = self._look()
+        state, bounds = self._look()
         self._seen = None if state is None else (state, bounds)
         return bounds
 
-    def _seen_just_now(self) -> dict[QueueKey, QueueInfo] | None:
-        """What ``_look_ahead`` saw, if no queue has changed since; once, so that planning that failed looks again."""
+    def _seen_just_now(self) -> tuple[object, dict[QueueKey, QueueInfo]] | None:
+        """What was seen before, if no queue has changed since; once, so that planning that failed looks again."""
         seen, self._seen = self._seen, None
-        return seen[1] if seen is not None and self.reader.settled_state() == seen[0] else None
+        return seen if seen is not None and self.reader.settled_state() == seen[0] else None
 
     def _within_targets(self, bounds: dict[QueueKey, QueueInfo], start: StreamOffset) -> dict[QueueKey, QueueInfo]:
         """Without the queues that came after an AvailableNow run began."""
@@ -268,6 +281,7 @@ def _find_positions(
     bounds: Mapping[QueueKey, QueueInfo],
     subscription: Subscription,
     *,
+    settled: SettledLook,
     check_idle: bool,
     fail: bool,
 ) -> Positions:
@@ -287,8 +301,14 @@ def _find_positions(
         else:
             available[key] = None if info is None else (info.min_offset, info.max_offset)
     # The fences of a start that was found just now were read just now.
-    recorded = {key: [] if start.initial else [(start.offsets[key], start.fences.get(key))] for key in available}
+    fences = {} if start.initial else {key: start.fences[key] for key in available if key in start.fences}
+    recorded = {
+        key: [(start.offsets[key], fence)]
+        for key, fence in fences.items()
+        if not settled.has_fence(key, start.offsets[key], fence)
+    }
     replaced = loss.replaced_positions(reader, available, recorded)
+    settled.add_fences(start.offsets, {key: fences[key] for key in recorded.keys() - replaced.keys()})
     for key, limits in available.items():
         position = start.offsets[key]
         wanted = (position, position if limits is None else max(position, limits[1]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -50,9 +51,10 @@ class StreamPlanner:
         # Where AvailableNow stops, by store; None for the other triggers.
         self._targets: dict[str, dict[QueueKey, int]] | None = None
         self._warned_of: set[str] = set()
-        # The last offset given to Spark and the last one parsed, as JSON and as value: Spark passes them back.
+        # The last offset given to Spark, and the last ones given or parsed, as JSON and as value: Spark passes back the
+        # start and the end of each batch.
         self._given: tuple[dict[str, Any], StoresOffset] | None = None
-        self._parsed: tuple[dict[str, Any], StoresOffset] | None = None
+        self._known: deque[tuple[dict[str, Any], StoresOffset]] = deque(maxlen=2)
         # The state of the stores and the offset after which nothing waited: while both stay, nothing does.
         self._idle: tuple[object, dict[str, Any]] | None = None
         self._nothing_waits = False
@@ -128,6 +130,7 @@ class StreamPlanner:
             # An empty batch writes down the name of a store that had none before.
             found = replace(start, stores={name: _unchanged(offset) for name, offset in start.stores.items()})
         self._given = found.to_json(), found
+        self._known.append(self._given)
         return self._given[0]
 
     def report_latest_offset(self) -> dict[str, Any] | None:
@@ -206,11 +209,11 @@ class StreamPlanner:
             return plan_again(planner.reader, plan)
 
     def _parse(self, value: dict[str, Any]) -> StoresOffset:
-        for known in (self._given, self._parsed):
-            if known is not None and known[0] == value:
+        for known in reversed(self._known):
+            if known[0] == value:
                 return known[1]
-        self._parsed = value, StoresOffset.from_json(value, self._names)
-        return self._parsed[1]
+        self._known.append((value, StoresOffset.from_json(value, self._names)))
+        return self._known[-1][1]
 
     def _available(self) -> dict[str, StorePlanner]:
         """The planners of the stores that are available now, by name."""

@@ -20,7 +20,7 @@ from commitlog_store.errors import (
 )
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import RemoteOptions
+from pyspark_commitlog.options.remote import RemoteOptions, is_remote
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
@@ -89,17 +89,7 @@ class ReadTask:
         leave_out_imported_modules()
         declared = self.projection.arrow_schema()
         store = partition.store
-        path = self.path if store is None else self.stores[store]
-        with (
-            loss.naming_store(store),
-            StoreReader.open(
-                path,
-                store_path_commit_log=self.commit_logs.get(store),
-                from_log=self.from_log,
-                on_damage=self.on_damage,
-                **self.remote.of(path),
-            ) as reader,
-        ):
+        with loss.naming_store(store), self._open(store) as reader:
             try:
                 for rows, batch in self._batches(reader, partition, tally):
                     tally.rows.update(rows)
@@ -109,6 +99,20 @@ class ReadTask:
                 raise
             for skipped in reader.skipped:
                 tally.damaged[skipped.topic] += skipped.messages
+
+    def _open(self, store: str | None) -> StoreReader:
+        path = self.path if store is None else self.stores[store]
+        if is_remote(path) and path not in self.remote.archives:
+            from commitlog_store.remote.reader import RemoteReader
+
+            return RemoteReader.connect(path, on_damage=self.on_damage, asks=False, **self.remote.of(path))
+        return StoreReader.open(
+            path,
+            store_path_commit_log=self.commit_logs.get(store),
+            from_log=self.from_log,
+            on_damage=self.on_damage,
+            **self.remote.of(path),
+        )
 
     def _batches(self, reader: StoreReader, partition: RangePartition, tally: Tally) -> Iterator[_Counted]:
         """The batches of the partition; what is lost goes to ``tally``."""

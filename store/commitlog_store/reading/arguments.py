@@ -6,7 +6,7 @@ Whether a topic or a queue exists is another matter, which the store answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import checked_text
@@ -70,11 +70,16 @@ def checked_searches(wanted: Iterable[Search]) -> Iterator[Search]:
 def checked_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Ranges as ``(topic, queue_id, start, stop)``. ``InvalidValue``."""
     names = ("topic", "queue_id", "start", "stop")
-    given = [_tuple("range", names, one) for one in _each(names, ranges)]
-    return [
-        (*checked_queue(topic, queue_id), checked_int("start", start), checked_int("stop", stop))
-        for topic, queue_id, start, stop in given
-    ]
+    return [one if _is_range(one) else _checked_range(*_tuple("range", names, one)) for one in _each(names, ranges)]
+
+
+def _is_range(one: object) -> TypeGuard[Range]:
+    """Whether it is a range of the kinds that are meant."""
+    return isinstance(one, tuple) and len(one) == 4 and tuple(map(type, one)) == (str, int, int, int)
+
+
+def _checked_range(topic: str, queue_id: int, start: int, stop: int) -> Range:
+    return (*checked_queue(topic, queue_id), checked_int("start", start), checked_int("stop", stop))
 
 
 def checked_bounds(bounds: QueueInfo) -> QueueInfo:

@@ -78,7 +78,8 @@ class Places:
         return self._reader.consistently(look, one_moment=False)
 
     def _settled_fence(self, settled: SettledAnswers, place: tuple[str, int, int]) -> Fence | None:
-        fence = self._fence(*place)
+        known = settled.place(*place)
+        fence = self._fence(*place) if known is None else fence_at(self._commit_log, known, tolerant=self._tolerant)
         if fence is not None:
             settled.fences[place] = fence
         return fence

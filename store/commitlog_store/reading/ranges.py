@@ -21,6 +21,7 @@ from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.views import CatalogView, QueueInfo
 from commitlog_store.reading.arguments import checked_ranges
 from commitlog_store.reading.damage import OnDamage, without_impossible
+from commitlog_store.reading.settled_answers import UNITS_AHEAD, SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
@@ -104,6 +105,7 @@ class RangeReads:
         skips: Callable[[OnDamage | None], Skips | None],
         refuse_closed: Callable[[], None],
         counts: ReadCounts | None,
+        settled: SettledAnswers,
     ) -> None:
         """``skips`` gives what a read reports damage to; ``refuse_closed`` is called before each batch, and ``counts``
         gets its messages and bytes."""
@@ -113,6 +115,7 @@ class RangeReads:
         self._skips = skips
         self._refuse_closed = refuse_closed
         self._counts = counts
+        self._settled = settled
 
     def read(
         self,
@@ -278,9 +281,14 @@ class RangeReads:
         self._refuse_closed()
         chunk = checked_count("chunk", chunk)
         checked = self.checked(ranges)
+        settled = self._settled.now(len(checked)) if chunk >= UNITS_AHEAD else None
 
         def found() -> Iterator[tuple[int, Units]]:
             for number, (queue, start, stop) in enumerate(checked):
+                known = None if settled is None else settled.units(queue, start, stop)
+                if known is not None:
+                    yield number, known
+                    continue
                 for units in queue.units(start, stop, chunk=chunk, check=strict):
                     yield number, (units if strict else without_impossible(units))
 

@@ -6,27 +6,34 @@ While no queue changes (``StoreReader.settled_state``), one look at the store's 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
+from commitlog_store.errors import CommitLogError
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.queue.fence import Fence
-from commitlog_store.queue.views import QueueInfo
+from commitlog_store.queue.views import QueueInfo, QueueView, Units
 
 # The state of the store takes as long to ask for as the bounds of some queues.
 _FEWEST = 16
 # Queues and fences in memory, of some 300 bytes each.
 _MOST = 16_384
+# Units of a queue that are read at once where one is wanted: 640 bytes, for the next triggers too.
+UNITS_AHEAD = 32
 
 
 class SettledAnswers:
     """The answers of one reader. Each dictionary has those of the state that ``now`` saw last."""
 
-    __slots__ = ("_settled_state", "_state", "bounds", "fences")
+    __slots__ = ("_settled_state", "_state", "_units", "bounds", "fences")
 
     def __init__(self, settled_state: Callable[[], object | None]) -> None:
         self._settled_state = settled_state
         self._state: object | None = None
         self.bounds: dict[tuple[str, int], QueueInfo] = {}
         self.fences: dict[tuple[str, int, int], Fence] = {}
+        # Some good units of a queue, and the offset of the first one.
+        self._units: dict[tuple[str, int], tuple[int, Units]] = {}
 
     def now(self, asked: int) -> SettledAnswers | None:
         """The answers that hold now, to look in and to add to; None while queues may change, and for few or very many.
@@ -39,5 +46,40 @@ class SettledAnswers:
         if state is None or state != self._state or len(self.bounds) + len(self.fences) + asked > 2 * _MOST:
             self.bounds.clear()
             self.fences.clear()
+            self._units.clear()
         self._state = state
         return None if state is None else self
+
+    def units(self, queue: QueueView, start: int, stop: int) -> Units | None:
+        """A few good units of a queue whose bounds are known; None if they are to be read as others are."""
+        if not 0 < stop - start <= UNITS_AHEAD:
+            return None
+        key = queue.topic, queue.queue_id
+        first, units = self._units.get(key, (stop, None))
+        if units is None or not first <= start or first + len(units) < stop:
+            if (info := self.bounds.get(key)) is None:
+                return None
+            found = _good_units(queue, start, min(max(stop, start + UNITS_AHEAD), info.max_offset))
+            if found is None or len(found) < stop - start:
+                return None
+            first, units = self._units[key] = start, found
+        return units[start - first : stop - first]
+
+    def place(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """The physical offset of a message; None if its unit was not read."""
+        first, units = self._units.get((topic, queue_id), (0, None))
+        if units is None or not first <= offset < first + len(units):
+            return None
+        return int(units["physical_offset"][offset - first])
+
+
+def _good_units(queue: QueueView, start: int, stop: int) -> Units | None:
+    """The units up to the end of a file; None where one is damaged, a filler, or missing."""
+    with contextlib.suppress(CommitLogError):
+        found = next(queue.units(start, stop, check=False), None)
+        if found is not None:
+            sizes = found["size"]
+            if not ((sizes <= 0) | (sizes == FILLER_SIZE) | (found["physical_offset"] < 0)).any():
+                found.flags.writeable = False
+                return found
+    return None

@@ -1,7 +1,7 @@
 """Listing: the topics and queue ids that a server named last, with which a reader asks for bounds in one question.
 
-To list topics, then their queues, then ask for bounds, and list again to see that no queue has come, are five questions.
-A reader assumes what it listed before, and the server's answer (``wire.Look``) says what of it has changed.
+To list topics, then their queues, then ask for bounds, and list again to see that no queue has come: five questions. A
+reader assumes what it listed before, and the server's answer (``wire.Look``) says what of it has changed.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Listing:
         last = self._last if self._last is not None and self._last[0] == assumed else None
         found = ask(b"" if last is None else last[1], assumed)
         if last is not None and found.same:
-            return list(last[2])
+            return list(last[2]), found.state
         if found.topics is not None or found.queue_ids:
             self._take(found, assumed)
             return None
         infos = [QueueInfo(*queue, *one) for queue, one in zip(wanted, found.bounds, strict=True)]
         self._last = (assumed, found.state, infos) if found.state else None
-        return list(infos)
+        return list(infos), found.state or None
 
     def _assumed(self, wanted: Sequence[tuple[str, int]]) -> _Assumed:
         listed = list(self._asked.items())

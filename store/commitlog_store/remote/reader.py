@@ -108,8 +108,11 @@ class RemoteReader(StoreReader):
         rpc_timeout_s: float = 30.0,
         on_damage: OnDamage = "raise",
         filter_at: FilterAt = "reader",
+        asks: bool = True,
     ) -> RemoteReader:
         """``RemoteFailed`` if no server answers, and the errors of opening the store there.
+
+        Unless it ``asks``, both come with the first question: for a task that has one question.
 
         What is not given comes from the environment: ``COMMITLOG_TOKEN``, and the file that
         ``COMMITLOG_TLS_ROOT_CERTIFICATES`` names.
@@ -119,7 +122,8 @@ class RemoteReader(StoreReader):
         )
         reader = cls(address, on_damage=on_damage, filter_at=filter_at)
         try:
-            reader._ask("aborted")
+            if asks:
+                reader._ask("aborted")
         except BaseException:
             reader.close()
             raise
@@ -213,10 +217,15 @@ class RemoteReader(StoreReader):
     ) -> list[QueueInfo]:
         if not callable(queues):
             return self._bounds_of(checked_queues(queues))
+        return self.settled_queue_infos(queues)[0]
+
+    def settled_queue_infos(
+        self, queues: Callable[[], Iterable[tuple[str, int]]]
+    ) -> tuple[list[QueueInfo], object | None]:
         for _ in range(_MOST_LOOKS):
-            infos = self._listing.look(self._listed(queues), lambda state, assumed: self._ask("look", state, *assumed))
-            if infos is not None:  # no queue has come with a batch that the bounds have
-                return infos
+            found = self._listing.look(self._listed(queues), lambda state, assumed: self._ask("look", state, *assumed))
+            if found is not None:  # no queue has come with a batch that the bounds have
+                return found
         raise StoreBusy(f"Queues came or went during each of {_MOST_LOOKS} looks at {self.path}. Ask again.")
 
     def _listed(self, queues: Callable[[], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
