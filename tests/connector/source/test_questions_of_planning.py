@@ -6,16 +6,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from commitlog_store import StoreReader
+from commitlog_store import MessageStore, StoreReader
 from commitlog_store.remote.wire import Question
 from commitlog_store.serve.flight_server import StoreServer
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
+from pyspark_commitlog.source.task import ReadTask
 from tests.store.serve.servers import served
 from tests.support.store_builder import StoreBuilder
 
@@ -118,6 +120,47 @@ def test_a_trigger_asks_as_often_for_100_queues_as_for_4(
             found.append(_trigger(url, questions, builder, queues, **given))
     assert found[0] == found[1]
     assert max(found[0].values()) <= 12, found[0]
+    # What was listed before is not listed again; ages, fences and units of partitions are one question each.
+    assert found[0]["second latestOffset"] <= 4, found[0]
+    assert found[0]["third latestOffset"] == 1, found[0]
+    assert max(found[0][f"{name} partitions"] for name in ("first", "second", "third")) <= 2, found[0]
+
+
+def test_a_task_of_a_trigger_asks_for_its_blocks_alone(tmp_path: Path, questions: Questions) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=1 << 20)
+    _append(builder, 100, 5)
+    with served(builder.path) as url:
+        options = parse_stream_options({"path": url, "subscribe": ",".join(TOPICS), "startingOffsets": "earliest"})
+        planner = StreamPlanner.open(options)
+        start = planner.initial_offset()
+        tasks = planner.partitions(start, planner.latest_offset(start, limited=True))
+        planner.close()
+        questions.taken()
+        rows = [sum(b.num_rows for b in ReadTask.of(options, check_schema(COLUMNS)).read(one)) for one in tasks]
+        assert sum(rows) == 500
+        assert questions.taken() == 0
+
+
+def test_triggers_over_a_settled_store_ask_only_for_what_has_moved(tmp_path: Path, questions: Questions) -> None:
+    path = tmp_path / "store"
+    topics = [f"topic-{number % 40}" for number in range(400)]
+    with MessageStore.open(path) as store:
+        store.put_messages(pa.table({"topic": topics, "body": [b"x"] * 400}))
+    given = {"subscribePattern": "topic-.*", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "25"}
+    plans: list[Any] = []
+    with served(path) as url:
+        for where in (str(path), url):
+            planner = StreamPlanner.open(parse_stream_options({"path": where, **given}))
+            start = planner.initial_offset()
+            for number in range(16):
+                questions.taken()
+                end = planner.latest_offset(start, limited=True)
+                assert where != url or questions.taken() <= 3 + (number == 0)
+                plans.append((where == url, end, planner.partitions(start, end)))
+                start = end
+            planner.close()
+    assert [one[1:] for one in plans[:16]] == [one[1:] for one in plans[16:]]
+    assert sum(part.stop - part.start for _, _, parts in plans[:16] for one in parts for part in one.ranges) == 400
 
 
 def test_a_batch_read_asks_as_often_for_400_queues_as_for_4(tmp_path: Path, questions: Questions) -> None:

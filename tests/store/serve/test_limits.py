@@ -172,6 +172,24 @@ def test_a_long_question_ends_when_its_client_has_left(store: Path, call: str) -
             ANSWERS[call](reader, *LONG[call])
 
 
+def test_grpc_is_not_asked_for_the_client_of_each_part_of_a_question() -> None:
+    """It takes longer than to find the bounds of a queue."""
+    asked: list[None] = []
+    has_left = False
+
+    def is_cancelled() -> bool:
+        asked.append(None)
+        return has_left
+
+    is_wanted = CallLimits().enter("").begin("h:1", is_cancelled)
+    begun = time.monotonic()
+    assert all(is_wanted() for _ in range(2_000))
+    assert len(asked) <= 2 + (time.monotonic() - begun) / 0.01
+    has_left = True
+    wait_for(lambda: not is_wanted())
+    assert not is_wanted()
+
+
 def test_a_reader_that_is_refused_comes_again_until_its_deadline(store: Path) -> None:
     with served(store, limits=CallLimits(2)) as url, stalled(url, 2) as streams:
         with pytest.raises(ServerBusy, match="2 calls are under way"):
