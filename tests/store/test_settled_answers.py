@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,12 +50,12 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Mess
 
 def test_the_answers_are_those_of_a_new_reader(asked: tuple[MessageStore, StoreReader], tmp_path: Path) -> None:
     store, reader = asked
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: fill(store, 10, 200),
         lambda: store.put("t00", b"not dispatched yet"),
         lambda: fill(store, 12, 600),  # two new topics
         lambda: store.delete_topic("t11", with_messages=True),
-        lambda: parts_of(store).engine.reput.settle(),
+        parts_of(store).engine.reput.settle,
     ]
     for step in steps:
         before = answers(reader)
@@ -79,11 +79,7 @@ def test_a_settled_store_is_not_asked_queue_by_queue_again(tmp_path: Path, monke
         first = answers(reader)
         monkeypatch.setattr(disk, "open_file", counted)
         assert answers(reader) == first
-    assert len([path for path in opened if "consumequeue" in path]) <= len(reader_queues(first)), opened
-
-
-def reader_queues(found: Answers) -> list[QueueInfo]:
-    return found[0]
+    assert len([path for path in opened if "consumequeue" in path]) <= len(first[0]), opened
 
 
 def test_a_range_that_is_not_there_is_refused_before_its_first_unit(asked: tuple[MessageStore, StoreReader]) -> None:

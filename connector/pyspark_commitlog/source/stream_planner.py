@@ -212,8 +212,9 @@ class StreamPlanner:
         for known in reversed(self._known):
             if known[0] == value:
                 return known[1]
-        self._known.append((value, StoresOffset.from_json(value, self._names)))
-        return self._known[-1][1]
+        parsed = StoresOffset.from_json(value, self._names)
+        self._known.append((value, parsed))
+        return parsed
 
     def _available(self) -> dict[str, StorePlanner]:
         """The planners of the stores that are available now, by name."""

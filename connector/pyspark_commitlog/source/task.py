@@ -20,7 +20,7 @@ from commitlog_store.errors import (
 )
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import RemoteOptions, is_remote
+from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
@@ -102,10 +102,6 @@ class ReadTask:
 
     def _open(self, store: str | None) -> StoreReader:
         path = self.path if store is None else self.stores[store]
-        if is_remote(path) and path not in self.remote.archives:
-            from commitlog_store.remote.reader import RemoteReader
-
-            return RemoteReader.connect(path, on_damage=self.on_damage, asks=False, **self.remote.of(path))
         return StoreReader.open(
             path,
             store_path_commit_log=self.commit_logs.get(store),

@@ -68,9 +68,11 @@ class Places:
 
     def fences(self, positions: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
         positions = repeatable(positions)
+        given: object = positions  # what is not a list is refused where it is gone through
+        asked = len(given) if isinstance(given, Sized) else 0
 
         def look() -> list[Fence | None]:
-            settled = self._settled.now(len(positions) if isinstance(positions, Sized) else 0)
+            settled = self._settled.now(asked)
             if settled is None:
                 return [self._fence(*one) for one in checked_places(positions)]
             return [settled.fences.get(one) or self._settled_fence(settled, one) for one in checked_places(positions)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, RemoteFailed
 from commitlog_store.queue.views import QueueInfo
 from commitlog_store.remote.wire import Look, names_digest
 
@@ -56,7 +56,9 @@ class Listing:
         self._asked |= {topic: self._queue_ids.get(topic) for topic in topics}
         return [errors[topic] if topic in errors else list(self._queue_ids[topic]) for topic in topics]
 
-    def look(self, wanted: Sequence[tuple[str, int]], ask: Callable[[bytes, _Assumed], Look]) -> list[QueueInfo] | None:
+    def look(
+        self, wanted: Sequence[tuple[str, int]], ask: Callable[[bytes, _Assumed], Look]
+    ) -> tuple[list[QueueInfo], bytes | None] | None:
         """The bounds of queues that were listed since ``begin``; None if the list has changed: list them again."""
         assumed = self._assumed(wanted)
         last = self._last if self._last is not None and self._last[0] == assumed else None
@@ -66,6 +68,8 @@ class Listing:
         if found.topics is not None or found.queue_ids:
             self._take(found, assumed)
             return None
+        if len(found.bounds) != len(wanted):
+            raise RemoteFailed(f"The server gave {len(found.bounds)} bounds of {len(wanted)} queues.")
         infos = [QueueInfo(*queue, *one) for queue, one in zip(wanted, found.bounds, strict=True)]
         self._last = (assumed, found.state, infos) if found.state else None
         return list(infos), found.state or None

@@ -108,11 +108,8 @@ class RemoteReader(StoreReader):
         rpc_timeout_s: float = 30.0,
         on_damage: OnDamage = "raise",
         filter_at: FilterAt = "reader",
-        asks: bool = True,
     ) -> RemoteReader:
         """``RemoteFailed`` if no server answers, and the errors of opening the store there.
-
-        Unless it ``asks``, both come with the first question: for a task that has one question.
 
         What is not given comes from the environment: ``COMMITLOG_TOKEN``, and the file that
         ``COMMITLOG_TLS_ROOT_CERTIFICATES`` names.
@@ -122,8 +119,7 @@ class RemoteReader(StoreReader):
         )
         reader = cls(address, on_damage=on_damage, filter_at=filter_at)
         try:
-            if asks:
-                reader._ask("aborted")
+            reader._ask("aborted")
         except BaseException:
             reader.close()
             raise
