@@ -43,24 +43,13 @@ DEFAULT_LIMIT = 10 << 30
 class Pages(Protocol):
     """Where pages are kept beyond this process's memory."""
 
-    def get(self, key: str, number: int) -> bytes | None:
-        """The bytes of a page; None without it."""
+    def read_into(self, data: memoryview, key: str, number: int) -> bool:
+        """Fill ``data``, which is as long as the page, with its bytes; False without it."""
         ...
 
     def put(self, key: str, number: int, data: bytes | memoryview) -> None:
         """Keep a page."""
         ...
-
-
-class NoPages:
-    """Nothing is kept."""
-
-    def get(self, key: str, number: int) -> bytes | None:
-        del key, number
-        return None
-
-    def put(self, key: str, number: int, data: bytes | memoryview) -> None:
-        pass
 
 
 class PageCache:
@@ -78,33 +67,30 @@ class PageCache:
             with contextlib.suppress(FileExistsError):
                 disk.make_directory(path)
 
-    def get(self, key: str, number: int) -> bytes | None:
+    def read_into(self, data: memoryview, key: str, number: int) -> bool:
         path = self._path_of(key, number)
         try:
             descriptor = disk.open_file(path)
             try:
-                data = disk.read_at(descriptor, disk.size_of(descriptor), 0)
+                length = disk.read_into(descriptor, data, 0)
+                trailer = disk.read_at(descriptor, _TRAILER.size + 1, length)
             finally:
                 disk.close(descriptor)
         except (OSError, CommitLogError):
-            return None
-        if len(data) < _TRAILER.size:
-            return None
-        crc, mark = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
-        page = data[: -_TRAILER.size]
-        if mark != _MARK or crc != _crc_of(key, number, page):
-            _logger.warning("%s is damaged: it is fetched again.", path)
-            with contextlib.suppress(OSError):
-                disk.unlink(path)
-            return None
-        return page
+            return False
+        if len(trailer) == _TRAILER.size and trailer == _trailer_of(key, number, data):
+            return True
+        _logger.warning("%s is damaged: it is fetched again.", path)
+        with contextlib.suppress(OSError):
+            disk.unlink(path)
+        return False
 
     def put(self, key: str, number: int, data: bytes | memoryview) -> None:
         path = self._path_of(key, number)
         temporary = f"{path}-{secrets.token_hex(8)}{_TEMPORARY}"
         try:
             self._make_room(len(data))
-            self._write(temporary, [bytes(data), _TRAILER.pack(_crc_of(key, number, data), _MARK)])
+            self._write(temporary, data, _trailer_of(key, number, data))
             disk.rename(temporary, path)
         except (OSError, CommitLogError) as error:
             with contextlib.suppress(OSError):
@@ -116,7 +102,7 @@ class PageCache:
     def _path_of(self, key: str, number: int) -> str:
         return os.path.join(self._path, key[:2], f"{key}-{number}")
 
-    def _write(self, path: str, parts: list[bytes]) -> None:
+    def _write(self, path: str, data: bytes | memoryview, trailer: bytes) -> None:
         try:
             descriptor = disk.create_file(path)
         except FileNotFoundError:
@@ -124,7 +110,8 @@ class PageCache:
                 disk.make_directory(os.path.dirname(path))
             descriptor = disk.create_file(path)
         try:
-            disk.write_at(descriptor, b"".join(parts), 0)
+            disk.write_at(descriptor, data, 0)
+            disk.write_at(descriptor, trailer, len(data))
         finally:
             disk.close(descriptor)
 
@@ -157,5 +144,5 @@ class PageCache:
                 total -= size
 
 
-def _crc_of(key: str, number: int, data: bytes | memoryview) -> int:
-    return crc32(data, crc32(f"{key}-{number}".encode()))
+def _trailer_of(key: str, number: int, data: bytes | memoryview) -> bytes:
+    return _TRAILER.pack(crc32(data, crc32(f"{key}-{number}".encode())), _MARK)

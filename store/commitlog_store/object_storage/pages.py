@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from commitlog_store.columnar.byte_parts import new_bytes
 from commitlog_store.errors import ReaderClosed
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.object_store import ObjectStore, WrongObject
-from commitlog_store.object_storage.page_cache import NoPages, Pages
+from commitlog_store.object_storage.page_cache import Pages
 from commitlog_store.storage_stats import StorageStats
 
 PAGE = 256 << 10
@@ -100,7 +101,7 @@ class ObjectPages:
         self._kept = self._ahead = 0
         self._waiting: deque[tuple[ReadAhead, StoredObject, int, int]] = deque()
         self._jobs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
-        self._fetcher = _Fetcher(objects, NoPages() if cache is None else cache)
+        self._fetcher = _Fetcher(objects, cache)
         self._threads = 0
         self._closed = False
 
@@ -127,7 +128,7 @@ class ObjectPages:
         runs = self._runs_of(source, start // PAGE, -(-stop // PAGE))
         if len(runs) == 1:
             return self._used(runs[0])[start - runs[0].start : stop - runs[0].start]
-        data = memoryview(bytearray(stop - start))
+        data = new_bytes(stop - start).data
         self._copy(runs, start, stop, data)
         return data.toreadonly()
 
@@ -251,7 +252,7 @@ class ObjectPages:
 class _Fetcher:
     """Fetches runs, for any number of threads."""
 
-    def __init__(self, objects: ObjectStore, cache: Pages) -> None:
+    def __init__(self, objects: ObjectStore, cache: Pages | None) -> None:
         self._objects = objects
         self._cache = cache
 
@@ -267,44 +268,50 @@ class _Fetcher:
 
     def _fetched(self, run: _Run) -> memoryview:
         """The bytes of a run: of the cache those that it has, and the others in as few requests as they make."""
-        kept = [self._kept_page(run, number) for number in range(run.first, run.last)]
-        parts: list[bytes | memoryview] = []
-        new: list[tuple[int, memoryview]] = []
-        at = 0
-        while at < len(kept):
-            page = kept[at]
-            end = at + 1
-            if page is not None:
-                parts.append(page)
+        whole, missing = self._cached(run)
+        is_cached = bool(whole)
+        for first, last in missing:
+            data = self._asked_for(run.source, first, last)
+            if whole:
+                whole[first * PAGE - run.start :][: len(data)] = data
             else:
-                while end < len(kept) and kept[end] is None:
-                    end += 1
-                data = self._asked_for(run.source, run.first + at, run.first + end)
-                parts.append(data)
-                new.append((run.first + at, data))
-            at = end
-        whole = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
-        if self._is_changed(run, whole) and any(page is not None for page in kept):
+                whole = data
+        if is_cached and self._is_changed(run, whole):
             # The cache may have what the object was while it was damaged.
-            whole = self._asked_for(run.source, run.first, run.last)
-            new = [(run.first, whole)]
+            missing = [(run.first, run.last)]
+            whole = self._asked_for(run.source, *missing[0])
         if self._is_changed(run, whole):  # and nothing of it is kept
             raise ObjectChanged(run.source.name, crc32(whole))
-        for first, data in new:
-            self._keep(run.source, first, data)
-        return whole
+        for first, last in missing:
+            self._keep(run.source, first, whole[first * PAGE - run.start : last * PAGE - run.start])
+        return whole.toreadonly()
+
+    def _cached(self, run: _Run) -> tuple[memoryview, list[tuple[int, int]]]:
+        """Memory for a run with the pages that the cache has, and the pages ``[first, last)`` that it does not have.
+
+        None of them: no memory.
+        """
+        if self._cache is None:
+            return memoryview(b""), [(run.first, run.last)]
+        data = memoryview(b"")
+        missing: list[tuple[int, int]] = []
+        buffer = new_bytes(run.size).data
+        for number in range(run.first, run.last):
+            start = number * PAGE - run.start
+            page = buffer[start : start + PAGE]
+            if self._cache.read_into(page, run.source.key, number):
+                self._objects.count(StorageStats(bytes_from_cache=len(page)))
+                data = buffer
+            elif missing and missing[-1][1] == number:
+                missing[-1] = (missing[-1][0], number + 1)
+            else:
+                missing.append((number, number + 1))
+        return data, missing
 
     def _is_changed(self, run: _Run, data: memoryview) -> bool:
         """Whether these are all bytes of an object, and not those that it is known by."""
         expected = run.source.crc32
         return expected is not None and len(data) == run.source.size and crc32(data) != expected
-
-    def _kept_page(self, run: _Run, number: int) -> bytes | None:
-        page = self._cache.get(run.source.key, number)
-        if page is None or len(page) != min(PAGE, run.source.size - number * PAGE):
-            return None
-        self._objects.count(StorageStats(bytes_from_cache=len(page)))
-        return page
 
     def _asked_for(self, source: StoredObject, first: int, last: int) -> memoryview:
         """Pages ``[first, last)``, in one request."""
@@ -312,6 +319,8 @@ class _Fetcher:
 
     def _keep(self, source: StoredObject, first: int, data: memoryview) -> None:
         """Keep pages in the cache, from a number on."""
+        if self._cache is None:
+            return
         for at in range(0, len(data), PAGE):
             self._cache.put(source.key, first + at // PAGE, data[at : at + PAGE])
 
