@@ -27,7 +27,7 @@ from commitlog_store.queue.log_blocks import (
     Messages,
     QueueRange,
     UnitFilter,
-    messages_in_log_order,
+    places_of,
 )
 from commitlog_store.queue.views import QueueView
 
@@ -122,11 +122,10 @@ class _Steps:
     def _announce(self, step: int) -> None:
         self._announce_units(step + 1)
         try:
-            messages = messages_in_log_order(self._parts(step), self._wanted)
+            starts, sizes = places_of(self._parts(step), self._wanted)
         except CommitLogError:
             return  # who reads it gets the error
-        if messages is not None and len(messages):
-            self._log.expect(self._ahead, messages.physical_offsets, messages.sizes)
+        self._log.expect(self._ahead, starts, sizes)
 
     def _announce_units(self, step: int) -> None:
         for queue, start, stop in self._parts(step) if step < self._count else ():

@@ -185,17 +185,14 @@ class ArchivedLog(CommitLog):
         return self.path_of(physical_offset // size * size), later[0]
 
     def expect(self, ahead: ReadAhead, starts: Int64Array, sizes: Int64Array) -> None:
-        """Records that will be read, at ascending places of the log."""
-        at = 0
-        while at < len(starts):
-            segment = self._archived.archive.segment_at(int(starts[at]))
-            if segment is None:
-                following = int(np.searchsorted(self.bases, starts[at], side="right"))
-                if following == len(self.bases):
-                    return
-                at += int(np.searchsorted(starts[at:], self.bases[following]))
-                continue
-            stop = at + int(np.searchsorted(starts[at:], segment.stop))
-            within = starts[at:stop] - segment.start
-            ahead.expect(stored(segment.log), within, np.minimum(within + sizes[at:stop], segment.log.size))
-            at = stop
+        """Records that will be read, at places of the log, in any order."""
+        segments = self._archived.archive.manifest.segments
+        numbers = np.searchsorted(self.bases, starts, side="right") - 1
+        # Mostly one or two of them; a place before the first has the number -1.
+        for number in np.flatnonzero(np.bincount(numbers + 1)[1:]).tolist():
+            segment = segments[number]
+            within = starts[numbers == number] - segment.start
+            lengths = sizes[numbers == number]
+            if int(within.max()) >= segment.log.size:  # places in a gap after it
+                within, lengths = within[within < segment.log.size], lengths[within < segment.log.size]
+            ahead.expect(stored(segment.log), within, np.minimum(within + lengths, segment.log.size))

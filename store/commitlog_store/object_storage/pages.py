@@ -333,15 +333,17 @@ class ReadAhead:
         self.ordered: set[_Run] = set()
 
     def expect(self, source: StoredObject, starts: Int64Array, stops: Int64Array) -> None:
-        """The bytes ``[start, stop)`` of an object will be read, for each of ascending starts."""
+        """The bytes ``[start, stop)`` of an object will be read, for each start, in any order."""
         if not len(starts):
             return
         firsts, lasts = starts // PAGE, (stops - 1) // PAGE
-        if int((lasts - firsts).max()) <= 1:
-            pages = np.unique(np.concatenate([firsts, lasts]))
-        else:
-            pages = np.unique(np.concatenate([np.arange(a, b + 1) for a, b in zip(firsts, lasts, strict=True)]))
-        self._pages._expect(self, source, pages)
+        low = int(firsts.min())
+        is_wanted = np.zeros(int(lasts.max()) + 1 - low, np.bool_)
+        is_wanted[firsts - low] = True
+        is_wanted[lasts - low] = True
+        for at in np.flatnonzero(lasts - firsts > 1).tolist():
+            is_wanted[firsts[at] - low : lasts[at] - low] = True
+        self._pages._expect(self, source, np.flatnonzero(is_wanted) + low)
 
     def close(self) -> None:
         self._pages._forgo(self)

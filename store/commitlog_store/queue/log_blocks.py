@@ -548,6 +548,23 @@ def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | Non
     return messages.in_log_order()
 
 
+def places_of(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> tuple[Int64Array, Int64Array]:
+    """The physical offsets and sizes of the messages of ranges that may be wanted, in no order: where one looks ahead.
+
+    Without those of damaged units. Raises the errors of ``QueueView.units``.
+    """
+    starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for queue, start, stop in ranges:
+        for units in queue.units(start, stop, check=False):
+            size, physical = units["size"], units["physical_offset"]
+            chosen = (size > 0) & (size != FILLER_SIZE) & (physical >= 0)
+            if wanted is not None and wanted.looks_at_units:
+                chosen &= wanted.may_match(units["tags_code"])
+            starts.append(physical[chosen].astype(np.int64))
+            sizes.append(size[chosen].astype(np.int64))
+    return np.concatenate(starts), np.concatenate(sizes)
+
+
 def _count(messages: Messages, file: MappedFile, limits: BlockLimits) -> int:
     """The number of messages, of those that the limits allow, that make a block: in one file; at least one."""
     starts = messages.physical_offsets
