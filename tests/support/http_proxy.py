@@ -15,7 +15,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade"}
-_REFUSALS = {"500": (500, "InternalError"), "503": (503, "SlowDown")}
+_REFUSALS = {"500": (500, "InternalError"), "503": (503, "SlowDown"), "403": (403, "AccessDenied")}
 
 
 class HttpProxy:
@@ -23,10 +23,12 @@ class HttpProxy:
 
     Each fault in ``faults`` is done to one GET, in turn: "500", "503", "slow", "cut" (half of the body comes, then the
     connection ends), "empty" (the connection ends before the answer), "" for none. ``slow_s`` is how long "slow" takes.
+    Requests of the methods in ``forbidden`` get 403.
     """
 
     def __init__(self, target: str, *, slow_s: float = 0.3) -> None:
         self.faults: deque[str] = deque()
+        self.forbidden: set[str] = set()
         self.done: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self.body_bytes = 0
@@ -62,10 +64,16 @@ class HttpProxy:
     def after_passing(self) -> None:
         """Called for each request when the store has answered it, and the client has nothing of that yet."""
 
+    def shown(self, path: str, data: bytes) -> bytes:
+        """The body of an answer as clients get it."""
+        del path
+        return data
+
     def _fault(self, method: str) -> str:
         with self._lock:
             self.passed[method] += 1
             fault = self.faults.popleft() if method == "GET" and self.faults else ""
+            fault = "403" if method in self.forbidden else fault
             self.done[fault] += 1
             return fault
 
@@ -85,7 +93,7 @@ class HttpProxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
         onward.request(request.command, request.path, body or None, headers)
         answer = onward.getresponse()
-        data = answer.read()
+        data = self.shown(request.path, answer.read())
         onward.close()
         self.after_passing()
         request.send_response(answer.status)
@@ -119,3 +127,19 @@ class HttpProxy:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class OldListings(HttpProxy):
+    """An object store whose listings stay as each was when it was asked for last, once ``are_old`` is set."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.are_old = False
+        self._before: dict[str, bytes] = {}
+
+    def shown(self, path: str, data: bytes) -> bytes:
+        if "list-type=2" not in path:
+            return data
+        if not self.are_old:
+            self._before[path] = data
+        return self._before.get(path, data)

@@ -1,13 +1,14 @@
 """Archiver: copies a store's log into an archive, a segment at a time; and ``archive_store``.
 
-A step reads one log file twice: for its checksums, units and keys, then for the upload, if the archive does not have it
-yet. Then it puts the units and the index, a table of a group if one is full, the catalog and the config files, and last
-the manifest. It may be killed anywhere: what the newest manifest does not name is put again, or found there by the next
-step.
+A step reads one log file three times: for its checksums, for its units and keys, then for the upload, if the archive
+does not have it yet. The checksums of the next one are made while this one is uploaded. Then it puts the units and the
+index, a table of a group if one is full, the catalog and the config files, and last the manifest. It may be killed
+anywhere: what the newest manifest does not name is put again, or found there by the next step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
@@ -21,17 +22,18 @@ import numpy as np
 from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive import layout
 from commitlog_store.archive.damage import missing, other_bytes
-from commitlog_store.archive.generations import commit, create_identity, newest_or_none, read_identity
+from commitlog_store.archive.generations import commit, create_identity, newest_or_none, read_generation, read_identity
 from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
 from commitlog_store.archive.same_log import mismatch, refuse_other_log
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
+from commitlog_store.archive.sums_ahead import SumsAhead
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveMismatch, FileChanged, InvalidValue
+from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged, InvalidValue
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
@@ -124,6 +126,7 @@ class Archiver:
         self._settings = settings
         self._delay_levels_ms = list(MessageStoreConfig().delay_levels_ms)
         self._source = LogSource(paths, self._delay_levels_ms)
+        self._ahead = SumsAhead()
         self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
         self._idle_s = idle_s
         self._identity: Identity | None = None
@@ -137,7 +140,8 @@ class Archiver:
         ``ArchiveFailed``, ``ArchiveMismatch``, ``ArchiveGap``, ``ArchiveDamaged``, ``UnsupportedArchive``; the errors
         of reading a store. After each, it may be called again.
         """
-        known, base = self._newest, newest_or_none(self._objects)
+        known = self._newest
+        base = newest_or_none(self._objects, known)
         if base is not None and (known is None or known.generation != base.generation):
             self._objects.sync(layout.manifest_name(base.generation))  # perhaps of an archiver that was killed
         self._newest = base
@@ -180,6 +184,7 @@ class Archiver:
 
     def close(self) -> None:
         """Close the store's files."""
+        self._ahead.stop()
         self._source.close()
 
     def _first(self, file_size: int) -> Ready | None:
@@ -245,12 +250,16 @@ class Archiver:
         began = time.monotonic()
         last = None if base is None else base.segments[-1]
         replaced = last if last is not None and last.start == found.file.base else None
-        sums = sums_of(found.file, found.size, prefix=0 if replaced is None else replaced.log.size)
+        sums = self._ahead.take(found.file, found.size) if replaced is None else None
+        if sums is None:
+            sums = sums_of(found.file, found.size, prefix=0 if replaced is None else replaced.log.size)
         if replaced is not None and sums.prefix_crc32 != replaced.log.crc32:
             raise mismatch(self._objects, self._source, found.file.base)
         records = read_records(found.file, found.size, self._delay_levels_ms)
         if not self._is_wanted(records, found):
             return False
+        if found.is_closed:
+            self._look_ahead(found.file.base + file_size, file_size)
         config = self._config(base)
         segment, tables, strays = self._upload(base, found, sums, records, replaced)
         manifest = self._manifest(base, segment, tables, replaced, config, file_size)
@@ -262,7 +271,17 @@ class Archiver:
             if not found.is_closed:
                 self._last_due = time.monotonic() + self._settings.last_every_s
             self._strays += strays
+        else:  # another archiver was faster, and a listing may not show that yet
+            self._objects.sync(layout.manifest_name(manifest.generation))
+            self._newest = read_generation(self._objects, manifest.generation)
         return True
+
+    def _look_ahead(self, base: int, file_size: int) -> None:
+        """Begin the checksums of the file that the next step adds, if it is closed."""
+        with contextlib.suppress(CommitLogError, OSError):  # the next step says what is wrong
+            following = self._source.ready(base, file_size, with_last=False)
+            if following is not None:
+                self._ahead.begin(following)
 
     def _is_wanted(self, records: Records, found: Ready) -> bool:
         until = self._settings.until_ms

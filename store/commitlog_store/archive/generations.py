@@ -25,19 +25,34 @@ __all__ = ["commit", "create_identity", "newest", "newest_or_none", "read_genera
 _LOOKS = 8
 
 
-def newest_or_none(objects: ObjectStore) -> Manifest | None:
-    """The newest generation, by two requests; None without any. ``ArchiveDamaged``, ``UnsupportedArchive``."""
+def newest_or_none(objects: ObjectStore, known: Manifest | None = None) -> Manifest | None:
+    """The newest generation, by two requests; None without any. ``ArchiveDamaged``, ``UnsupportedArchive``.
+
+    ``known`` is one that was read before. A listing that ends with it takes one request, and one that does not show it
+    is an old one: then names are asked for, which object stores answer from what they hold.
+    """
     name = ""
     for _ in range(_LOOKS):
         found = [generation_of(one.name) for one in objects.list(MANIFEST, first_only=True)]
-        generations = [one for one in found if one is not None]
-        if not generations:
+        last = max((one for one in found if one is not None), default=0)
+        if known is not None and last <= known.generation:
+            return known if last == known.generation else _by_name(objects, known)
+        if not last:
             return None
-        name = manifest_name(max(generations))
-        manifest = read_generation(objects, max(generations))
+        name = manifest_name(last)
+        manifest = read_generation(objects, last)
         if manifest is not None:
             return manifest
     raise ArchiveDamaged(f"{objects} lists {name}, and does not have it. Try again.", name=name)
+
+
+def _by_name(objects: ObjectStore, known: Manifest) -> Manifest | None:
+    """The last of the generations from a known one on; None without that one: the archive was deleted."""
+    found = read_generation(objects, known.generation)
+    following = found
+    while following is not None:
+        found, following = following, read_generation(objects, following.generation + 1)
+    return found
 
 
 def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
@@ -56,9 +71,9 @@ def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
     return manifest
 
 
-def newest(objects: ObjectStore) -> Manifest:
+def newest(objects: ObjectStore, known: Manifest | None = None) -> Manifest:
     """The newest generation. ``ArchiveNotFound`` and the errors of ``newest_or_none``."""
-    manifest = newest_or_none(objects)
+    manifest = newest_or_none(objects, known)
     if manifest is None:
         raise ArchiveNotFound(
             f"No archive at {objects}: it has no manifest. 'commitlog archive PATH {objects}' makes one.",

@@ -22,8 +22,8 @@ from commitlog_store.archive.catalog import (
     span_at,
 )
 from commitlog_store.archive.damage import damaged, missing, other_bytes
-from commitlog_store.archive.generations import newest
-from commitlog_store.archive.layout import COMMIT_LOG, manifest_name
+from commitlog_store.archive.generations import newest, read_generation
+from commitlog_store.archive.layout import COMMIT_LOG
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
@@ -74,7 +74,10 @@ class OpenedArchive:
     @classmethod
     def open(cls, objects: ObjectStore, pages: ObjectPages) -> OpenedArchive:
         """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``."""
-        manifest, url = newest(objects), str(objects)
+        return cls._of(newest(objects), str(objects), pages)
+
+    @classmethod
+    def _of(cls, manifest: Manifest, url: str, pages: ObjectPages) -> OpenedArchive:
         data = read_object(pages, url, manifest.catalog, 0, manifest.catalog_head)
         return cls(manifest, decode_head(data, f"{url}/{manifest.catalog.name}"), pages, url)
 
@@ -86,10 +89,11 @@ class OpenedArchive:
 
         ``is_late``: the last look was so long ago that the next generation may be deleted already.
         """
-        if not is_late and objects.get(manifest_name(generation + 1)) is None:
+        following = read_generation(objects, generation + 1)
+        if following is None and not is_late:
             return None
-        opened = cls.open(objects, pages)
-        return opened if opened.manifest.generation > generation else None
+        manifest = newest(objects, following)
+        return cls._of(manifest, str(objects), pages) if manifest.generation > generation else None
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The bounds of a queue, by its number."""

@@ -13,6 +13,7 @@ import pytest
 from commitlog_store.archive.archiver import ArchiveReport, ArchiveSettings, archive_store, open_archiver
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import commit, newest, newest_or_none
+from commitlog_store.errors import FileChanged
 from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, objects_of, small_store, tree, url_of
 from tests.support.long_runs import Progress
@@ -124,3 +125,41 @@ def test_a_commit_whose_answer_was_lost_is_not_taken_for_another_archivers(tmp_p
         **{name: getattr(manifest, name) for name in manifest.__struct_fields__ if name != "attempt"}, attempt="x"
     )
     assert not commit(objects, other)
+
+
+def test_a_file_that_changes_after_its_checksums_were_made_ahead_is_archived_as_it_is(tmp_path: Path) -> None:
+    """They are made while the file before it is uploaded."""
+    small_store(tmp_path / "store", 400)
+    second = sorted((tmp_path / "store" / "commitlog").iterdir())[1]
+
+    def change(done: int, size: int) -> None:
+        if done == size and not archiver.report().added:
+            wait_for(lambda: all(thread.name != "SumsAhead" for thread in threading.enumerate()))
+            data = bytearray(second.read_bytes())
+            data[-1] ^= 1
+            second.write_bytes(data)
+
+    archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), ArchiveSettings(), progress=change)
+    assert archiver.run_once() == 0
+    with pytest.raises(FileChanged, match=second.name):
+        archiver.run_once()
+    while not archiver.run_once():
+        pass
+    archiver.close()
+    data = archived_bytes(objects_of(tmp_path / "a"))
+    assert data == log_bytes(tmp_path / "store")[: len(data)]
+    assert_sound(objects_of(tmp_path / "a"))
+
+
+def test_closing_ends_the_checksums_that_were_begun_ahead(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 400)
+
+    def stop(done: int, size: int) -> None:
+        raise KeyboardInterrupt
+
+    archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), ArchiveSettings(), progress=stop)
+    with pytest.raises(KeyboardInterrupt):
+        archiver.run_once()
+    archiver.close()
+    opened = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    assert not [one for one in opened if one.startswith(str(tmp_path / "store"))]
