@@ -44,6 +44,8 @@ _ATTEMPTS = 5
 _LONGEST_PAUSE_S = 2.0
 # What needs the object to exist. For the rest, it is the bucket that does not.
 _OF_OBJECTS = frozenset({"read", "look at", "delete"})
+# How a refusal of access reads where ``obstore`` has no error of its own for it: of listings and uploads in parts.
+_NO_ACCESS = re.compile(r"\bstatus code: 40[13]\b")
 # What object stores say of a range that an object does not have.
 _NO_RANGE = re.compile(r"\b416\b|\brange\b", re.IGNORECASE)
 
@@ -326,7 +328,8 @@ class ObjectStore:
         known, where = self._obstore.exceptions, self._where(name)
         if what in _OF_OBJECTS and isinstance(error, FileNotFoundError | known.NotFoundError):
             raise ObjectMissing(where) from None
-        if isinstance(error, PermissionError | known.PermissionDeniedError | known.UnauthenticatedError):
+        denied = PermissionError | known.PermissionDeniedError | known.UnauthenticatedError
+        if isinstance(error, denied) or (isinstance(error, known.BaseError) and _NO_ACCESS.search(said(error))):
             _refuse_access(what, where, name, error)
         if isinstance(error, CommitLogError) or not isinstance(error, known.BaseError | OSError | _Short):
             raise error

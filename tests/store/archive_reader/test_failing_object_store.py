@@ -12,9 +12,16 @@ import pytest
 
 from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
-from commitlog_store.archive.generations import newest
+from commitlog_store.archive.generations import newest, newest_or_none
 from commitlog_store.archive_reader.reader import ArchiveReader
-from commitlog_store.errors import ArchiveDamaged, ArchiveFailed, ArchiveNotFound, InvalidValue, StoreForked
+from commitlog_store.errors import (
+    ArchiveAccessRefused,
+    ArchiveDamaged,
+    ArchiveFailed,
+    ArchiveNotFound,
+    InvalidValue,
+    StoreForked,
+)
 from commitlog_store.object_storage.address import StorageAddress, said
 from commitlog_store.object_storage.counted import counted_storage
 from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
@@ -84,6 +91,27 @@ def test_archivers_ask_again_and_count_as_readers_do(store: Path, proxy: HttpPro
     log = manifest.segments[0].log
     with pytest.raises(ObjectCut, match=f"{log.name} has {log.size} bytes"):
         objects.get_ranges(log.name, [(0, 8), (log.size - 4, log.size + 4)])
+
+
+@pytest.mark.parametrize(
+    ("method", "what"), [("GET", "list"), ("HEAD", "look at"), ("PUT", "write"), ("POST", "write")]
+)
+def test_archivers_that_lack_a_permission_say_which_and_continue_with_it(
+    method: str, what: str, proxy: HttpProxy, tmp_path: Path
+) -> None:
+    # POST begins an upload in parts.
+    builder = StoreBuilder(tmp_path / "store", log_file_size=12 << 20)
+    builder.append("orders", [0], [b"x" * (1 << 20)] * 24)
+    objects = ObjectStore.open(f"s3://{BUCKET}/{method}", options=options_for(proxy.url))
+    proxy.forbidden.add(method)
+    with pytest.raises(
+        ArchiveAccessRefused, match=f"refuses to let this client {what} s3://{BUCKET}/{method}"
+    ) as refused:
+        archive_store(tmp_path / "store", objects)
+    proxy.forbidden.clear()
+    assert SECRET not in str(refused.value)
+    assert newest_or_none(objects) is None
+    assert archive_store(tmp_path / "store", objects).added == 2
 
 
 def test_what_fails_for_good_is_named_without_secrets(
