@@ -43,6 +43,10 @@ DEFAULT_LIMIT = 10 << 30
 class Pages(Protocol):
     """Where pages are kept beyond this process's memory."""
 
+    def has(self, key: str, number: int) -> bool:
+        """Whether it seems to have a page: ``read_into`` may find it damaged, or gone."""
+        ...
+
     def read_into(self, data: memoryview, key: str, number: int) -> bool:
         """Fill ``data``, which is as long as the page, with its bytes; False without it."""
         ...
@@ -66,6 +70,9 @@ class PageCache:
         for path in (directory, self._path):
             with contextlib.suppress(FileExistsError):
                 disk.make_directory(path)
+
+    def has(self, key: str, number: int) -> bool:
+        return disk.is_file(self._path_of(key, number))
 
     def read_into(self, data: memoryview, key: str, number: int) -> bool:
         path = self._path_of(key, number)

@@ -101,7 +101,10 @@ class ObjectPages:
         self._kept = self._ahead = 0
         self._waiting: deque[tuple[ReadAhead, StoredObject, int, int]] = deque()
         self._jobs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
+        self._cache = cache
         self._fetcher = _Fetcher(objects, cache)
+        # The page of the cache in which the last long read ended: the next one begins in it.
+        self._edge: tuple[tuple[str, int], memoryview] | None = None
         self._threads = 0
         self._closed = False
 
@@ -125,18 +128,56 @@ class ObjectPages:
         """The bytes ``[start, stop)`` of an object, which has them. ``WrongObject``, ``ArchiveFailed``."""
         if start >= stop:
             return memoryview(b"")
-        runs = self._runs_of(source, start // PAGE, -(-stop // PAGE))
-        if len(runs) == 1:
-            return self._used(runs[0])[start - runs[0].start : stop - runs[0].start]
+        if not self._is_direct(source, start, stop):
+            runs = self._runs_of(source, start // PAGE, -(-stop // PAGE))
+            if len(runs) == 1:
+                return self._used(runs[0])[start - runs[0].start : stop - runs[0].start]
         data = new_bytes(stop - start).data
-        self._copy(runs, start, stop, data)
+        self.read_into(source, start, data)
         return data.toreadonly()
 
     def read_into(self, source: StoredObject, start: int, data: memoryview) -> None:
         """Fill ``data`` with the bytes from ``start`` of an object, which has them."""
         stop = start + len(data)
-        if start < stop:
-            self._copy(self._runs_of(source, start // PAGE, -(-stop // PAGE)), start, stop, data)
+        first, last = start // PAGE, -(-stop // PAGE)
+        if self._is_direct(source, start, stop):
+            first = self._read_kept(source, first, last, start, data)
+        if first < last:
+            self._copy(self._runs_of(source, first, last), start, stop, data)
+
+    def _is_direct(self, source: StoredObject, start: int, stop: int) -> bool:
+        """Whether bytes are read from the cache to where they are wanted: long pieces, of what has no checksum."""
+        return self._cache is not None and source.crc32 is None and stop - start >= PAGE
+
+    def _read_kept(self, source: StoredObject, first: int, last: int, start: int, data: memoryview) -> int:
+        """Read pages ``[first, last)``, as far as the cache has them and memory does not; the first that is left."""
+        stop = start + len(data)
+        for number in range(first, last):
+            if (source.key, number) in self._by_page:
+                return number
+            low, high = number * PAGE, min((number + 1) * PAGE, source.size)
+            page = data[low - start : high - start] if start <= low and high <= stop else None
+            if not self._kept_page(source, number, page, low, high):
+                return number
+            if page is None:
+                assert self._edge is not None
+                begin, end = max(start, low), min(stop, high)
+                data[begin - start : end - start] = self._edge[1][begin - low : end - low]
+        return last
+
+    def _kept_page(self, source: StoredObject, number: int, page: memoryview | None, low: int, high: int) -> bool:
+        """Have the cache fill ``page``, or where only a part is wanted, ``_edge``. Whether it has the page."""
+        if self._closed:
+            raise ReaderClosed(f"The reader of {self._objects} is closed; open it again to read on.")
+        if page is None and self._edge is not None and self._edge[0] == (source.key, number):
+            return True
+        whole = new_bytes(high - low).data if page is None else page
+        if self._cache is None or not self._cache.read_into(whole, source.key, number):
+            return False
+        self._objects.count(StorageStats(bytes_from_cache=len(whole)))
+        if page is None:
+            self._edge = (source.key, number), whole
+        return True
 
     def _copy(self, runs: Iterable[_Run], start: int, stop: int, data: memoryview) -> None:
         for run in runs:
@@ -217,7 +258,9 @@ class ObjectPages:
                 del self._by_page[run.source.key, number]
 
     def _expect(self, owner: ReadAhead, source: StoredObject, pages: Int64Array) -> None:
-        """These pages of an object, ascending, will be read."""
+        """These pages of an object, ascending, will be read. Those of the log that the cache has are not fetched."""
+        if self._cache is not None and source.crc32 is None:
+            pages = pages[[not self._cache.has(source.key, number) for number in pages.tolist()]]
         if not len(pages):
             return
         cuts = np.flatnonzero(np.diff(pages) > 1 + _PAGES_BETWEEN) + 1
