@@ -1,11 +1,13 @@
-"""Memory pages: locks them against swapping, has the kernel read them ahead, faults them in and gives them back."""
+"""Memory pages: locks them against swapping, has the kernel read them ahead, faults them in, gives them back or not."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
+import functools
 import mmap
+import os
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +16,19 @@ import numpy.typing as npt
 _MADV_POPULATE_READ = 22
 # Its errors where touching a page would kill the process: beyond the end, or a page that the memory has lost.
 _UNREADABLE = (errno.EFAULT, getattr(errno, "EHWPOISON", errno.EFAULT))
+# glibc learns from no piece over 32 MiB, with its header.
+_LARGEST_REUSED = (32 << 20) - (64 << 10)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def lock_memory(view: memoryview) -> bool:
     """``mlock``; False where RLIMIT_MEMLOCK does not allow it, and then the memory works all the same."""
-    libc = ctypes.CDLL(None, use_errno=True)
     address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-    return bool(libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(view))) == 0)
+    return bool(_libc().mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(view))) == 0)
 
 
 def will_need(mapping: mmap.mmap) -> None:
@@ -34,14 +42,15 @@ def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
     """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where that call does not exist
     (before Linux 5.14). ``OSError`` (EFAULT) where a page is not available: touching it would kill the process."""
     first = start - start % mmap.PAGESIZE
-    try:
-        mapping.madvise(_MADV_POPULATE_READ, first, stop - first)
-    except OSError as error:
-        if error.errno in _UNREADABLE:
-            raise
-        # Not every kernel has it, and not every sandbox allows it; page by page works everywhere.
-        return False
-    return True
+    pages = np.frombuffer(mapping, np.uint8, stop - first, first)
+    # Not by ``mmap.madvise``, which holds the interpreter's lock while the device is read.
+    if _libc().madvise(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(stop - first), _MADV_POPULATE_READ) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNREADABLE:
+        raise OSError(number, os.strerror(number))
+    # Not every kernel has it, and not every sandbox allows it; page by page works everywhere.
+    return False
 
 
 def zeroed_bytes(size: int) -> npt.NDArray[np.uint8]:
@@ -60,8 +69,19 @@ def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
             mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)
 
 
+def keep_freed_memory() -> None:
+    """Have the C library keep up to 64 MiB that was freed for what is asked for next.
+
+    glibc gives freed memory back to the system beyond twice the largest piece that it ever saw freed, and each page of
+    the next piece is then faulted in again. So one large piece is freed, of which no page was touched. It has no effect
+    where the user has chosen limits (``MALLOC_TRIM_THRESHOLD_``), nor in other C libraries.
+    """
+    with contextlib.suppress(MemoryError):
+        np.empty(_LARGEST_REUSED, np.uint8)
+
+
 def return_free_memory() -> None:
     """Give memory that was freed back to the system (``malloc_trim``), where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(_libc(), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))

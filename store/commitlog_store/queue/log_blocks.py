@@ -32,7 +32,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from commitlog_store.log.commit_log import CommitLog, HasDamagedParts
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
@@ -47,6 +47,8 @@ _SPARSE_GAP = 64 << 10
 _COPIED_GAP = 2
 # More than any block of good units spans then, unless one record is larger. A damaged size is not read into memory.
 _MOST_COPIED = 16 << 20
+# Fewer bytes are copied in the time that it takes to map them.
+_LEAST_MAPPED = 256 << 10
 # Bytes of a record that show that its unit has a damaged size.
 _HEAD = 4096
 # Bytes of a record that are read before its size is known; most records fit.
@@ -63,11 +65,15 @@ QueueRange: TypeAlias = tuple[QueueView, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockLimits:
-    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last if mapped."""
+    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last if mapped.
+
+    ``for_sending``: the bytes are only given to the system, so that those next to each other stay mapped, uncopied.
+    """
 
     rows: int = DEFAULT_ROWS
     size: int = DEFAULT_SIZE
     span: int = 64 << 20
+    for_sending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +253,7 @@ class LogBlocks:
                     # Of equal ranges the last one counts, and the offsets of a range ascend.
                     positions = positions.copy()
                     positions[taken.ranges] = taken.queue_offsets + 1
-                    yield self._block(file, taken, positions)
+                    yield self._block(file, taken, positions, limits)
                     at += len(taken)
             except CommitLogError:
                 return
@@ -337,7 +343,7 @@ class LogBlocks:
             complete = at == len(messages) and isinstance(found, MappedFile)
             last = int(taken.queue_offsets[-1])
             if isinstance(found, MappedFile):
-                yield from self._readable_blocks(found, taken, after if complete else last + 1)
+                yield from self._readable_blocks(found, taken, after if complete else last + 1, limits)
             else:
                 physical = taken.log_bytes(self._commit_log.bounds()[1])
                 yield Lost(int(taken.queue_offsets[0]), last + 1, found, physical)
@@ -364,14 +370,17 @@ class LogBlocks:
             self._explain_absence(queue, physical, int(messages.queue_offsets[0]), stop)
         return file
 
-    def _block(self, file: MappedFile, messages: Messages, positions: Int64Array) -> Block:
+    def _block(self, file: MappedFile, messages: Messages, positions: Int64Array, limits: BlockLimits) -> Block:
         """The bytes of messages of one file, in ascending order. ``FileChanged``, ``ReadFailed``."""
         physical, sizes = messages.physical_offsets, messages.sizes
         start = int(physical[0]) - file.base
         stop = file.reach(start, int(physical[-1] + sizes[-1]) - file.base)
         if stop - start <= min(int(sizes.sum()) * _COPIED_GAP, _MOST_COPIED):
-            data = new_bytes(stop - start)
-            file.read_into(data, start)
+            if limits.for_sending and stop - start >= _LEAST_MAPPED:
+                data = self._commit_log.span(file, start, stop)
+            else:
+                data = new_bytes(stop - start)
+                file.read_into(data, start)
             return Block(data, physical - file.base - start, messages, positions)
         if len(physical) > 1 and _is_sparse(stop - start, len(physical)):
             return Block(*self._commit_log.gather(file, physical, sizes), messages, positions)
@@ -379,15 +388,18 @@ class LogBlocks:
         data = self._commit_log.span(file, start, stop) if head is None else head
         return Block(data, physical - file.base - start, messages, positions)
 
-    def _readable_blocks(self, file: MappedFile, messages: Messages, after: int) -> Iterator[Block | Lost]:
+    def _readable_blocks(
+        self, file: MappedFile, messages: Messages, after: int, limits: BlockLimits
+    ) -> Iterator[Block | Lost]:
         """Messages of one file up to the queue offset ``after``; those that the disk fails to read are lost."""
         try:
-            block = self._block(file, messages, np.array([after]))
+            block = self._block(file, messages, np.array([after]), limits)
         except ReadFailed as failed:
             if len(messages) > 1:
                 half = len(messages) // 2
-                yield from self._readable_blocks(file, messages.take(slice(half)), int(messages.queue_offsets[half]))
-                yield from self._readable_blocks(file, messages.take(slice(half, None)), after)
+                cut = int(messages.queue_offsets[half])
+                yield from self._readable_blocks(file, messages.take(slice(half)), cut, limits)
+                yield from self._readable_blocks(file, messages.take(slice(half, None)), after, limits)
                 return
             offset = int(messages.queue_offsets[0])
             yield Lost(offset, offset + 1, failed, messages.log_bytes(self._commit_log.bounds()[1]))
@@ -527,23 +539,25 @@ def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | Non
     counts = np.array([sum(map(len, part)) for part in parts], np.int64)
     if not counts.any():
         return _NO_MESSAGES
-    units = np.concatenate(
-        [one for part in parts for one in part], dtype=UNIT_DTYPE
-    )  # else it compares the fields of each
-    if ((units["size"] <= 0) | (units["physical_offset"] < 0)).any():
+    units = [one for part in parts for one in part]
+    # By columns: numpy joins and picks records of several fields one by one.
+    physical = np.concatenate([one["physical_offset"] for one in units])
+    sizes = np.concatenate([one["size"] for one in units])
+    if int(sizes.min()) <= 0 or int(physical.min()) < 0:
         return None
-    places = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)
+    of_range = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)
     before = np.array([start for _, start, _ in ranges], np.int64) - (np.cumsum(counts) - counts)
-    chosen = units["size"] != FILLER_SIZE
-    if (~chosen & np.array([queue.fillers_are_lost for queue, _, _ in ranges])[places]).any():
+    offsets = np.repeat(before, counts) + np.arange(len(sizes))
+    chosen = sizes != FILLER_SIZE
+    if not chosen.all() and np.array([queue.fillers_are_lost for queue, _, _ in ranges])[of_range[~chosen]].any():
         return None
     if wanted is not None and wanted.looks_at_units:
-        chosen &= wanted.may_match(units["tags_code"])
-    rows = np.flatnonzero(chosen)
-    units, of_range = units[rows], places[rows]
-    messages = Messages(units["physical_offset"], units["size"].astype(np.int64), of_range, before[of_range] + rows)
-    physical = messages.physical_offsets
-    if ((physical[1:] <= physical[:-1]) & (of_range[1:] == of_range[:-1])).any():
+        chosen &= wanted.may_match(np.concatenate([one["tags_code"] for one in units]))
+    messages = Messages(physical, sizes.astype(np.int64), of_range, offsets)
+    if not chosen.all():
+        messages = messages.take(np.flatnonzero(chosen))
+    steps_back = np.flatnonzero(np.diff(messages.physical_offsets) <= 0)
+    if (messages.ranges[steps_back + 1] == messages.ranges[steps_back]).any():
         return None
     return messages.in_log_order()
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog_store.columnar.arrow_bytes import gather_binary
+from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.format.arrays import ByteArray
 from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, Lost, Messages
@@ -170,7 +171,9 @@ def _value(row: pa.RecordBatch, places: _Places) -> Block | Lost | None:
     ranges = np.frombuffer(places.ranges, np.int32) if places.ranges else np.zeros(count, np.int32)
     if not len(sizes) == len(starts) == len(offsets) == len(ranges) == count:
         raise ValueError("its numbers are not of one length")
-    data = np.frombuffer(row.column(0)[0].as_buffer(), np.uint8)
+    # Where it lies: a scalar of Arrow would have a copy of it.
+    (start, stop), values = binary_parts(row.column(0))
+    data = values[start:stop]
     # A record that ends after the block's bytes is damaged; ``locate`` says how, as it does for local blocks.
     if count and (starts.min() < 0 or sizes.min() < 0 or int(starts.max()) > max(len(data), 1 << 40)):
         raise ValueError("its records lie outside of its bytes")

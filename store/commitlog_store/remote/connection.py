@@ -21,6 +21,7 @@ from commitlog_store.errors import (
     StoreForked,
 )
 from commitlog_store.files import disk
+from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION, Answer, Question, decode_answer, decode_error, encode
@@ -204,6 +205,7 @@ class Connection:
         self.refuse_forked(self.address)
         if not _users:
             _users.append(os.getpid())
+            keep_freed_memory()  # gRPC allocates each message again
         if self._client is None:
             self._client = flight.FlightClient(
                 self.address.url, tls_root_certs=self.address.tls_root_certificates, generic_options=_OPTIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -62,13 +63,17 @@ class _Matching:
 
 
 def blocks_of(
-    reader: StoreReader, wanted: BlocksWanted, is_wanted: Callable[[], bool] = lambda: True
+    reader: StoreReader,
+    wanted: BlocksWanted,
+    is_wanted: Callable[[], bool] = lambda: True,
+    *,
+    for_sending: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an answer, which ends early when it is not wanted any more.
+    """The rows of an answer, which ends early when it is not wanted any more. ``for_sending``: see ``BlockLimits``.
 
     ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``, and the errors of reading.
     """
-    limits = wanted.limits
+    limits = replace(wanted.limits, for_sending=for_sending)
     if not (0 < limits.rows <= _MOST_ROWS and 0 < limits.size <= _LARGEST and 0 < limits.span <= _LARGEST):
         raise InvalidValue(f"A block has at most {_MOST_ROWS} rows and {_LARGEST} bytes, and at least one of both.")
     if not wanted.ranges or (len(wanted.ranges) > 1 and not wanted.in_log_order):
@@ -81,7 +86,7 @@ def blocks_of(
     else:
         (part,) = ranges
         pieces = blocks.of_queue(part, limits, wanted=tags, tolerant=wanted.tolerant)
-    sent = 0
+    sent, budget = 0, min(wanted.budget, _MOST_BYTES)
     if wanted.texts is not None:
         pieces = map(_Matching(wanted, wanted.texts.parsed()), pieces)
     for piece in pieces:
@@ -92,6 +97,8 @@ def blocks_of(
             base = first - within
         yield encode_piece(piece, path, base)
         sent += len(piece.data) if isinstance(piece, Block) else 1024
-        if sent >= min(wanted.budget, _MOST_BYTES) or not is_wanted():
+        # The next question would find the rest of these units again, so the answer ends after them if they are few.
+        units_left = wanted.in_log_order and isinstance(piece, Block) and len(piece) > 0
+        if sent >= budget * (2 if units_left else 1) or not is_wanted():
             break  # the client asks for the rest
     yield end_of_blocks()

@@ -20,6 +20,7 @@ from commitlog_store.errors import (
     RemoteFailed,
 )
 from commitlog_store.files import disk
+from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.files.own_sockets import cut_connections
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
@@ -148,6 +149,10 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         self._verifications = verifications or {name: Verification() for name in stores}
         self._writer = None if owned is None else StoreWriter(owned, most_staged=most_staged)
         self._limits = limits or CallLimits()
+        keep_freed_memory()  # the numbers of each block are allocated again
+        # TLS reads what is sent within this process, which a mapped page that a truncated file has lost would end.
+        # Without it only the system does, for which that is an error of one connection.
+        self._encrypts = listen.tls is not None
         listen.refuse_open()
         tokens = None if listen.tokens is None else TokenFile(listen.tokens)
         certificates, client_ca = _certificates(listen.tls)
@@ -251,7 +256,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def _blocks(self, wanted: BlocksWanted, is_wanted: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
         how: OnDamage = "skip" if wanted.tolerant else "raise"
         with _named_errors(), self._readers(wanted.store).lent(how) as reader:
-            yield from blocks_of(reader, wanted, is_wanted)
+            yield from blocks_of(reader, wanted, is_wanted, for_sending=not self._encrypts)
 
     def list_actions(self, _context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, "") for name in CALLS]
