@@ -90,7 +90,13 @@ class ArchivedBlocks(LogBlocks):
     def _reads_together(self, queue: QueueView) -> bool:
         return not queue.topic.startswith(LIGHT_QUEUE_PREFIX)
 
-    def _block(self, file: MappedFile, messages: Messages, positions: Int64Array) -> Block:
+    def _block(
+        self,
+        file: MappedFile,
+        messages: Messages,
+        positions: Int64Array,
+        limits: BlockLimits,  # noqa: ARG002 - what comes from an object is in memory
+    ) -> Block:
         assert isinstance(file, ArchivedFile)
         data, starts = file.stretches(messages.physical_offsets - file.base, messages.sizes)
         return Block(data, starts, messages, positions)

@@ -545,17 +545,24 @@ def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | Non
     sizes = np.concatenate([one["size"] for one in units])
     if int(sizes.min()) <= 0 or int(physical.min()) < 0:
         return None
-    of_range = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)
-    before = np.array([start for _, start, _ in ranges], np.int64) - (np.cumsum(counts) - counts)
-    offsets = np.repeat(before, counts) + np.arange(len(sizes))
+    ends = np.cumsum(counts)
     chosen = sizes != FILLER_SIZE
-    if not chosen.all() and np.array([queue.fillers_are_lost for queue, _, _ in ranges])[of_range[~chosen]].any():
-        return None
+    if not chosen.all():
+        of_fillers = np.searchsorted(ends, np.flatnonzero(~chosen), side="right")
+        if np.array([queue.fillers_are_lost for queue, _, _ in ranges])[of_fillers].any():
+            return None
     if wanted is not None and wanted.looks_at_units:
         chosen &= wanted.may_match(np.concatenate([one["tags_code"] for one in units]))
+    before = np.array([start for _, start, _ in ranges], np.int64) - (ends - counts)
+    if chosen.all():
+        of_range = np.repeat(np.arange(len(ranges), dtype=np.int32), counts)
+        offsets = np.repeat(before, counts) + np.arange(len(sizes))
+    else:
+        rows = np.flatnonzero(chosen)
+        physical, sizes = physical[rows], sizes[rows]
+        of_range = np.searchsorted(ends, rows, side="right").astype(np.int32)
+        offsets = before[of_range] + rows
     messages = Messages(physical, sizes.astype(np.int64), of_range, offsets)
-    if not chosen.all():
-        messages = messages.take(np.flatnonzero(chosen))
     steps_back = np.flatnonzero(np.diff(messages.physical_offsets) <= 0)
     if (messages.ranges[steps_back + 1] == messages.ranges[steps_back]).any():
         return None

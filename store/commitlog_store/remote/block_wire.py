@@ -132,21 +132,25 @@ def end_of_blocks() -> pa.RecordBatch:
 
 
 def _row(places: _Places, path: str, base: int, data: ByteArray = NO_BLOCK.data) -> pa.RecordBatch:
-    values = pa.py_buffer(np.ascontiguousarray(data))
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
+    encoded = np.frombuffer(_ENCODER.encode(places), np.uint8)
     arrays = [
-        pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, values]),
-        pa.array([_ENCODER.encode(places)], pa.binary()),
+        _one_value(pa.large_binary(), np.ascontiguousarray(data), np.int64),
+        _one_value(pa.binary(), encoded, np.int32),
         pa.array([path], pa.string()),
         pa.array([base], pa.int64()),
     ]
     return pa.record_batch(arrays, schema=BLOCK_SCHEMA)
 
 
+def _one_value(kind: pa.DataType, data: ByteArray, offset: type[np.int32 | np.int64]) -> pa.Array:
+    """An array of these bytes, which it does not copy."""
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(np.array([0, len(data)], offset)), pa.py_buffer(data)])
+
+
 def decode_piece(row: pa.RecordBatch) -> Piece:
     """``RemoteFailed`` for what is no such row."""
     try:
-        places = _DECODER.decode(row.column(1)[0].as_py())
+        places = _DECODER.decode(row.column(1)[0].as_buffer())
         path, base = row.column(2)[0].as_py(), row.column(3)[0].as_py()
         return Piece(_value(row, places), path, base)
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError, AttributeError) as error:

@@ -95,8 +95,9 @@ def blocks_of(
             first = int(piece.messages.physical_offsets[0])
             path, within = blocks.place_of(first)
             base = first - within
-        yield encode_piece(piece, path, base)
-        sent += len(piece.data) if isinstance(piece, Block) else 1024
+        row = encode_piece(piece, path, base)
+        sent += row.nbytes  # of a block whose records are far apart, less than the block has
+        yield row
         # The next question would find the rest of these units again, so the answer ends after them if they are few.
         units_left = wanted.in_log_order and isinstance(piece, Block) and len(piece) > 0
         if sent >= budget * (2 if units_left else 1) or not is_wanted():

@@ -31,7 +31,8 @@ def filled(path: Path) -> Path:
     with MessageStore.open(path) as store:
         queue_ids = pa.array(np.arange(ROWS) % QUEUES, pa.int32())
         bodies = [b"%05d" % row * 200 for row in range(ROWS)]
-        store.put_messages(pa.table({"body": bodies, "queueId": queue_ids}), topic="t")
+        tags = ["rare" if row % 20 == 0 else "common" for row in range(ROWS)]
+        store.put_messages(pa.table({"body": bodies, "queueId": queue_ids, "tags": tags}), topic="t")
     return path
 
 
@@ -41,9 +42,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return filled(tmp_path_factory.mktemp("bulk") / "store")
 
 
-def all_messages(*, size: int = MIB, budget: int = 64 * MIB) -> BlocksWanted:
+def all_messages(*, tags: str = "", size: int = MIB, budget: int = 64 * MIB) -> BlocksWanted:
     ranges = [("t", queue_id, 0, ROWS // QUEUES) for queue_id in range(QUEUES)]
-    return BlocksWanted("", ranges, True, [], False, ROWS, size, 64 * MIB, budget)
+    return BlocksWanted("", ranges, True, [[tags]] if tags else [], False, ROWS, size, 64 * MIB, budget)
 
 
 @linux_only
@@ -67,7 +68,16 @@ def test_an_answer_goes_on_to_the_end_of_the_units_that_were_found(store: Path) 
     with StoreReader.open(store) as reader:
         log_size = reader.physical_bounds()[1]
         assert size_of(12 * MIB) == log_size
-        assert 8 * MIB <= size_of(4 * MIB) < 10 * MIB
+        assert 7 * MIB <= size_of(4 * MIB) < 10 * MIB
+
+
+def test_a_budget_is_of_the_bytes_that_are_sent_and_not_of_what_lies_between_them(store: Path) -> None:
+    with StoreReader.open(store) as reader:
+        *_, last, end = blocks_of(reader, all_messages(tags="rare", budget=2 * MIB))
+    block = decode_piece(last).value
+    assert isinstance(block, Block)
+    assert block.positions.tolist() == [ROWS // QUEUES] * QUEUES
+    assert decode_piece(end).value is None
 
 
 def _mapped_pages(pid: int, file: Path) -> int:
