@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.flight as flight
 
-from commitlog_store import MessageStore, connect
+from commitlog_store import MessageStore, StoreReader, connect
 from tests.benchmarks.bench_filter import filter_store
 from tests.benchmarks.measure import (
     GIB,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
 # What a write touches of memory that was not in use: the log's files, and staged ones.
 _TOUCHED = 4 * GIB
-_SINGLE_PUTS = 3_000
+_SINGLE_CALLS = 3_000
 _POSITIONS = 10_000
 
 
@@ -61,6 +65,41 @@ def _processor_seconds(pid: int) -> float:
 def _places(count: int, queues: int) -> tuple[list[str], list[int]]:
     """The topics and queue ids of so many messages, spread over the queues, of which a topic has up to ten."""
     return [f"topic-{row % queues // 10:04}" for row in range(count)], [row % queues % 10 for row in range(count)]
+
+
+def _latency(call: Callable[[], object]) -> str:
+    times = []
+    for _ in range(_SINGLE_CALLS):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return f"{1e3 * statistics.median(times):.2f} ms, {1e3 * float(np.percentile(times, 99)):.2f} ms"
+
+
+# A server of Arrow Flight whose answer is empty; it prints its port.
+_EMPTY_ANSWERS = """
+import pyarrow.flight as flight
+
+class Server(flight.FlightServerBase):
+    def do_action(self, context, action):
+        return iter([flight.Result(b"")])
+
+with Server("grpc://127.0.0.1:0") as server:
+    print(server.port, flush=True)
+    server.serve()
+"""
+
+
+@contextmanager
+def _answering_nothing() -> Iterator[Callable[[], object]]:
+    """A call of a server of Arrow Flight, in a process of its own, that does nothing: the round trip alone."""
+    with subprocess.Popen([sys.executable, "-c", _EMPTY_ANSWERS], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            with flight.FlightClient(f"grpc://127.0.0.1:{int(server.stdout.readline())}") as client:
+                yield lambda: next(client.do_action(flight.Action("nothing", b"x" * 300)))
+        finally:
+            server.kill()
 
 
 def _batch(spark: SparkSession, where: Path | str, **options: str) -> DataFrame:
@@ -160,13 +199,12 @@ def _puts(work: Path) -> None:
         taken = in_turns(partial(fill, near.put_messages), partial(fill, far.put_messages), touched=GIB)
         show("put_messages, 1 KiB, directory", f"{rows * calls / taken[0] / 1e3:.0f} k/s")
         show("put_messages, 1 KiB, address", f"{rows * calls / taken[1] / 1e3:.0f} k/s", _beside(*taken, 0.5))
-        times = []
-        for _ in range(_SINGLE_PUTS):
-            begun = time.perf_counter()
-            far.put("orders", b"x" * 100, queue_id=0)
-            times.append(time.perf_counter() - begun)
-        half, most = 1e3 * statistics.median(times), 1e3 * float(np.percentile(times, 99))
-        show("one put of 100 B, address, p50 and p99", f"{half:.2f} ms, {most:.2f} ms", "goal p50 at most 0.5 ms")
+        put = partial(far.put, "orders", b"x" * 100, queue_id=0)
+        with StoreReader.open(server.url) as reader, _answering_nothing() as bare:
+            shown = [_latency(call) for call in (put, reader.log_start, bare)]
+        show("one put of 100 B, address, p50 and p99", shown[0], "goal p50 at most 0.5 ms")
+        show("one question of a reader, p50 and p99", shown[1])
+        show("one call of Arrow Flight that does nothing, p50 and p99", shown[2], "what no call can be below")
         topics, queue_ids = _places(_POSITIONS, _POSITIONS)
         far.put_messages(pa.table({"topic": topics, "queueId": queue_ids, "body": [b"x"] * _POSITIONS}))
         positions = dict.fromkeys(zip(topics, queue_ids, strict=True), 1)

@@ -18,7 +18,7 @@ from commitlog_store.format.checksum import crc32
 _ADVICE = "Nothing was written to the store; stage the batch again."
 
 
-def write_part(store_path: str, batch: BatchId, name: str, offset: int, data: bytes) -> None:
+def write_part(store_path: str, batch: BatchId, name: str, offset: int, data: bytes | memoryview) -> None:
     """Write a part of the upload ``name`` to its place in the staged file.
 
     ``StagingLost`` if the file lacks bytes before the part: they were lost, or the file was removed. ``StagingFailed``,

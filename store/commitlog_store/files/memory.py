@@ -69,6 +69,7 @@ def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
             mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)
 
 
+@functools.cache
 def keep_freed_memory() -> None:
     """Have the C library keep up to 64 MiB that was freed for what is asked for next.
 

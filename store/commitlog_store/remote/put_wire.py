@@ -142,7 +142,7 @@ class TableResult(NamedTuple):
 
     @classmethod
     def of(cls, result: PutTableResult) -> TableResult:
-        return cls(result.status, result.reason, result.message_num, encode_rows(result.rows))
+        return cls(result.status, result.reason, result.message_num, bytes(encode_rows(result.rows)))
 
     def result(self) -> PutTableResult:
         (rows,) = pa.ipc.open_stream(self.rows)
@@ -153,15 +153,16 @@ class TableResult(NamedTuple):
 Outcome = PutMessageResult | bytes
 
 
-def encode_rows(rows: Rows) -> bytes:
+def encode_rows(rows: Rows) -> memoryview:
+    """The rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write(rows)
-    return bytes(sink.getvalue())
+    return memoryview(sink.getvalue())
 
 
-def decode_rows(data: bytes) -> pa.Table:
-    """``InvalidValue`` for what is no Arrow stream, and for one whose arrays contradict themselves."""
+def decode_rows(data: bytes | memoryview) -> pa.Table:
+    """The rows, whose values stay where they are in ``data``. ``InvalidValue`` for what is no Arrow stream, and for one whose arrays contradict themselves."""
     try:
         table = pa.ipc.open_stream(data).read_all()
         table.validate(full=True)

@@ -28,13 +28,13 @@ _ENDS = frozenset(
 )
 
 
-def encoded_parts(rows: Rows) -> Iterator[tuple[int, int, bytes | None]]:
+def encoded_parts(rows: Rows) -> Iterator[tuple[int, int, memoryview | None]]:
     """Each part's first row, its number of rows, and its bytes; None for a row that is larger than any question."""
     for first, part in parts_of(rows):
         yield from _encoded(first, part)
 
 
-def _encoded(first: int, part: pa.RecordBatch) -> Iterator[tuple[int, int, bytes | None]]:
+def _encoded(first: int, part: pa.RecordBatch) -> Iterator[tuple[int, int, memoryview | None]]:
     data = encode_rows(part)
     count = part.num_rows
     if len(data) <= LARGEST_PART or count == 1:
@@ -78,7 +78,7 @@ def _put_part(
     session: Session,
     topic: str | None,
     stop_at_refusal: bool,
-    data: bytes,
+    data: memoryview,
     count: int,
     first_row: int,
     *,

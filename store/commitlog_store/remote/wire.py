@@ -137,7 +137,7 @@ def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
     return Call(given, answer, writes=True, once=True, administers=administers)
 
 
-# ``bytes`` among other answers is the error of that one, encoded.
+# ``bytes`` among other answers is the error of that one, encoded. A ``memoryview`` is not copied out of the question.
 CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
     "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
@@ -187,9 +187,9 @@ CALLS: Mapping[str, Call] = {
     "put_message": _once(MessageFields, answer=PutMessageResult),
     "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
     "put_together": _once(list[MessageFields], answer=list[Outcome]),
-    "put_messages": _once(bytes, str | None, int, bool, answer=TableResult),
+    "put_messages": _once(memoryview, str | None, int, bool, answer=TableResult),
     "begin_transaction": _once(str, int, str, answer=CommittedBatch | None),
-    "transaction_put": _once(bytes, str | None, int, answer=None),
+    "transaction_put": _once(memoryview, str | None, int, answer=None),
     "commit_transaction": _once(answer=CommittedBatch),
     "end_transaction": _once(answer=None),
     "committed_batch": Call(tuple[str, int, str], CommittedBatch | None, writes=True),
@@ -208,7 +208,7 @@ CALLS: Mapping[str, Call] = {
     "seek": _once(list[Place], str, int, int, answer=None),
     "positions": _once(list[Place], answer=list[Place]),
     "staging_plan": Call(tuple[str | None, int], StagingPlan, writes=True),
-    "upload_part": Call(tuple[BatchId, str, int, bytes, int, UploadEnd | None], StagedFile | None, writes=True),
+    "upload_part": Call(tuple[BatchId, str, int, memoryview, int, UploadEnd | None], StagedFile | None, writes=True),
     "commit_batch": Call(tuple[BatchId, list[StagedFile], int, bool], CommittedBatch, writes=True),
     "remove_staged": Call(tuple[list[StagedFile]], None, writes=True),
     "forget_write": Call(tuple[BatchId], None, writes=True),
@@ -263,7 +263,7 @@ def encode(value: object) -> bytes:
 def decode_answer(call: str, body: bytes | memoryview) -> Answer:
     """``RemoteFailed`` for what is no answer to this call."""
     try:
-        answer = Answer(*msgspec.msgpack.decode(body, type=_ANSWERS[call], dec_hook=_decode_other))
+        answer = Answer(*_ANSWERS[call].decode(body))
     except msgspec.MsgspecError as error:
         raise RemoteFailed(
             f"The server's answer to {call} is not one: {error}. Is it another version of commitlog serve?"
@@ -277,7 +277,7 @@ def decode_question(call: str, body: bytes | memoryview) -> Question:
     if call not in CALLS:
         raise InvalidValue(f"This server does not know the question {call!r}: the client is newer.")
     try:
-        return Question(*msgspec.msgpack.decode(body, type=_QUESTIONS[call]))
+        return Question(*_QUESTIONS[call].decode(body))
     except msgspec.MsgspecError as error:
         raise InvalidValue(f"The arguments of {call} are not what this server takes: {error}.") from error
 
@@ -372,9 +372,14 @@ def _make_tuples(value: Any) -> None:
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_other)
-_QUESTIONS: dict[str, Any] = {
-    name: tuple.__class_getitem__((str, OnDamage, call.arguments)) for name, call in CALLS.items()
+# A decoder knows its type; ``msgspec.msgpack.decode`` takes some microseconds to look it up, for each message.
+_QUESTIONS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    name: msgspec.msgpack.Decoder(tuple.__class_getitem__((str, OnDamage, call.arguments)))
+    for name, call in CALLS.items()
 }
-_ANSWERS: dict[str, Any] = {
-    name: tuple.__class_getitem__((int, call.answer, int, list[SkippedRange])) for name, call in CALLS.items()
+_ANSWERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    name: msgspec.msgpack.Decoder(
+        tuple.__class_getitem__((int, call.answer, int, list[SkippedRange])), dec_hook=_decode_other
+    )
+    for name, call in CALLS.items()
 }

@@ -85,7 +85,7 @@ def _poll_batch(
     _: StoreWriter, session: Session, done: Sequence[Place], rows: int, wait_s: float, columns: Sequence[str]
 ) -> bytes | None:
     batch = _consumer_of(session, done).poll_batch(rows, min(wait_s, _LONGEST_WAIT_SECONDS), columns=columns)
-    return None if batch is None else encode_rows(batch)
+    return None if batch is None else bytes(encode_rows(batch))
 
 
 def _commit(writer: StoreWriter, session: Session, done: Sequence[Place], sync: bool, transaction: str | None) -> None:

@@ -52,7 +52,7 @@ def _put_together(writer: StoreWriter, _: Session, messages: Sequence[MessageFie
 
 
 def _put_messages(
-    writer: StoreWriter, _: Session, rows: bytes, topic: str | None, first_row: int, stop_at_refusal: bool
+    writer: StoreWriter, _: Session, rows: memoryview, topic: str | None, first_row: int, stop_at_refusal: bool
 ) -> TableResult:
     table = decode_rows(rows)
     return TableResult.of(

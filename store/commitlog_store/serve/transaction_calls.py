@@ -38,7 +38,7 @@ def _begin(writer: StoreWriter, session: Session, app_id: str, version: int, fin
     return transaction.result
 
 
-def _put(writer: StoreWriter, session: Session, rows: bytes, topic: str | None, first_row: int) -> None:
+def _put(writer: StoreWriter, session: Session, rows: memoryview, topic: str | None, first_row: int) -> None:
     transaction = transaction_of(session.kept)
     writer.staging.take(len(rows), is_new=True)
     transaction.put_messages(decode_rows(rows), topic=topic, first_row=first_row)

@@ -36,7 +36,7 @@ def _staging_plan(writer: StoreWriter, topic: str | None, new_topic_queues: int)
 
 
 def _upload_part(
-    writer: StoreWriter, batch: BatchId, name: str, offset: int, data: bytes, crc: int, end: UploadEnd | None
+    writer: StoreWriter, batch: BatchId, name: str, offset: int, data: memoryview, crc: int, end: UploadEnd | None
 ) -> StagedFile | None:
     """The staged file when the part has the end marker and the file is whole; else None."""
     refuse_store_application(batch.app_id)

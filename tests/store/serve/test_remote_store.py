@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import os
+import platform
 import signal
 import threading
 import time
@@ -34,6 +35,7 @@ from commitlog_store.serve.listen import TlsFiles
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.servers import ServeProcess, served
+from tests.support.programs import run_program
 from tests.support.tcp_proxy import TcpProxy
 
 NOW = 1_700_000_000_000
@@ -341,3 +343,26 @@ def test_what_is_no_table_is_refused_by_the_server(both: tuple[MessageStore, Rem
             session.once("put_messages", data, None, 0, False)
     with StoreReader.open(remote.path) as reader:
         assert reader.topics() == []
+
+
+# Puts tables of 8 MiB at the address that it is given, and prints the page faults of a put after the first ones.
+_FAULTS_OF_PUTS = """
+import resource, sys
+import pyarrow as pa
+from commitlog_store import connect
+
+table = pa.table({"body": [b"x" * 1024] * 8_000})
+with connect(sys.argv[1]) as store:
+    for turn in range(10):
+        if turn == 5:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        store.put_messages(table, topic="orders").raise_for_status()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 5)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have rules of their own")
+def test_large_puts_use_the_memory_of_those_before(both: tuple[MessageStore, RemoteStore]) -> None:
+    ran = run_program("-c", _FAULTS_OF_PUTS, both[1].path, timeout=60)
+    # 8 MiB are 2,000 pages, and a put makes several copies of them.
+    assert int(ran.stdout) < 500, ran.stderr
