@@ -162,7 +162,10 @@ def encode_rows(rows: Rows) -> memoryview:
 
 
 def decode_rows(data: bytes | memoryview) -> pa.Table:
-    """The rows, whose values stay where they are in ``data``. ``InvalidValue`` for what is no Arrow stream, and for one whose arrays contradict themselves."""
+    """The rows, whose values stay where they are in ``data``.
+
+    ``InvalidValue`` for what is no Arrow stream, and for one whose arrays contradict themselves.
+    """
     try:
         table = pa.ipc.open_stream(data).read_all()
         table.validate(full=True)

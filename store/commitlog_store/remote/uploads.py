@@ -18,8 +18,7 @@ from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.wire import UploadEnd
 
-# A question has at most 16 MiB. Parts of 8 MiB cost twice the processor time of these: memory of that size goes back to
-# the system after each call.
+# A question has at most 16 MiB. Larger parts than these take as much processor time, and more memory of the server.
 PART_SIZE = 4 << 20
 # The commit of a large batch takes longer: so many bytes are given another second.
 _COMMITTED_A_SECOND = 16 << 20
