@@ -298,11 +298,11 @@ class Campaign:
                 self.fault(f"{name} at rest has {memory >> 20} MiB and {descriptors} descriptors")
 
     def report(self) -> str:
-        looks = [line["looks"] for line in lines_of(self.base.journal("watcher")) if "looks" in line]
+        looks = Counter(line["look"] for line in lines_of(self.base.journal("watcher")))
         most = {name: f"{memory >> 20} MiB, {files} descriptors" for name, (memory, files) in self.most.items()}
         return "\n".join(
             [f"seed {self.seed}, directory {self.base.directory}", *self.timeline]
-            + [f"signals: {dict(self.signals)}", f"most: {most}", f"looks: {looks[-1:]}"]
+            + [f"signals: {dict(self.signals)}", f"most: {most}", f"looks: {dict(looks)}"]
             + [f"{name}: {tally(self.base.journal(name))}" for name in (*PRODUCERS, *CONSUMERS)]
             + [f"FAULT {one}" for one in self.faults]
         )
