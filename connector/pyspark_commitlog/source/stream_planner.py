@@ -209,9 +209,9 @@ class StreamPlanner:
             return plan_again(planner.reader, plan)
 
     def _parse(self, value: dict[str, Any]) -> StoresOffset:
-        for known in reversed(self._known):
-            if known[0] == value:
-                return known[1]
+        for known, offset in self._known:
+            if known == value:
+                return offset
         parsed = StoresOffset.from_json(value, self._names)
         self._known.append((value, parsed))
         return parsed

@@ -59,7 +59,10 @@ class Listing:
     def look(
         self, wanted: Sequence[tuple[str, int]], ask: Callable[[bytes, _Assumed], Look]
     ) -> tuple[list[QueueInfo], bytes | None] | None:
-        """The bounds of queues that were listed since ``begin``; None if the list has changed: list them again."""
+        """The bounds of queues that were listed since ``begin``, and the store's settled state before that.
+
+        None if the list has changed: list them again. ``RemoteFailed``.
+        """
         assumed = self._assumed(wanted)
         last = self._last if self._last is not None and self._last[0] == assumed else None
         found = ask(b"" if last is None else last[1], assumed)
