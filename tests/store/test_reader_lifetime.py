@@ -83,6 +83,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "group_settings": reader.group_settings,
         "log_start": reader.log_start,
         "settled_state": reader.settled_state,
+        "settled_queue_infos": lambda: reader.settled_queue_infos(list),
         "pending_half_messages": reader.pending_half_messages,
         "physical_bounds": reader.physical_bounds,
         "query": lambda: reader.query("orders", "key"),
