@@ -441,9 +441,9 @@ class StoreReader:
         return self._bounds.of_queues(queues)
 
     def settled_queue_infos(
-        self, queues: Callable[[], Iterable[tuple[str, int]]]
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
     ) -> tuple[list[QueueInfo], object | None]:
-        """``queue_infos``, and ``settled_state`` before it: one question to a server, which says no state otherwise.
+        """``queue_infos``, and ``settled_state`` before it; by address only of queues that a function lists.
 
         While this state is given again, no queue has changed in between.
         """

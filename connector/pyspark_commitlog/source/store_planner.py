@@ -76,7 +76,7 @@ class StorePlanner:
         # As the last ``look`` saw them; None before the first.
         self._bounds: dict[QueueKey, QueueInfo] | None = None
         self._checked_idle = False
-        # What was seen when a batch, or the start of a query or a run was planned, and the store's state.
+        # What the start of a query or a run has seen, and the store's state: the first trigger asks for it again.
         self._seen: tuple[object, dict[QueueKey, QueueInfo]] | None = None
         self._settled = SettledLook()
 
@@ -192,8 +192,6 @@ class StorePlanner:
         found = self._fences_before({key: offsets[key] for key in changed})
         self._settled.add_fences(offsets, found)
         fences |= found
-        if self._settled.state is not None and self._bounds is not None:
-            self._seen = self._settled.state, self._bounds
         unclear = positions.next if start.initial else positions.moved & positions.next.keys()
         return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
 

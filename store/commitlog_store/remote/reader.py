@@ -211,13 +211,13 @@ class RemoteReader(StoreReader):
     def queue_infos(
         self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
     ) -> list[QueueInfo]:
-        if not callable(queues):
-            return self._bounds_of(checked_queues(queues))
         return self.settled_queue_infos(queues)[0]
 
     def settled_queue_infos(
-        self, queues: Callable[[], Iterable[tuple[str, int]]]
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
     ) -> tuple[list[QueueInfo], object | None]:
+        if not callable(queues):
+            return self._bounds_of(checked_queues(queues)), None
         for _ in range(_MOST_LOOKS):
             found = self._listing.look(self._listed(queues), lambda state, assumed: self._ask("look", state, *assumed))
             if found is not None:  # no queue has come with a batch that the bounds have
