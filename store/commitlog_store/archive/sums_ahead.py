@@ -67,4 +67,4 @@ class SumsAhead:
 
 
 class _GivenUp(Exception):
-    """Nobody wants the checksums any more."""
+    """The checksums are not wanted any more."""
