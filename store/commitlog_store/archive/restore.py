@@ -266,11 +266,14 @@ def _writing(path: str) -> Iterator[None]:
 
 
 def _build(path: str, file_size: int, queue_file_size: int) -> None:
-    """Open the store and close it: that builds queues and index. No message is delivered."""
+    """Open the store and close it: that builds queues and index. No message is delivered.
+
+    The log may end within a batch that the archived ledger has as committed; the store is then without that batch.
+    """
     config = MessageStoreConfig(mapped_file_size_commit_log=file_size, schedule_enable=False)
     if queue_file_size:
         config = replace(config, mapped_file_size_consume_queue=queue_file_size)
-    opening = StoreOpening(path, config, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None)
+    opening = StoreOpening(path, config, lock_timeout_s=0.0, wishes=OpenWishes(accept_lost_log=True), progress=None)
     try:
         opening.run().close()
     except CommitLogError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import MessageStore, MessageStoreConfig
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive import restore
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.generations import newest
@@ -21,6 +21,7 @@ from tests.store.archive.archives import (
     small_store,
     url_of,
 )
+from tests.support.clean_store import assert_clean
 
 
 @pytest.mark.parametrize("name", ["golden_533", "golden_498"])
@@ -56,6 +57,21 @@ def test_restored_queues_have_files_of_the_size_that_the_store_had(tmp_path: Pat
     assert [file.name for file in files[:2]] == [f"{0:020d}", f"{2000:020d}"]
     with MessageStore.open(tmp_path / "restored", config) as store:
         assert store.put("orders", b"new", queue_id=0).queue_offset == 150
+
+
+def test_a_batch_of_which_the_archive_has_the_beginning_is_left_out(tmp_path: Path) -> None:
+    """The ledger, archived beside, says that the batch was committed, and the archived log ends before its end."""
+    url = f"file://{tmp_path / 'archive'}"
+    with MessageStore.open(tmp_path / "store", MessageStoreConfig(mapped_file_size_commit_log=16 << 10)) as store:
+        for version in (1, 2):
+            with store.transaction("loader", version) as batch:
+                batch.put_messages([{"topic": "orders", "body": bytes(1_000)}] * 10 * version)
+        archive_store(store.path, url)
+    restore_store(url, tmp_path / "restored")
+    with StoreReader.open(tmp_path / "restored") as reader:
+        assert [one.batch.version for one in reader.batches()] == [1]
+        assert sum(map(len, reader.scan("orders"))) == 10
+    assert_clean(tmp_path / "restored")
 
 
 def test_since_leaves_out_the_files_before(tmp_path: Path) -> None:
