@@ -292,10 +292,12 @@ class Campaign:
             process = program.process
             memory, descriptors = usage(process.pid)
             self.note(f"{name} at rest: {memory >> 20} MiB, {descriptors} descriptors")
-            removed = partial(removed_files_of, process.pid, self.base.path())
-            self._wait(f"{name} holds no removed file", lambda removed=removed: ", ".join(removed()))
+            self._wait(f"{name} holds no removed file", partial(self._removed_files, process.pid))
             if memory > 700 << 20 or descriptors > 400:
                 self.fault(f"{name} at rest has {memory >> 20} MiB and {descriptors} descriptors")
+
+    def _removed_files(self, process: int) -> str:
+        return ", ".join(removed_files_of(process, self.base.path()))
 
     def report(self) -> str:
         looks = Counter(line["look"] for line in lines_of(self.base.journal("watcher")))

@@ -19,8 +19,8 @@ from tests.soak.journal import Journal
 from tests.soak.producer import RPC_TIMEOUT_S
 
 PAGES = ("/", "/topics", f"/topics/{PLAIN}", "/groups", f"/groups/{GROUP}", "/metrics", "/healthz", "/figures.json")
-# The log keeps about so much: a few of its files.
-KEPT_BYTES = 3 << 20
+# The log keeps about so much: one or two of its files.
+KEPT_BYTES = 1 << 20
 
 
 class Watcher:
