@@ -35,7 +35,7 @@ class TrustedProxies:
         """Addresses and networks (``10.0.0.0/8``) with commas between. ``InvalidValue``."""
         parts = [] if text is None else [part.strip() for part in text.split(",")]
         networks = tuple(map(_network, parts))
-        together = (
+        together: tuple[_Network, ...] = (
             *ipaddress.collapse_addresses(one for one in networks if isinstance(one, ipaddress.IPv4Network)),
             *ipaddress.collapse_addresses(one for one in networks if isinstance(one, ipaddress.IPv6Network)),
         )
