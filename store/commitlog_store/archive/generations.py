@@ -28,15 +28,15 @@ _LOOKS = 8
 def newest_or_none(objects: ObjectStore, known: Manifest | None = None) -> Manifest | None:
     """The newest generation, by two requests; None without any. ``ArchiveDamaged``, ``UnsupportedArchive``.
 
-    ``known`` is one that was read before. A listing that ends with it takes one request, and one that does not show it
-    is an old one: then names are asked for, which object stores answer from what they hold.
+    ``known`` is one that was read before. A listing that does not show it is an old one: then names are asked for,
+    which object stores answer from what they hold.
     """
     name = ""
     for _ in range(_LOOKS):
         found = [generation_of(one.name) for one in objects.list(MANIFEST, first_only=True)]
         last = max((one for one in found if one is not None), default=0)
-        if known is not None and last <= known.generation:
-            return known if last == known.generation else _by_name(objects, known)
+        if known is not None and last < known.generation:
+            return _by_name(objects, known)
         if not last:
             return None
         name = manifest_name(last)
