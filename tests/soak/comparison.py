@@ -258,7 +258,7 @@ def _looked(base: Base) -> Iterator[str]:
 
 
 def _logged(base: Base) -> Iterator[str]:
-    """No log has a traceback, or says that something failed in a way that nobody expects."""
+    """No log has a traceback, or says that something failed in a way that is not expected."""
     for log in sorted(base.path("logs").glob("*.log")):
         text = log.read_text(errors="replace")
         for found in re.finditer(r"^.*(?:Traceback|panicked|Fatal Python error).*$", text, re.MULTILINE):
