@@ -15,6 +15,7 @@ class LentReaders:
 
     def __init__(self, engine: StoreEngine, open_reader: Callable[[], StoreReader]) -> None:
         self._state = engine.state
+        self._engine = engine
         self._open = open_reader
         self._idle: list[StoreReader] = []
         self._closed = False
@@ -55,6 +56,8 @@ class LentReaders:
     def close(self) -> None:
         """Close the readers; those that are in use when they are given back."""
         self._closed = True
+        with contextlib.suppress(ValueError):
+            self._engine.after_removal.remove(self._release_removed_files)
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()

@@ -1,4 +1,4 @@
-"""Memory pages: locks them against swapping, has the kernel read them ahead, faults them in, gives them back or not."""
+"""Memory pages: locks them, has the kernel read them ahead, faults them in, gives them back; keeps freed memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have the C library keep up to 64 MiB that was freed for what is asked for next.
+    """Have the C library keep freed memory for the next blocks, up to 64 MiB in each heap (threads have their own).
 
     glibc gives freed memory back to the system beyond twice the largest piece that it ever saw freed, and each page of
     the next piece is then faulted in again. So one large piece is freed, of which no page was touched. It has no effect

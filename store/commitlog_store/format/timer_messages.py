@@ -71,7 +71,7 @@ def given_properties(message: Message) -> Mapping[str, str]:
 
 
 def deliver_at_fault(when: object) -> str | None:
-    """Why this is no time of delivery, as a sentence: texts and timedeltas of a look-up mean a time before now."""
+    """Why this is not a time of delivery, as a sentence: strings and timedeltas of a look-up are before now."""
     if when is None or (isinstance(when, datetime | SupportsIndex) and not isinstance(when, bool)):
         return None
     return f"The field deliver_at is a datetime with a time zone, or an int of milliseconds, not {reprlib.repr(when)}."

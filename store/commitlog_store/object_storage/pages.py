@@ -377,6 +377,9 @@ class ReadAhead:
 
     def expect(self, source: StoredObject, starts: Int64Array, stops: Int64Array) -> None:
         """The bytes ``[start, stop)`` of an object will be read, for each start, in any order."""
+        sound = stops > starts
+        if not sound.all():
+            starts, stops = starts[sound], stops[sound]
         if not len(starts):
             return
         firsts, lasts = starts // PAGE, (stops - 1) // PAGE

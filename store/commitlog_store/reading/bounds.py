@@ -41,7 +41,7 @@ class Bounds:
         given = None if callable(queues) else checked_queues(queues)
 
         def look() -> list[QueueInfo]:
-            wanted = list(queues()) if callable(queues) else given or []
+            wanted = checked_queues(queues()) if callable(queues) else given or []
             settled = self._settled.now(len(wanted))
             if settled is None:
                 self._commit_log.refresh()

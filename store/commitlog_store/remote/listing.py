@@ -27,6 +27,8 @@ class Listing:
         # What was asked for since ``begin``: whether all topics, and topics with their queue ids, None for an error.
         self._all_topics = False
         self._asked: dict[str, list[int] | None] = {}
+        # Whether something was listed before ``begin``.
+        self._kept = False
         # The look before: what was assumed, the state of the store, and the bounds.
         self._last: tuple[_Assumed, bytes, list[QueueInfo]] | None = None
 
@@ -34,6 +36,14 @@ class Listing:
         """Note from now on what is asked for."""
         self._all_topics = False
         self._asked = {}
+        self._kept = self._topics is not None or bool(self._queue_ids)
+
+    def forget(self) -> bool:
+        """Forget what was listed before ``begin``. False if all of it has been listed since."""
+        kept = self._kept
+        self._topics, self._queue_ids, self._last = None, {}, None
+        self.begin()
+        return kept
 
     def topics(self, ask: Callable[[], list[str]]) -> list[str]:
         """All topics, which are asked for the first time."""
@@ -89,6 +99,8 @@ class Listing:
             self._topics = found.topics
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in set(found.topics)}
         for place, ids in found.queue_ids:
+            if not 0 <= place < len(assumed[1]):
+                raise RemoteFailed(f"The server named topic {place} of {len(assumed[1])}.")
             topic = assumed[1][place][0]
             self._queue_ids.pop(topic, None)
             if ids is not None:

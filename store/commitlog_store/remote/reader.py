@@ -225,11 +225,18 @@ class RemoteReader(StoreReader):
         raise StoreBusy(f"Queues came or went during each of {_MOST_LOOKS} looks at {self.path}. Ask again.")
 
     def _listed(self, queues: Callable[[], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
-        """The queues, by what was listed before: the look says whether that has changed."""
+        """The queues, by what was listed before: the look says whether that has changed.
+
+        What is missing there may have come since: it is refused by a new list.
+        """
         self._listing.begin()
         self._lists = True
         try:
-            return list(queues())
+            return checked_queues(queues())
+        except CommitLogError:
+            if not self._listing.forget():
+                raise
+            return checked_queues(queues())
         finally:
             self._lists = False
 

@@ -245,7 +245,7 @@ class Answer(NamedTuple):
 
 
 def names_digest(names: Iterable[str]) -> bytes:
-    """Tells a list of topics from another one."""
+    """Distinguishes one list of topics from another."""
     return hashlib.blake2b("\0".join(names).encode(errors="surrogatepass"), digest_size=16).digest()
 
 

@@ -305,9 +305,12 @@ class StoreCleaner:
         for one in found.decision.doomed:
             self._remove_first(one)
         if found.decision.doomed:
-            for release in self._after_removal:
-                release()
             self._on_freed()
+            for release in self._after_removal:
+                try:
+                    release()
+                except (CommitLogError, OSError):
+                    _LOG.warning("A removed log file may stay open, and keep its space", exc_info=True)
         return found
 
     def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:

@@ -73,7 +73,8 @@ def blocks_of(
 
     ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``, and the errors of reading.
     """
-    limits = replace(wanted.limits, for_sending=for_sending)
+    # A filter here reads the bytes, within this process.
+    limits = replace(wanted.limits, for_sending=for_sending and wanted.texts is None)
     if not (0 < limits.rows <= _MOST_ROWS and 0 < limits.size <= _LARGEST and 0 < limits.span <= _LARGEST):
         raise InvalidValue(f"A block has at most {_MOST_ROWS} rows and {_LARGEST} bytes, and at least one of both.")
     if not wanted.ranges or (len(wanted.ranges) > 1 and not wanted.in_log_order):

@@ -22,6 +22,7 @@ class ReaderPool:
         self._kept = kept
         self._lock = threading.Lock()
         self._idle: list[tuple[OnDamage, StoreReader]] = []
+        self._closed = False
 
     @contextmanager
     def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
@@ -39,8 +40,11 @@ class ReaderPool:
         except BaseException:
             reader.close()
             raise
+        self._give_back(on_damage, reader)
+
+    def _give_back(self, on_damage: OnDamage, reader: StoreReader) -> None:
         with self._lock:
-            keep = len(self._idle) < self._kept
+            keep = len(self._idle) < self._kept and not self._closed
             if keep:
                 self._idle.append((on_damage, reader))
         if not keep:
@@ -62,12 +66,15 @@ class ReaderPool:
                 reader.log_start()  # which looks for the log's files, and closes those of an earlier list
             except (CommitLogError, OSError):
                 reader.close()
-                continue
-            with self._lock:
-                self._idle.append((how, reader))
+            except BaseException:
+                reader.close()
+                raise
+            else:
+                self._give_back(how, reader)
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for _, reader in idle:
             reader.close()

@@ -15,7 +15,7 @@ import pytest
 
 from commitlog_store import MessageFilter, MessageStore, StoreReader
 from commitlog_store.columnar.columns import ALL_COLUMNS
-from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed
+from commitlog_store.errors import CommitLogError, InvalidValue, ReaderClosed, TopicNotFound
 from commitlog_store.reader import QueueInfo
 from tests.store.serve.servers import served
 from tests.support import golden
@@ -221,6 +221,19 @@ def test_new_messages_are_seen_and_waited_for(tmp_path: Path) -> None:
             assert remote.wait_for_any({("orders", 0): 1}, 30)
             assert [one.body for one in remote.get_message("orders", 0, 1, wait_s=30).messages] == [b"two"]
             assert remote.scan("orders").read_all().num_rows == 2
+
+
+def test_a_topic_that_came_after_the_last_look_is_found(tmp_path: Path) -> None:
+    """Also where a reader assumes what it has listed before."""
+    with MessageStore.open(tmp_path / "store") as store, served(owned=store) as url, StoreReader.open(url) as reader:
+        for topic in ("a", "b"):
+            with pytest.raises(TopicNotFound):
+                next(iter(reader.scan(topic)), None)
+            store.put(topic, b"x")
+            store.dispatch()
+            assert sum(map(len, reader.scan(topic))) == 1
+        with pytest.raises(InvalidValue, match="queue_id"):
+            reader.queue_infos(lambda: [("a", "0")])  # type: ignore[list-item]
 
 
 def test_a_reader_is_opened_again_where_it_was_pickled_to(tmp_path: Path) -> None:
