@@ -445,7 +445,8 @@ class StoreReader:
     ) -> tuple[list[QueueInfo], object | None]:
         """``queue_infos``, and ``settled_state`` before it; by address only of queues that a function lists.
 
-        While this state is given again, no queue has changed in between.
+        While this state is given again, no queue has changed in between. A change made by hand in queue files is no
+        change of the state: a reader that asks for 16 queues and more notices it when it reads them.
         """
         state = self.settled_state()
         return self.queue_infos(queues), state

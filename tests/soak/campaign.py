@@ -249,17 +249,17 @@ class Campaign:
 
     def _consumed(self) -> str:
         with StoreReader.open(str(self.base.store)) as reader:
-            behind = [
+            unfinished = [
                 f"{one.topic} {one.queue_id}: {one.lag}"
                 for one in reader.groups()
                 if one.group in (GROUP, REMOTING_GROUP) and one.lag
             ]
-            return ", ".join(behind) or self._delivered()
+            return ", ".join(unfinished) or self._delivered()
 
     def _copied(self) -> str:
         with StoreReader.open(str(self.base.store)) as reader:
             wanted = {(topic, queue.queue_id): queue.max_offset for topic in TOPICS for queue in reader.queues(topic)}
-        behind = []
+        unfinished = []
         for copy, topics in ((self.base.path("sink"), STREAMED), (self.base.path("copy"), TOPICS)):
             with StoreReader.open(str(copy)) as reader:
                 found = {
@@ -267,12 +267,12 @@ class Campaign:
                     for topic in set(topics) & set(reader.topics())
                     for queue in reader.queues(topic)
                 }
-            behind += [
+            unfinished += [
                 f"{copy.name} {place}: {found.get(place, 0)} of {end}"
                 for place, end in wanted.items()
                 if place[0] in topics and found.get(place, 0) != end
             ]
-        return ", ".join(behind)
+        return ", ".join(unfinished)
 
     def _archived(self) -> str:
         with StoreReader.open(str(self.base.store)) as reader:

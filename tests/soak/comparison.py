@@ -33,7 +33,7 @@ Messages = dict[str, list[Stored]]
 
 
 def all_faults(base: Base, *, spark: bool) -> Iterator[str]:
-    """Read everything once, and compare it with what each program was told."""
+    """Read everything once, and compare it with the answers that each program got."""
     yield from _looked(base)
     yield from _logged(base)
     messages, order = _read(str(base.store), TOPICS, base.archive_to_read)

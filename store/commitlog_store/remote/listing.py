@@ -1,7 +1,7 @@
 """Listing: the topics and queue ids that a server named last, with which a reader asks for bounds in one question.
 
 To list topics, then their queues, then ask for bounds, and list again to see that no queue has come: five questions. A
-reader assumes what it listed before, and the server's answer (``wire.Look``) says what of it has changed.
+reader assumes what it listed before, and the server's answer (``wire.Look``) names the changes.
 """
 
 from __future__ import annotations
