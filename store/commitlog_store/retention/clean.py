@@ -306,7 +306,7 @@ class StoreCleaner:
             self._remove_first(one)
         if found.decision.doomed:
             self._on_freed()
-            for release in self._after_removal:
+            for release in list(self._after_removal):  # one that is closed at the same time leaves it
                 try:
                     release()
                 except (CommitLogError, OSError):
