@@ -40,6 +40,14 @@ def answers(reader: StoreReader) -> Answers:
     return infos, fences, units
 
 
+def assert_same(reader: StoreReader, new: StoreReader) -> None:
+    """Both answer alike. While the owner dispatches between the answers, they are asked again."""
+    expected, found = answers(new), answers(reader)
+    while (again := answers(new)) != expected:
+        expected, found = again, answers(reader)
+    assert found == expected
+
+
 @pytest.fixture(params=["directory", "address"])
 def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[MessageStore, StoreReader]]:
     with MessageStore.open(tmp_path / "store", CONFIG) as store, served(owned=store) as url:
@@ -62,7 +70,7 @@ def test_the_answers_are_those_of_a_new_reader(asked: tuple[MessageStore, StoreR
         with StoreReader.open(tmp_path / "store") as new:
             assert before == answers(reader) == answers(new)
             step()
-            assert answers(reader) == answers(new)
+            assert_same(reader, new)
 
 
 def test_a_settled_store_is_not_asked_queue_by_queue_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

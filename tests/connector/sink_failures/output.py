@@ -208,5 +208,5 @@ class Watcher:
                 its = tuple(ends[place] for place in places)
                 assert its in whole, f"part of a batch of {one.name} was seen: {its}"
                 counts.append(whole[its])
-            assert counts == sorted(counts), f"batches of {one.name} were seen and gone again"
+            assert counts == sorted(counts), f"batches of {one.name} were seen and gone again: {counts}"
             assert counts[-1:] == [len(one.order)] or not one.order

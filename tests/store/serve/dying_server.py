@@ -20,6 +20,7 @@ from typing import Any
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.files import disk
+from commitlog_store.paths import COMMIT_LOG, STAGING
 from commitlog_store.serve import store_writes
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.run import ServeRequest, serve_until_stopped
@@ -37,8 +38,9 @@ _CONFIG = MessageStoreConfig(
 class Death:
     """The server dies in the next ``call``, at its ``turn``-th change of a file (0: before all), or when it is done.
 
-    So it dies in any case, at the latest before it answers. ``half``: within the change, if it is a write. ``stalls``:
-    it waits there for a file ``go`` beside the plans in place of dying, and makes one called ``stalled``.
+    So it dies in any case, at the latest before it answers. ``half``: within the change, if that writes to the log or
+    a staged file. Others get a few bytes at a time, within a page, where a kill does not end a write. ``stalls``: it
+    waits there for a file ``go`` beside the plans in place of dying, and makes one called ``stalled``.
     """
 
     call: str
@@ -86,7 +88,7 @@ class _Dying:
                 if self._death is not None:
                     self._changes += 1
                     if self._changes == self._death.turn:
-                        if self._death.half and name in ("write_at", "write_mapped"):
+                        if self._death.half and name == "write_at" and _is_long(arguments[0]):
                             target, data, offset = arguments
                             real(target, memoryview(data).cast("B")[: memoryview(data).nbytes // 2], offset, **named)
                         self._die()
@@ -125,6 +127,12 @@ class _Dying:
         while not (self._plans / "go").exists():
             time.sleep(0.01)
         (self._plans / "stalled").unlink()
+
+
+def _is_long(descriptor: int) -> bool:
+    """Whether a file gets many pages at once."""
+    path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return path.parent.name == COMMIT_LOG or STAGING in path.parts
 
 
 def main(plans: str, store: str, place: str) -> None:
