@@ -30,7 +30,7 @@ from commitlog_store.archive.same_log import mismatch, refuse_other_log
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
 from commitlog_store.archive.sums_ahead import SumsAhead
 from commitlog_store.archive.tables import QueueTables
-from commitlog_store.archive.unit_objects import encode_units
+from commitlog_store.archive.unit_objects import QueueUnits, encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged, InvalidValue
@@ -261,8 +261,10 @@ class Archiver:
         if found.is_closed:
             self._look_ahead(found.file.base + file_size, file_size)
         config = self._config(base)
+        open_batch = _open_batch(base, records, found)
         segment, tables, strays = self._upload(base, found, sums, records, replaced)
-        manifest = self._manifest(base, segment, tables, replaced, config, file_size)
+        _show(tables, records, found.file.base, open_batch)
+        manifest = self._manifest(base, segment, tables, replaced, config, file_size, open_batch)
         if self._uploads.too_old(began):
             return True  # what was found there may be deleted by now: the step is repeated
         if commit(self._objects, manifest):
@@ -353,6 +355,7 @@ class Archiver:
         replaced: Segment | None,
         config: dict[str, ObjectRef],
         file_size: int,
+        open_batch: tuple[int, int] | None,
     ) -> Manifest:
         """The next generation, whose catalog and group are put."""
         before = () if base is None else base.segments[: -1 if replaced is not None else None]
@@ -373,6 +376,7 @@ class Archiver:
             attempt=secrets.token_hex(8),
             file_size=file_size,
             queue_file_size=self._queue_file_size() or (0 if base is None else base.queue_file_size),
+            open_batch=open_batch,
             segments=(*before, segment),
             groups=groups,
             catalog=catalog,
@@ -421,6 +425,27 @@ class Archiver:
             else:
                 found[name] = self._uploads.put(layout.CONFIG, offset, [data])
         return found
+
+
+def _open_batch(base: Manifest | None, records: Records, found: Ready) -> tuple[int, int] | None:
+    """The batch within which the log ends when a file is added: that file's last one, or one that began before it."""
+    frame, before = records.last_frame, None if base is None else base.open_batch
+    last = before if frame is None else (frame.physical_offset, frame.end)
+    return last if last is not None and last[1] > found.file.base + found.size else None
+
+
+def _show(tables: QueueTables, records: Records, start: int, open_batch: tuple[int, int] | None) -> None:
+    """Show what the last segment, which begins at ``start``, has, but for messages of a batch within which it ends."""
+    if open_batch is None:
+        tables.show_all()
+    elif open_batch[0] >= start:
+        tables.show_all(but={queue.name: _units_from(queue, open_batch[0]) for queue in records.queues})
+
+
+def _units_from(queue: QueueUnits, physical_offset: int) -> int:
+    """How many units of a queue are those of a record at or after a place, or come after one."""
+    later = np.flatnonzero(queue.units["physical_offset"] >= physical_offset)
+    return len(queue.units) - int(later[0]) if len(later) else 0
 
 
 def archive_store(

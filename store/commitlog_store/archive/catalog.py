@@ -25,12 +25,13 @@ head's bytes after it::
     | MAGIC  | VERSION | TOPICS  | QUEUES  | GROUPS  | SEGMENTS | CRC-32  | topics, queues | a row a queue      |
     +--------+---------+---------+---------+---------+----------+---------+----------------+--------------------+
 
-    queue:   TOPIC 4 | QUEUE ID 4 | MIN OFFSET 8 | MAX OFFSET 8      (``queue_names``; by number)
+    queue:   TOPIC 4 | QUEUE ID 4 | MIN OFFSET 8 | MAX OFFSET 8 | SHOWN OFFSET 8      (``queue_names``; by number)
     row:     FIRST OFFSET 8 of each group, then a span for each segment that is in no group yet
 
-MAX OFFSET is the one after the last message. A group's FIRST OFFSET is that of its first span, or, for a queue that it
-has no row of, the queue's MIN OFFSET. Two requests find the units at a queue offset: the queue's row of the catalog,
-and, where that says so, its row of a group. All numbers are big-endian.
+MAX OFFSET is the one after the last message. SHOWN OFFSET is the one after the last message that is not of the
+manifest's ``open_batch``; without such a batch it is MAX OFFSET. A group's FIRST OFFSET is that of its first span, or,
+for a queue that it has no row of, the queue's MIN OFFSET. Two requests find the units at a queue offset: the queue's
+row of the catalog, and, where that says so, its row of a group. All numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -69,14 +70,17 @@ __all__ = [
 
 _CATALOG_MAGIC = b"CLARCATA"
 _GROUP_MAGIC = b"CLARGROU"
-_VERSION = 1
+_CATALOG_VERSION = 2
+_GROUP_VERSION = 1
 _CATALOG_HEADER = struct.Struct(">8sIIIIII")
 _GROUP_HEADER = struct.Struct(">8sIIII")
 GROUP_HEAD = _GROUP_HEADER.size
-_QUEUE = np.dtype([("topic", ">u4"), ("queue_id", ">i4"), ("min_offset", ">i8"), ("max_offset", ">i8")])
+_QUEUE = np.dtype(
+    [("topic", ">u4"), ("queue_id", ">i4"), ("min_offset", ">i8"), ("max_offset", ">i8"), ("shown_offset", ">i8")]
+)
 SPAN_DTYPE = np.dtype([("first_offset", ">i8"), ("first_row", ">u4"), ("count", ">u4")])
 _OFFSET = np.dtype(">i8")
-assert (_CATALOG_HEADER.size, GROUP_HEAD, _QUEUE.itemsize, SPAN_DTYPE.itemsize) == (32, 24, 24, 16)
+assert (_CATALOG_HEADER.size, GROUP_HEAD, _QUEUE.itemsize, SPAN_DTYPE.itemsize) == (32, 24, 32, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class CatalogHead:
     queues: list[QueueName]
     min_offsets: Int64Array
     max_offsets: Int64Array
+    shown_offsets: Int64Array
     groups: int
     segments: int
     size: int
@@ -107,6 +112,7 @@ class Catalog:
     queues: list[QueueName]
     min_offsets: Int64Array
     max_offsets: Int64Array
+    shown_offsets: Int64Array
     group_offsets: Int64Array
     spans: Structured
 
@@ -119,9 +125,10 @@ def encode_catalog(catalog: Catalog) -> tuple[bytes, bytes]:
     entries["topic"] = [topics[topic] for topic, _ in catalog.queues]
     entries["queue_id"] = [queue_id for _, queue_id in catalog.queues]
     entries["min_offset"], entries["max_offset"] = catalog.min_offsets, catalog.max_offsets
+    entries["shown_offset"] = catalog.shown_offsets
     rest = encode_topics(list(topics)) + entries.tobytes()
     groups, segments = catalog.group_offsets.shape[1], catalog.spans.shape[1]
-    header = _CATALOG_HEADER.pack(_CATALOG_MAGIC, _VERSION, len(topics), count, groups, segments, crc32(rest))
+    header = _CATALOG_HEADER.pack(_CATALOG_MAGIC, _CATALOG_VERSION, len(topics), count, groups, segments, crc32(rest))
     rows = np.empty(count, _row_dtype(groups, segments))
     rows["groups"], rows["spans"] = catalog.group_offsets, catalog.spans
     return header + rest, rows.tobytes()
@@ -136,7 +143,7 @@ def decode_head(data: bytes | memoryview, name: str) -> CatalogHead:
     view = memoryview(data)
     try:
         magic, version, topic_count, count, groups, segments, crc = _CATALOG_HEADER.unpack_from(view)
-        _check_start(magic, version, _CATALOG_MAGIC)
+        _check_start(magic, version, _CATALOG_MAGIC, _CATALOG_VERSION)
         rest = view[_CATALOG_HEADER.size :]
         if crc32(rest) != crc:
             raise WrongBytes("CRC-32 of its head", _CATALOG_HEADER.size - 4, crc, crc32(rest))
@@ -144,8 +151,8 @@ def decode_head(data: bytes | memoryview, name: str) -> CatalogHead:
         entries = np.frombuffer(rest[at:], _QUEUE)
         if len(entries) != count:
             raise WrongBytes("Number of queues", 16, count, len(entries))
-        bounds = entries["min_offset"].astype(np.int64), entries["max_offset"].astype(np.int64)
-        return CatalogHead(queue_names(topics, entries), *bounds, groups, segments, len(view))
+        low, high, shown = (entries[name].astype(np.int64) for name in ("min_offset", "max_offset", "shown_offset"))
+        return CatalogHead(queue_names(topics, entries), low, high, shown, groups, segments, len(view))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise not_decoded(name, "a catalog of an archive", error) from error
 
@@ -167,23 +174,23 @@ def decode_catalog(data: bytes | memoryview, head_size: int, name: str) -> Catal
     count = len(head.queues)
     if not head.row_size:
         nothing = np.zeros((count, 0), np.int64), np.zeros((count, 0), SPAN_DTYPE)
-        return Catalog(head.queues, head.min_offsets, head.max_offsets, *nothing)
+        return Catalog(head.queues, head.min_offsets, head.max_offsets, head.shown_offsets, *nothing)
     rows = np.frombuffer(view[head_size:], _row_dtype(head.groups, head.segments), count)
     offsets = rows["groups"].astype(np.int64)
-    return Catalog(head.queues, head.min_offsets, head.max_offsets, offsets, rows["spans"])
+    return Catalog(head.queues, head.min_offsets, head.max_offsets, head.shown_offsets, offsets, rows["spans"])
 
 
 def encode_group(spans: Structured) -> bytes:
     """A group's table, of (queues, segments) spans."""
     queues, segments = spans.shape
-    return _GROUP_HEADER.pack(_GROUP_MAGIC, _VERSION, queues, segments, 0) + spans.astype(SPAN_DTYPE).tobytes()
+    return _GROUP_HEADER.pack(_GROUP_MAGIC, _GROUP_VERSION, queues, segments, 0) + spans.astype(SPAN_DTYPE).tobytes()
 
 
 def decode_group(data: bytes | memoryview, name: str) -> Structured:
     """The spans of a whole table: (queues, segments). ``ArchiveDamaged``."""
     try:
         magic, version, queues, segments, _ = _GROUP_HEADER.unpack_from(data)
-        _check_start(magic, version, _GROUP_MAGIC)
+        _check_start(magic, version, _GROUP_MAGIC, _GROUP_VERSION)
         return np.frombuffer(memoryview(data)[GROUP_HEAD:], SPAN_DTYPE).reshape(queues, segments)
     except (struct.error, ValueError) as error:
         raise not_decoded(name, "a table of an archive's segments", error) from error
@@ -199,6 +206,6 @@ def span_at(first_offsets: Int64Array, offset: int) -> int:
     return max(int(np.searchsorted(first_offsets, offset, side="right")) - 1, 0)
 
 
-def _check_start(magic: bytes, version: int, expected: bytes) -> None:
-    if (magic, version) != (expected, _VERSION):
-        raise WrongBytes("Its beginning", 0, f"{expected!r} and version {_VERSION}", f"{magic!r} and version {version}")
+def _check_start(magic: bytes, version: int, expected: bytes, known: int) -> None:
+    if (magic, version) != (expected, known):
+        raise WrongBytes("Its beginning", 0, f"{expected!r} and version {known}", f"{magic!r} and version {version}")

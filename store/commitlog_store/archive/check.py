@@ -190,6 +190,8 @@ class _Check:
             np.array_equal(getattr(made, name), getattr(catalog, name))
             for name in ("min_offsets", "max_offsets", "group_offsets", "spans")
         )
+        hidden = catalog.max_offsets - catalog.shown_offsets
+        same = same and bool((hidden >= 0).all()) and (manifest.open_batch is not None or not hidden.any())
         if not same:
             self._say(f"{manifest.catalog.name} does not say what the segments' unit objects do")
 

@@ -12,7 +12,7 @@ first ``head_size`` bytes: a log that has another file there is another store's.
 
     {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "generation": 7, "created_ms": ...,
      "writer": "pyspark-commitlog 0.9.0", "attempt": "<16 hex>", "file_size": 1073741824, "group_size": 32,
-     "queue_file_size": 6000000,
+     "queue_file_size": 6000000, "open_batch": null,
      "segments": [
        {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
         "index": OBJECT, "index_rows": 1620880,
@@ -34,6 +34,8 @@ with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., 
 - ``index_rows`` are the rows of the index object, which is one for each hash of a key.
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
 - ``queue_file_size`` is that of the store's queue files, for restore; 0 where it had none.
+- ``open_batch``: a batch that begins in the archived log and ends after it is not shown, but in a history: the physical
+  offsets of its first byte and after its last one. null where the log ends with a whole batch or a single message.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
 - The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
@@ -145,6 +147,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     file_size: int
     group_size: int = GROUP_SIZE
     queue_file_size: int = 0
+    open_batch: tuple[int, int] | None = None
     segments: tuple[Segment, ...]
     groups: tuple[Group, ...]
     catalog: ObjectRef
@@ -254,6 +257,9 @@ def _contradiction(manifest: Manifest) -> str:
         if not 0 < segment.log.size <= manifest.file_size:
             return f"segment {index} at {segment.start} has {segment.log.size} bytes"
         end = segment.stop
+    first, last = manifest.open_batch or (end - 1, end + 1)
+    if not segments[0].start <= first < end < last:
+        return f"open_batch is from {first} to {last}, and the log ends at {end}"
     if not len(segments) - manifest.group_size <= manifest.grouped <= len(segments):
         return f"{len(manifest.groups)} groups of {manifest.group_size} do not go with {len(segments)} segments"
     for index, group in enumerate(manifest.groups):

@@ -34,6 +34,7 @@ class QueueTables:
         nothing: Int64Array = np.zeros(0, np.int64)
         self._min = nothing if catalog is None else catalog.min_offsets
         self._max = nothing if catalog is None else catalog.max_offsets
+        self._shown = nothing if catalog is None else catalog.shown_offsets
         # One array a group, and one a segment; queues that came later have no row in earlier ones.
         self._groups: list[Int64Array] = []
         self._spans: list[Structured] = []
@@ -84,6 +85,17 @@ class QueueTables:
         firsts = np.array([queue.first_offset for queue in new], np.int64)
         self._min = np.concatenate((self._min, firsts))
         self._max = np.concatenate((self._max, firsts))
+        self._shown = np.concatenate((self._shown, firsts))
+
+    def show_all(self, *, but: Mapping[QueueName, int] | None = None) -> None:
+        """Every message is shown; or ``but`` so many of a queue's last ones, which are in the last segment.
+
+        Without a call, what a segment adds is not shown.
+        """
+        self._shown = self._max.copy()
+        for name, hidden in (but or {}).items():
+            number = self._numbers[name]
+            self._shown[number] -= min(hidden, int(self._spans[-1]["count"][number]))
 
     def drop_last(self) -> None:
         """Take back the last segment, in whose place another one comes."""
@@ -105,7 +117,7 @@ class QueueTables:
         for index, offsets in enumerate(self._groups):
             groups[: len(offsets), index] = offsets
             groups[len(offsets) :, index] = self._min[len(offsets) :]
-        return Catalog(list(self.queues), self._min, self._max, groups, self._matrix())
+        return Catalog(list(self.queues), self._min, self._max, self._shown, groups, self._matrix())
 
     def _matrix(self) -> Structured:
         # Not np.stack, which gives native byte order.

@@ -38,6 +38,8 @@ class ArchivedQueue:
         return (-1, 0) if unit is None else (high - 1, unit[0])
 
     def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
+        if physical_offset == self._archive.hidden_from:
+            return min(max(self._archive.shown_offset(self._number), start), stop)
         segment = bisect_right(self._archive.bases, physical_offset) - 1
         runs = self._archive.runs(self._number)
         low = max(runs.offset_at(max(segment, 0)), start)

@@ -27,6 +27,7 @@ from commitlog_store.archive.layout import COMMIT_LOG
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
+from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
@@ -98,6 +99,16 @@ class OpenedArchive:
     def bounds(self, number: int) -> tuple[int, int]:
         """The bounds of a queue, by its number."""
         return int(self._head.min_offsets[number]), int(self._head.max_offsets[number])
+
+    @property
+    def hidden_from(self) -> int:
+        """Where the batch begins of which the archive has a part, and which is not shown; ``NOTHING_HIDDEN``."""
+        batch = self.manifest.open_batch
+        return NOTHING_HIDDEN if batch is None else batch[0]
+
+    def shown_offset(self, number: int) -> int:
+        """The offset after the last message of a queue that is before ``hidden_from``, by the queue's number."""
+        return int(self._head.shown_offsets[number])
 
     def segment_at(self, physical_offset: int) -> Segment | None:
         """The segment that holds that byte of the log."""

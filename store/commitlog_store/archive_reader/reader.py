@@ -24,6 +24,7 @@ from commitlog_store.archive_reader.opened_archive import OpenedArchive
 from commitlog_store.batch.frames import StoredFrames
 from commitlog_store.batch.ledger import delivered_offsets
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
+from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import UnsupportedStore
 from commitlog_store.files import disk
@@ -73,15 +74,16 @@ class ArchiveAccess:
 class _Generations:
     """Answers of one generation: a newer one is looked for before a question, and used for all of it."""
 
-    def __init__(self, look: Callable[[bool], None], generation: Callable[[], int]) -> None:
+    def __init__(self, look: Callable[[bool], None], newest: Callable[[], OpenedArchive]) -> None:
         self._look = look
-        self._generation = generation
+        self._newest = newest
         self._looked_at = time.monotonic()
+        self.shows_open_batch = False
 
     def read(self, ask: Callable[[], _Found], show: Callable[[_Found, int], _Shown]) -> _Shown:
-        """See ``ConsistentReads.read``: an archive has whole batches only."""
+        """See ``ConsistentReads.read``: of the batch within which an archived log ends, nothing is shown."""
         self.look()
-        return show(ask(), NOTHING_HIDDEN)
+        return show(ask(), NOTHING_HIDDEN if self.shows_open_batch else self._newest().hidden_from)
 
     def repeat(self, ask: Callable[[], _Found], *, one_moment: bool = True) -> _Found:
         """See ``ConsistentReads.repeat``: a generation does not change."""
@@ -98,7 +100,7 @@ class _Generations:
     def settled_state(self) -> object:
         """The generation: queues change with it alone."""
         self.look()
-        return self._generation()
+        return self._newest().manifest.generation
 
     def close(self) -> None:
         """Nothing."""
@@ -145,7 +147,7 @@ class ArchiveReader(StoreReader):
             skipped=None if on_damage == "raise" else self._skipped,
         )
         self._frames = StoredFrames(self._commit_log, self._catalog)
-        self._reads = _Generations(self._look, lambda: self._archive.manifest.generation)
+        self._reads = _Generations(self._look, lambda: self._archive)
 
     @property
     def paths(self) -> NoReturn:  # type: ignore[override]
@@ -169,6 +171,10 @@ class ArchiveReader(StoreReader):
         self._commit_log.close()
         self._config.close()
         self._pages.close()
+
+    def show_open_batch(self) -> None:
+        """Show all that is archived from now on: for a history, whose live store has the rest of the batch."""
+        self._reads.shows_open_batch = True
 
     def look_again(self) -> None:
         """Look for a newer generation now, however short ago that was done."""
@@ -303,6 +309,10 @@ class ArchiveReader(StoreReader):
             replace(row, error=_not_archived_yet(row)) if _is_ahead(row) else row
             for row in super().groups(group, now_ms=now_ms)
         ]
+
+    def batches(self) -> list[CommittedBatch]:
+        """As ``StoreReader.batches``, without one that is not shown yet."""
+        return [batch for batch in super().batches() if batch.physical_offset < self._archive.hidden_from]
 
     def delay_levels(self) -> list[DelayLevel]:
         """Without timer messages: which of them were delivered is not in an archive."""

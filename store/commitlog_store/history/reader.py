@@ -71,6 +71,7 @@ class HistoryReader(StoreReader):
     def __init__(self, live: StoreReader, past: ArchiveReader, *, on_damage: OnDamage = "raise") -> None:
         self.live = live
         self.past = past
+        past.show_open_batch()
         self.path = live.path
         self._both = BothSides(past, live)
         self._on_damage = on_damage

@@ -170,6 +170,7 @@ def _catalog(groups: int, segments: int) -> catalog.Catalog:
         [("orders", 1), ("orders", 0), ("paid", 0)],
         np.array([0, 1, 2]),
         np.array([10, 11, 12]),
+        np.array([10, 9, 2]),
         np.arange(3 * groups).reshape(3, groups),
         spans,
     )
@@ -184,6 +185,7 @@ def test_a_catalog_is_read_whole_and_by_rows(groups: int, segments: int) -> None
     assert read.queues == head.queues == written.queues
     assert head.min_offsets.tolist() == [0, 1, 2]
     assert head.max_offsets.tolist() == [10, 11, 12]
+    assert head.shown_offsets.tolist() == read.shown_offsets.tolist() == [10, 9, 2]
     assert np.array_equal(read.group_offsets, written.group_offsets)
     assert np.array_equal(read.spans, written.spans)
     for number in range(3):
