@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen line, or while the main thread waits."""
+"""Ctrl-C, or another event, at a chosen line, or while the main thread waits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from types import FrameType
 from typing import Any
 
 
-class Interrupter:
-    """Ctrl-C at the ``turn``-th line that this thread runs in the modules whose paths end so."""
+def _ctrl_c() -> None:
+    raise KeyboardInterrupt
 
-    def __init__(self, turn: int, modules: tuple[str, ...]) -> None:
+
+class Interrupter:
+    """Ctrl-C, or ``event``, at the ``turn``-th line that this thread runs in the modules whose paths end so."""
+
+    def __init__(self, turn: int, modules: tuple[str, ...], event: Callable[[], object] = _ctrl_c) -> None:
         self._turn = turn
         self._modules = modules
+        self._event = event
         self._lines = 0
         self.where = ""
 
@@ -31,7 +36,7 @@ class Interrupter:
             self._lines += 1
             if self._lines == self._turn:
                 self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                raise KeyboardInterrupt
+                self._event()
         return self
 
     def run(self, call: Callable[[], object]) -> None:

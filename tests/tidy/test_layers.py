@@ -49,12 +49,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "key_lookup": _LOG | {"queue", "index"},
     "reading": _PARTS | {"filter", "recovery", "delayed", "key_lookup"},
     "reader": _PARTS | {"filter", "half", "delayed", "groups", "key_lookup", "reading", "verify"},
+    "reader_pool": frozenset({"leaves", "reader"}),
     "producing": _ENGINE,
     "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "reading", "verify"},
     "serve": _ENGINE
     | _SUBJECTS
-    | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "remote", "stager", "store"}
-    | {"transaction", "verify", "export", "archive", "object_storage", "decoders"},
+    | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "reader_pool", "remote", "stager"}
+    | {"store", "transaction", "verify", "export", "archive", "object_storage", "decoders"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "object_storage", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -69,7 +70,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"reader", "reading", "threads", "verify"},
     "history": _PARTS
     | {"archive_reader", "delayed", "filter", "groups", "half", "key_lookup", "reader", "reading", "verify"},
-    "consumers": _ENGINE | {"filter", "groups", "reader", "owned_store", "transaction"},
+    "consumers": _ENGINE | {"filter", "groups", "reader", "reader_pool", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
     "testing": frozenset({"leaves", "recovery", "owned_store", "store", "serve"}),

@@ -23,6 +23,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.files.own_sockets import cut_connections
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
 from commitlog_store.remote.wire import (
     CALLS,
@@ -37,11 +38,10 @@ from commitlog_store.remote.wire import (
     encode_printable,
 )
 from commitlog_store.serve.blocks import blocks_of
-from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering
+from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering, refuse_unwanted
 from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
-from commitlog_store.serve.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.serve.sessions import AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
@@ -74,7 +74,7 @@ class Readers(ReaderPool):
     """Readers of one store that no call uses now, and the calls that wait for messages."""
 
     def __init__(self, open_reader: Callable[[OnDamage], StoreReader]) -> None:
-        super().__init__(open_reader)
+        super().__init__(open_reader, before_call=refuse_unwanted)
         self.waits = WaitingRoom(lambda: open_reader("raise"))
 
     def close(self) -> None:

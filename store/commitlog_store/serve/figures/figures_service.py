@@ -14,8 +14,8 @@ from commitlog_store.format.figures_record import INTERVALS_S, Figures, name_has
 from commitlog_store.groups.lag import group_lags
 from commitlog_store.paths import is_system_group, is_system_topic
 from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.reader_pool import ReaderPool
 from commitlog_store.serve.figures.figure_ring import FigureRing
-from commitlog_store.serve.reader_pool import ReaderPool
 from commitlog_store.store import MessageStore, owned_by
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from commitlog_store.errors import NotServed, ServerBusy
 from commitlog_store.reader import OnDamage, StoreReader
-from commitlog_store.serve.call_limits import answering
+from commitlog_store.reader_pool import IdleReaders, ReaderPool
+from commitlog_store.serve.call_limits import answering, refuse_unwanted
 from commitlog_store.serve.connection_counts import ConnectionCounts
-from commitlog_store.serve.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore
 from commitlog_store.threads.worker import Worker
@@ -56,7 +56,9 @@ class ServedStores:
         self.owned = owned
         self.archive = archive
         self.node, self.cluster = node, cluster
-        self._pools = {name: ReaderPool(opener, kept=_THREADS) for name, opener in openers.items()}
+        self._pools = {
+            name: ReaderPool(opener, kept=_THREADS, before_call=refuse_unwanted) for name, opener in openers.items()
+        }
         self._idle = Worker("commitlog-http-idle-readers", IdleReaders(self._pools.values()), lambda _: None)
         self._idle.start()
         self._verifications = verifications or {name: Verification() for name in openers}
