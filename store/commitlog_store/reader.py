@@ -435,6 +435,9 @@ class StoreReader:
         none, and so is what retention deletes. To include queues that a batch creates, give a function that lists the
         queues.
 
+        A reader that is asked for 16 queues and more keeps their bounds while the store is settled (``settled_state``):
+        it notices a change made by hand in a queue's files when it reads them, and not at its next call.
+
         ``StoreBusy`` if retention deleted files, or several batches were dispatched, during each of many looks.
         """
         self._refuse_closed()

@@ -13,9 +13,9 @@ from commitlog_store.errors import CommitLogError, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
+from pyspark_commitlog.source.checked_positions import CheckedPositions
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import RangePartition, limit_records, plan_partitions
-from pyspark_commitlog.source.settled_look import SettledLook
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.units_of_ranges import QueueRange, units_around_holes
 
@@ -78,7 +78,7 @@ class StorePlanner:
         self._checked_idle = False
         # What the start of a query or a run has seen, and the store's state: the first trigger asks for it again.
         self._seen: tuple[object, dict[QueueKey, QueueInfo]] | None = None
-        self._settled = SettledLook()
+        self._checked = CheckedPositions()
 
     def close(self) -> None:
         self.reader.close()
@@ -122,14 +122,14 @@ class StorePlanner:
         """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``, ``ConnectorError``."""
         before, (state, bounds) = self._bounds, self._seen_just_now() or self._look()
         self._bounds = bounds
-        self._settled.begin(state)
+        self._checked.begin(state)
         start = self._begun_later(start, bounds)
         positions = _find_positions(
             self.reader,
             start,
             self._within_targets(bounds, start),
             self._options.subscription,
-            settled=self._settled,
+            checked=self._checked,
             check_idle=not self._checked_idle,
             fail=self._options.fail_on_data_loss,
         )
@@ -161,7 +161,7 @@ class StorePlanner:
         places: dict[QueueKey, int] = {}
         # With a limit of bytes, a queue whose file has gone since would block there indefinitely.
         if self._options.max_bytes_per_trigger is None:
-            known = {key: self._settled.place(key, positions.next[key]) for key in backlog.queues}
+            known = {key: self._checked.place(key, positions.next[key]) for key in backlog.queues}
             places = {key: place for key, place in known.items() if place is not None}
         asked = sorted(backlog.queues.keys() - places.keys())
         while asked:
@@ -177,7 +177,7 @@ class StorePlanner:
                         again.append(key)
                 else:
                     places[key] = int(units["physical_offset"][0])
-                    self._settled.add_place(key, one.start, places[key])
+                    self._checked.add_place(key, one.start, places[key])
             asked = again
         return places
 
@@ -190,7 +190,7 @@ class StorePlanner:
         for key in changed:
             fences.pop(key, None)
         found = self._fences_before({key: offsets[key] for key in changed})
-        self._settled.add_fences(offsets, found)
+        self._checked.add_fences(offsets, found)
         fences |= found
         unclear = positions.next if start.initial else positions.moved & positions.next.keys()
         return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
@@ -279,7 +279,7 @@ def _find_positions(
     bounds: Mapping[QueueKey, QueueInfo],
     subscription: Subscription,
     *,
-    settled: SettledLook,
+    checked: CheckedPositions,
     check_idle: bool,
     fail: bool,
 ) -> Positions:
@@ -303,10 +303,10 @@ def _find_positions(
     recorded = {
         key: [(start.offsets[key], fence)]
         for key, fence in fences.items()
-        if not settled.has_fence(key, start.offsets[key], fence)
+        if not checked.has_fence(key, start.offsets[key], fence)
     }
     replaced = loss.replaced_positions(reader, available, recorded)
-    settled.add_fences(start.offsets, {key: fences[key] for key in recorded.keys() - replaced.keys()})
+    checked.add_fences(start.offsets, {key: fences[key] for key in recorded.keys() - replaced.keys()})
     for key, limits in available.items():
         position = start.offsets[key]
         wanted = (position, position if limits is None else max(position, limits[1]))

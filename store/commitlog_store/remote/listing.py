@@ -1,7 +1,7 @@
 """Listing: the topics and queue ids that a server named last, with which a reader asks for bounds in one question.
 
 To list topics, then their queues, then ask for bounds, and list again to see that no queue has come: five questions. A
-reader assumes what it listed before, and the server's answer (``wire.Look``) names the changes.
+reader assumes what it listed before, and the server's answer (``wire.ListedBounds``) names the changes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from operator import itemgetter
 
 from commitlog_store.errors import CommitLogError, RemoteFailed
 from commitlog_store.queue.views import QueueInfo
-from commitlog_store.remote.wire import Look, names_digest
+from commitlog_store.remote.wire import ListedBounds, names_digest
 
-# The arguments of a question for a ``Look``, but for the first.
+# The arguments of the question ``listed_bounds``, but for the first.
 _Assumed = tuple[bytes | None, list[tuple[str, list[int] | None]], list[tuple[str, list[int]]] | None]
 
 
@@ -29,7 +29,7 @@ class Listing:
         self._asked: dict[str, list[int] | None] = {}
         # Whether something was listed before ``begin``.
         self._kept = False
-        # The look before: what was assumed, the state of the store, and the bounds.
+        # The last answer: what was assumed, the state of the store, and the bounds.
         self._last: tuple[_Assumed, bytes, list[QueueInfo]] | None = None
 
     def begin(self) -> None:
@@ -66,8 +66,8 @@ class Listing:
         self._asked |= {topic: self._queue_ids.get(topic) for topic in topics}
         return [errors[topic] if topic in errors else list(self._queue_ids[topic]) for topic in topics]
 
-    def look(
-        self, wanted: Sequence[tuple[str, int]], ask: Callable[[bytes, _Assumed], Look]
+    def bounds(
+        self, wanted: Sequence[tuple[str, int]], ask: Callable[[bytes, _Assumed], ListedBounds]
     ) -> tuple[list[QueueInfo], bytes | None] | None:
         """The bounds of queues that were listed since ``begin``, and the store's settled state before that.
 
@@ -94,7 +94,7 @@ class Listing:
             return names, listed, None
         return names, listed, in_topics(wanted)
 
-    def _take(self, found: Look, assumed: _Assumed) -> None:
+    def _take(self, found: ListedBounds, assumed: _Assumed) -> None:
         if found.topics is not None:
             self._topics = found.topics
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in set(found.topics)}

@@ -219,13 +219,14 @@ class RemoteReader(StoreReader):
         if not callable(queues):
             return self._bounds_of(checked_queues(queues)), None
         for _ in range(_MOST_LOOKS):
-            found = self._listing.look(self._listed(queues), lambda state, assumed: self._ask("look", state, *assumed))
+            listed = self._listed(queues)
+            found = self._listing.bounds(listed, lambda state, assumed: self._ask("listed_bounds", state, *assumed))
             if found is not None:  # no queue has come with a batch that the bounds have
                 return found
         raise StoreBusy(f"Queues came or went during each of {_MOST_LOOKS} looks at {self.path}. Ask again.")
 
     def _listed(self, queues: Callable[[], Iterable[tuple[str, int]]]) -> list[tuple[str, int]]:
-        """The queues, by what was listed before: the look says whether that has changed.
+        """The queues, by what was listed before: ``listed_bounds`` says whether that has changed.
 
         What is missing there may have come since: it is refused by a new list.
         """

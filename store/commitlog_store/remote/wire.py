@@ -117,12 +117,12 @@ class Verifying(NamedTuple):
     error: bytes | None = None
 
 
-class Look(NamedTuple):
+class ListedBounds(NamedTuple):
     """The bounds of queues that were listed before, or how the list has changed since: then without bounds.
 
     ``state`` is one of the store in which no queue changes, empty if it is not known. ``same``: it is the one that the
-    client named, with whose look all else is. ``topics`` are all of them, and ``queue_ids`` those of topics by their
-    places in the question, where they are others than the client assumed.
+    client named, and all else is as in the answer that had it. ``topics`` are all of them, and ``queue_ids`` those of
+    topics by their places in the question, where they are others than the client assumed.
     """
 
     state: bytes
@@ -142,10 +142,11 @@ CALLS: Mapping[str, Call] = {
     "topics": Call(tuple[()], list[str]),
     "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
     "bounds": Call(tuple[list[tuple[str, list[int]]]], list[tuple[int, int]]),
-    # The state of the look before; of the names of all topics, ``names_digest``; the queue ids of topics, None where
+    # The state of the answer before; of the names of all topics, ``names_digest``; the queue ids of topics, None where
     # none can be listed; and the queues, unless they are all of these.
-    "look": Call(
-        tuple[bytes, bytes | None, list[tuple[str, list[int] | None]], list[tuple[str, list[int]]] | None], Look
+    "listed_bounds": Call(
+        tuple[bytes, bytes | None, list[tuple[str, list[int] | None]], list[tuple[str, list[int]]] | None],
+        ListedBounds,
     ),
     "queues_of": Call(tuple[list[str]], list[QueueInfo]),
     "groups": Call(tuple[str | None, int | None], list[GroupPosition]),

@@ -13,7 +13,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, Look, Place, encode_error, names_digest
+from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, ListedBounds, Place, encode_error, names_digest
 from commitlog_store.serve.call_limits import Parts, each
 
 
@@ -27,18 +27,18 @@ def _bounds(reader: StoreReader, topics: Sequence[tuple[str, list[int]]]) -> lis
     return [(info.min_offset, info.max_offset) for info in reader.queue_infos(lambda: each(wanted))]
 
 
-def _look(
+def _listed_bounds(
     reader: StoreReader,
     known: bytes,
     names: bytes | None,
     listed: Sequence[tuple[str, list[int] | None]],
     wanted: Sequence[tuple[str, list[int]]] | None,
-) -> Look:
-    """The bounds of listed queues and whether they are still all, of one moment. See ``wire.Look``."""
+) -> ListedBounds:
+    """The bounds of listed queues and whether they are still all, of one moment. See ``wire.ListedBounds``."""
     settled = reader.settled_state()
     state = b"" if settled is None else hashlib.blake2b(repr(settled).encode(), digest_size=16).digest()
     if state and state == known:
-        return Look(state, same=True)
+        return ListedBounds(state, same=True)
     topics: list[str] | None = None
     changed: list[tuple[int, list[int] | None]] = []
 
@@ -51,7 +51,7 @@ def _look(
         return each([] if changed or topics is not None else _each_queue(asked))
 
     infos = reader.queue_infos(queues)
-    return Look(state, False, topics, changed, [(info.min_offset, info.max_offset) for info in infos])
+    return ListedBounds(state, False, topics, changed, [(info.min_offset, info.max_offset) for info in infos])
 
 
 def _changed_ids(
@@ -164,7 +164,7 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "topics": StoreReader.topics,
     "queue_ids": lambda reader, topics: _with_errors(reader.queue_ids_of(topics)),
     "bounds": _bounds,
-    "look": _look,
+    "listed_bounds": _listed_bounds,
     "queues_of": _queues_of,
     "groups": lambda reader, group, now_ms: reader.groups(group, now_ms=now_ms),
     "group_offsets": _group_offsets,

@@ -1,4 +1,4 @@
-"""``SettledLook``: what planning has found out of a store, for the triggers that follow while no queue changes.
+"""``CheckedPositions``: what planning knows of the positions that it compared, kept while no queue changes.
 
 A query that reads a backlog of thousands of queues plans many batches of the same state of the store. It would compare
 the fences of all queues, and look for the age of each one's next message, for each of them again.
@@ -12,12 +12,12 @@ from commitlog_store import Fence
 from pyspark_commitlog.options.subscription import QueueKey
 
 
-class SettledLook:
-    """``begin`` says in which state the store is; what was found in another one, or in none, is dropped then."""
+class CheckedPositions:
+    """``begin`` says in which state the store is; what was found in another state, or in none, is dropped then."""
 
     def __init__(self) -> None:
         self.state: object | None = None
-        # By queue, of the last position that was looked at: the fence that the store has before it, and the physical
+        # By queue, of the last position that was asked for: the fence that the store has before it, and the physical
         # offset of the message there.
         self._fences: dict[QueueKey, tuple[int, Fence]] = {}
         self._places: dict[QueueKey, tuple[int, int]] = {}
