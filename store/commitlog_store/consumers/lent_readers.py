@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.reader import StoreReader
@@ -19,19 +19,13 @@ class LentReaders:
         self._pool = ReaderPool(lambda _: open_reader(), kept=sys.maxsize)
         engine.after_removal.append(self._pool.release_removed_files)
 
-    @contextlib.contextmanager
-    def lent(self) -> Iterator[StoreReader]:
+    def lent(self) -> AbstractContextManager[StoreReader]:
         """A reader that nothing else uses; it is kept for the next call. ``StoreClosed``."""
         self._engine.state.refuse_closed()
-        try:
-            with self._pool.lent("raise") as reader:
-                yield reader
-        finally:
-            if self._engine.state.closed:
-                self.close()
+        return self._pool.lent("raise")
 
     def close(self) -> None:
         """Close the readers; those that are in use when they are given back."""
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             self._engine.after_removal.remove(self._pool.release_removed_files)
         self._pool.close()
