@@ -34,6 +34,7 @@ from tests.support.open_files import files_of, removed_files_of
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 ROWS = 20_000
+_SLEEPY_LOOKS = 20
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="connections are looked for in /proc")
 
 
@@ -77,6 +78,19 @@ def stalled(url: str, count: int, tags: str = "") -> Iterator[list[flight.Flight
         yield streams
         for stream in streams:
             stream.cancel()
+
+
+def wait_until_asleep(pid: int) -> None:
+    """Until no thread of a process runs or wants to for a while: the streams of a server wait for their clients."""
+    looks = 0
+
+    def is_asleep() -> bool:
+        nonlocal looks
+        states = {file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")}
+        looks = looks + 1 if states == {"S"} else 0
+        return looks >= _SLEEPY_LOOKS
+
+    wait_for(is_asleep)
 
 
 def test_calls_beyond_the_limit_are_refused_by_name() -> None:
@@ -228,6 +242,7 @@ def test_stopping_waits_neither_for_waits_nor_for_readers_that_do_not_read(store
             ends: list[str] = []
             waiting = threading.Thread(target=lambda: ends.append(answer_of(client, body)))
             waiting.start()
+            wait_until_asleep(server.process.pid)
             begun = time.monotonic()
             code, said = server.stop()
             waiting.join(WAIT_LIMIT_S)
@@ -237,8 +252,10 @@ def test_stopping_waits_neither_for_waits_nor_for_readers_that_do_not_read(store
     assert not (store / "abort").exists()
 
 
+@linux_only
 def test_a_second_signal_ends_it_at_once_and_the_next_start_recovers(store: Path) -> None:
     with ServeProcess(store, "--drain-timeout", "1000") as server, stalled(server.url, 2):
+        wait_until_asleep(server.process.pid)
         server.process.terminate()
         assert server.process.stderr is not None
         assert "stopping" in server.process.stderr.readline()
