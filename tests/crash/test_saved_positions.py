@@ -18,6 +18,7 @@ from commitlog_store.batch import ledger
 from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
 from commitlog_store.delayed.levels import DelayOffsetFile
+from commitlog_store.errors import LogShort
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import BATCH_TOPIC
@@ -227,6 +228,42 @@ def test_deliveries_that_are_lost_happen_again_though_the_ledger_does_not_count_
         Deliverer(store).everything()
         store.dispatch()
         assert bodies_of(store.path) == [b"a", b"b"]
+
+
+def test_no_saved_position_is_ahead_of_the_checkpoint(tmp_path: Path) -> None:
+    """Killed before the periodic checkpoint, on a device that lost synced bytes: the log is refused as too short.
+
+    Without that, a delayed message was neither waiting nor delivered, and a half message neither pending nor ended.
+    """
+    with MessageStore.open(tmp_path / "delayed", SYNC) as store:
+        store.put_message(delayed(b"a"))
+        deliver_and_save(store)
+        store.put_message(delayed(b"b"))
+        place = store.physical_bounds()[1]
+        deliver_and_save(store)
+        assert bodies_of(store.path) == [b"a", b"b"]
+        kill(store)
+    lose_log(tmp_path / "delayed", place, SYNC.mapped_file_size_commit_log)
+    with pytest.raises(LogShort):
+        MessageStore.open(tmp_path / "delayed", SYNC)
+    with MessageStore.open(tmp_path / "delayed", SYNC, accept_lost_log=True) as store:
+        Deliverer(store).everything()
+        store.dispatch()
+        assert bodies_of(store.path) == [b"a", b"b"]
+
+    with MessageStore.open(tmp_path / "half", SYNC) as store:
+        half = store.half_messages
+        first, later = (half.prepare(Message(topic="orders", body=body), "payments") for body in (b"a", b"b"))
+        half.commit(later)
+        place = store.physical_bounds()[1]
+        half.commit(first)
+        half.check(lambda _: "unknown")
+        kill(store)
+    lose_log(tmp_path / "half", place, SYNC.mapped_file_size_commit_log)
+    with pytest.raises(LogShort):
+        MessageStore.open(tmp_path / "half", SYNC)
+    with MessageStore.open(tmp_path / "half", SYNC, accept_lost_log=True) as store:
+        assert [one.handle for one in store.half_messages.pending()] == [first]
 
 
 def test_a_half_message_is_pending_that_ended_after_later_ones_by_what_is_lost(tmp_path: Path) -> None:

@@ -394,7 +394,7 @@ class ScheduleMessageService(Subject):
     def _save_flushed(self) -> float:
         # A position in the file stands for deliveries on the device: a broker would not repeat them.
         positions = self._unsaved()
-        self._store_flush.flush_log()
+        self._store_flush.flush_log_and_note()
         self._write(positions)
         return 0.0
 

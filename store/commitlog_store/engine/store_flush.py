@@ -61,6 +61,15 @@ class StoreFlush:
         """Bring everything that was appended to the device. ``StoreIOError``."""
         self._halting(self._flush_log)
 
+    def flush_log_and_note(self) -> None:
+        """``flush_log``, and write to the checkpoint how far it came, before positions are saved that stand for it.
+
+        A log that loses these bytes is refused (``LogShort``) then, instead of continuing after work that is lost.
+        ``StoreIOError``.
+        """
+        self.flush_log()
+        self.write_checkpoint()
+
     def dispatch(self) -> None:
         """Bring everything that readers may see to queues and index. ``StoreIOError``, ``CorruptStoreError``."""
         self._state.refuse_failed()

@@ -540,7 +540,7 @@ class TransactionalMessageService(Subject):
 
     def _save_flushed(self) -> None:
         self._read_on()
-        self._store_flush.flush_log()  # a position must not survive an op message that it stands for
+        self._store_flush.flush_log_and_note()  # a position must not survive an op message that it stands for
         self._save()
 
     def _save(self) -> None:
