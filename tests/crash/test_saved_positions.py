@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.batch import ledger
 from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
@@ -470,3 +470,44 @@ def test_a_batch_that_lost_its_last_properties_is_stored_again(memory: Path) -> 
             (message,) = reader.get_message("orders", 0, 0, 32).messages
         assert message.properties["note"] == "n" * 2000
     assert_clean(path)
+
+
+@pytest.mark.parametrize("lost", [600, 1200, 1800])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_message_that_lost_its_last_properties_is_cut_off_with_the_lost_end(
+    tmp_path: Path, lost: int, killed: bool
+) -> None:
+    """Its TOTALSIZE and its body's CRC are right, so it would be kept with zeros in place of its properties."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        fill(store, 3)
+        place = store.physical_bounds()[1]
+        note = Message(topic="orders", body=b"paid", queue_id=0, properties={"note": "n" * 2000})
+        store.put_message(note).raise_for_status()
+        end = store.physical_bounds()[1]
+        fill(store, 5)
+        if killed:
+            store.dispatch()
+            store.flush()
+            parts_of(store).engine.store_flush.write_checkpoint()
+            kill(store)
+    lose_log(tmp_path, (end - lost) // 512 * 512, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        assert store.physical_bounds()[1] == place
+        (kept,) = (tmp_path / "repair").iterdir()
+        with StoreReader.open(kept, from_log=True) as reader:
+            (message,) = reader.get_message("orders", 0, 3).messages
+            assert message.body == b"paid"
+        fill(store, 1)
+        store.dispatch()
+    assert [len(body) for body in bodies_of(str(tmp_path))] == [996] * 4
+    assert_clean(tmp_path)
+
+
+def test_a_whole_last_message_stays_where_the_log_was_lost_after_it(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SYNC) as store:
+        fill(store, 3)
+        end = store.physical_bounds()[1]
+        fill(store, 5)
+    lose_log(tmp_path, end, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        assert store.physical_bounds()[1] == end

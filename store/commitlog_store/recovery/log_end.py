@@ -298,8 +298,11 @@ class _Search:
         files = self._files.files
         total = files[-1].base + files[-1].capacity - start if files else 0
         self._begin()
-        # After a clean close everything was synced, so no sector is missing, whichever program wrote it.
-        unsynced_from = None if self._policy.closed_log else (self._policy.flushed_offset or 0)
+        # After a clean close everything was synced, so no sector is missing, whichever program wrote it: unless the end
+        # is lost, perhaps with a part of the last record's properties.
+        flushed = self._policy.flushed_offset
+        is_whole_log = self._policy.closed_log and (flushed is None or not self._policy.accept_short)
+        unsynced_from = None if is_whole_log else (flushed or 0)
         at, whole_to = start, 0
         while True:
             walk = LogWalk(
@@ -395,7 +398,9 @@ class _Search:
             flushed = MAX_LONG
         if flushed is not None:
             later = find_record(self._files, start, flushed) if flushed > start else None
-            self._nothing_follows = later is None and flushed == MAX_LONG and start == end.offset + 1
+            # A lost end may begin within the record at ``end``, which is kept then.
+            from_end = start == end.offset + 1 and not self._policy.accept_short
+            self._nothing_follows = later is None and flushed == MAX_LONG and from_end
             if later is not None and end.offset == self._policy.flushed_offset:
                 self._refuse(end, _left_over(later.physical_offset))
             if later is not None:
