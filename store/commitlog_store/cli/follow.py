@@ -112,8 +112,8 @@ def follow(
     """Mirror the log of a live broker, until Ctrl-C or SIGTERM.
 
     A mirror that exists is continued where it ends. Readers and Spark may read it at the same time. Nothing is changed
-    at the broker. Exit code 0 after a signal, 1 when it cannot continue: another log at the address, a hole, log files
-    of another size.
+    at the broker. Exit code 0 after a signal, 1 when it cannot continue: another log at the address, a hole, files
+    of other sizes.
     """
     settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca}
     sizes = {

@@ -95,7 +95,7 @@ def refuse_other_sizes(
 ) -> None:
     """Refuse a mirror that has files of other sizes than it would get now, or than its master's log has.
 
-    ``InvalidValue`` for queue and index files, ``PeerRefused`` for those of the log. ``OSError``.
+    ``PeerRefused``, ``OSError``.
     """
     log_size = file_size_of(StorePaths.of(path).commit_log) or config.mapped_file_size_commit_log
     expected = settings.get("mapped_file_size_commit_log", log_size)
@@ -112,13 +112,11 @@ def refuse_other_sizes(
 
 
 def _refuse(directory: str, found: int, expected: int, broker: MasterAddress, *settings: str) -> None:
-    """``InvalidValue`` for a directory with files of another size than expected; 0 is a directory without files."""
+    """``PeerRefused`` for a directory with files of another size than expected; 0 is a directory without files."""
     if found in (0, expected):
         return
-    raise InvalidValue(
+    raise PeerRefused(
         f"The files in {directory} have {found} bytes; expected {expected}, by {' and '.join(settings)} of the broker "
         f"at {broker} or of the mirror's own settings. A broker could not use them after a promotion. Remove "
-        f"{directory}, which is built again from the log; or give the settings with which the files were made.",
-        settings=settings,
-        expected=f"files of {expected} bytes",
+        f"{directory}, which is built again from the log; or give the settings with which the files were made."
     )

@@ -165,6 +165,9 @@ def test_a_new_mirror_takes_the_brokers_sizes_or_those_of_options(master_log: by
         follow_to(len(master_log), *config)
         assert {one["extFields"]["AccessKey"] for one in broker.asked} == {"rocketmq2"}
         follow_to(len(master_log), master.address, tmp_path / "own", *own, *SIZE)
+        other = ended("follow", *config, "--mapped-file-size-consume-queue", 800)
+        assert other.returncode == 1
+        assert "have 600 bytes; expected 800, by mapped_file_size_consume_queue" in other.stderr
     for name, size in (("broker", 600), ("own", 800)):
         assert {one.stat().st_size for one in (tmp_path / name / "consumequeue").rglob("0" * 20)} == {size}
 

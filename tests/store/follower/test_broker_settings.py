@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commitlog_store import LogFollower, MessageStoreConfig, promote, verify_store
-from commitlog_store.errors import InvalidValue, PeerRefused
+from commitlog_store.errors import PeerRefused
 from commitlog_store.follower.broker_settings import with_settings_of_broker
 from commitlog_store.format.index_file import file_size
 from tests.store.follower.mirrors import master_of
@@ -139,7 +139,7 @@ def test_a_mirror_with_files_of_other_sizes_is_refused_until_they_are_removed(
         pass
     before = sizes(mirror, directory)
     words = rf"have {min(before)} bytes; expected {size}, by {setting}.*Remove"
-    with pytest.raises(InvalidValue, match=words) as told, mirrored(master, mirror, answer(**changed)):
+    with pytest.raises(PeerRefused, match=words) as told, mirrored(master, mirror, answer(**changed)):
         pass
     assert str(mirror / directory) in str(told.value)
     assert sizes(mirror, directory) == before
