@@ -7,6 +7,7 @@ One rule holds for everything that a reader asks. What it asks is asked as a who
   them, so an answer that saw none go rests on files of one moment;
 - when several batches were dispatched during it, and the gate does not tell where the first of them begins;
 - when it failed by something that a file's removal explains. The same failure twice in a row is how the store is.
+  A question that is a part of another one counts the failure by which the other one is asked again as its first.
 
 Source of the order of removals: RocketMQ ``store/DefaultMessageStore.java`` (``CleanConsumeQueueService`` compares with
 the log's first byte), and ``retention/clean.py``.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -80,6 +82,8 @@ class ConsistentReads:
         self._commit_log = commit_log
         self._frames = frames
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
+        # Of each thread: the failure by which the question that it asks now is asked again.
+        self._asked_again = threading.local()
         self._looked_at = [os.path.join(store_path, name) for name in (ABORT, CONSUME_QUEUE)]
 
     def read(self, ask: Callable[[], _Found], show: Callable[[_Found, int], _Shown]) -> _Shown:
@@ -120,9 +124,11 @@ class ConsistentReads:
         Without ``one_moment``, an answer stands even if files went during it: for long questions whose parts all rest
         on bounds that were asked for first.
         """
-        failure: Exception | None = None
+        outer: Exception | None = getattr(self._asked_again, "failure", None)
+        failure = outer
         for pause in _PAUSES:
             log_start = self._log_start() if one_moment else 0
+            self._asked_again.failure = failure
             try:
                 found = ask()
             except (*_MAY_PASS, _SeveralBatches) as error:
@@ -133,6 +139,8 @@ class ConsistentReads:
                 if not one_moment or self._log_start() == log_start:
                     return found
                 failure = None
+            finally:
+                self._asked_again.failure = outer
             time.sleep(pause)
         raise StoreBusy(
             f"The store {self._store_path} changed during each of {len(_PAUSES)} looks at it: retention deleted files, "

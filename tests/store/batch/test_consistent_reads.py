@@ -61,6 +61,20 @@ def test_a_failure_is_the_same_though_the_queue_has_grown(growing: GrowingStore)
     assert len(ends) == 2
 
 
+def test_a_question_within_others_is_not_asked_twice_for_each_of_them(growing: GrowingStore) -> None:
+    """Each level would double the reads of a failure that stays."""
+    with StoreReader.open(growing.path) as reader:
+        asked = _Asked(growing, 5)
+        with pytest.raises(OffsetOutOfRange):
+            reader.consistently(lambda: reader.consistently(lambda: reader.consistently(asked)))
+        assert asked.times == 4
+        with pytest.raises(OffsetOutOfRange):
+            reader.consistently(asked)
+        assert asked.times == 6, "what failed before is over"
+        part = _Asked(growing, 5, 5, 6, 0)
+        assert reader.consistently(lambda: reader.consistently(part)) == 4
+
+
 def test_an_answer_during_which_the_log_began_later_is_asked_for_again(growing: GrowingStore) -> None:
     with StoreReader.open(growing.path) as reader:
         assert reader.consistently(_Asked(growing, None, None, 0)) == 3
