@@ -23,6 +23,7 @@ Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -66,6 +67,7 @@ _OTHER_KINDS = (
     ("cleanup.policy", "COMPACTION", "is a compaction topic"),
 )
 _QueueNums = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
+_LOG = logging.getLogger(__name__)
 _SUBJECT = "The list of topics"
 _Written = TypeVar("_Written")
 
@@ -301,7 +303,7 @@ class TopicConfig:
         """The whole file, with the members that are not known here. ``CorruptConfig``, ``ReadFailed``."""
         with self._lock:
             self._refresh()
-            return self._file.read()
+            return self._content()
 
     def set_topic(self, topic: str, members: Mapping[str, Any]) -> None:
         """Create a topic with these members of its entry (``writeQueueNums``, ``perm``, ...), or change them.
@@ -315,7 +317,7 @@ class TopicConfig:
         if not 0 <= members.get("perm", 0) <= MAX_INT:
             raise InvalidValue(f"perm of topic {topic!r} is 0 to {MAX_INT}, not {members['perm']}.")
         with self._lock:
-            root = self._file.read()
+            root = self._content()
             table = root.get("topicConfigTable", {})
             old = table.get(topic) or _new_entry(topic, _DEFAULT_QUEUE_NUMS, _DEFAULT_QUEUE_NUMS, _READ_AND_WRITE)
             entry = {**old, **members, "topicName": topic}
@@ -333,7 +335,7 @@ class TopicConfig:
         with self._lock:
             self._kept.pop(topic, None)
             self._readable.pop(topic, None)
-            root = self._file.read()
+            root = self._content()
             table = root.get("topicConfigTable", {})
             if topic not in table:
                 return False
@@ -373,7 +375,7 @@ class TopicConfig:
             changed = {use.topic: _entry_of_new(use, queue_nums, perm) for use in uses}
             if not changed or self._add(changed):
                 return
-        root = self._file.read()
+        root = self._content()
         listed = self._listed if is_known else _queue_nums(self._file, root)
         table = root.get("topicConfigTable", {})
         changed = {}
@@ -425,6 +427,18 @@ class TopicConfig:
         self._may_be_lost = False
         return written
 
+    def _content(self) -> dict[str, Any]:
+        """The whole file; where it and its ``.bak`` were removed since, what is known of it: a write restores that."""
+        root = self._file.read()
+        if root or not self._listed:
+            return root
+        _LOG.warning("%s and its .bak are gone. The topics that were read from it are listed again.", self.path)
+        known = [topic for topic in self._listed if topic in self._readable and topic not in self._other_kinds]
+        entries = {
+            topic: _new_entry(topic, self._listed[topic], self._readable[topic], self._perms[topic]) for topic in known
+        }
+        return {"dataVersion": next_version(self._version or {}, self._file), "topicConfigTable": entries}
+
     def _note(self, changed: Mapping[str, Any]) -> None:
         """Note changed entries, without reading the whole list again."""
         for topic, entry in changed.items():
@@ -440,7 +454,7 @@ class TopicConfig:
     def _refresh(self) -> None:
         """Read the list if it changed since the last reading."""
         signature = topic_list_signature(self.path)
-        if signature == self._signature:
+        if signature == self._signature or (self._listed and not any(signature)):
             return
         root = self._file.read()
         entries = _entries(self._file, root)

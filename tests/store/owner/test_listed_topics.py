@@ -262,6 +262,27 @@ def _filled(path: Path) -> None:
         _transaction(store)
 
 
+def test_a_list_that_is_removed_from_an_open_store_is_written_again(tmp_path: Path) -> None:
+    """Else it would have only the topics that are new since, and no broker would offer the others."""
+    with open_store(tmp_path) as store:
+        for topic in ("orders", "bills"):
+            put_ok(store, topic)
+        store.create_topic("rest", 3)
+        put_ok(store, "rest")
+        before = listed(tmp_path)
+        for name in (LIST, f"{LIST}.bak"):
+            (tmp_path / name).unlink()
+        put_ok(store, "orders")
+        store.delete_topic("bills", with_messages=True)
+        put_ok(store, "new")
+        store.put("keyed", b"x", sharding_key="key")
+    after = listed(tmp_path)
+    assert set(after) == {"orders", "rest", "new", "keyed"}
+    assert {topic: after[topic] for topic in ("orders", "rest")} == {
+        topic: before[topic] for topic in ("orders", "rest")
+    }
+
+
 def test_opening_a_store_of_an_earlier_version_lists_its_topics_once(tmp_path: Path) -> None:
     _filled(tmp_path)
     _forget_list(tmp_path, noted=False)
