@@ -15,6 +15,7 @@ from pathlib import Path
 
 from commitlog_store import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog_store.errors import DiskFull, PutRefused, StagingFailed, StoreIOError
+from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import wait_for
@@ -29,6 +30,7 @@ def main(mount: Path) -> None:
         max_hash_slot_num=1_000,
         disk_space_warning_level_ratio=1.0,
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        flush_consumer_offset_interval=100,
     )
     path = mount / "store"
     with _full(mount):
@@ -36,6 +38,7 @@ def main(mount: Path) -> None:
     with MessageStore.open(path, config) as store:
         _put(store, b"first")
         _commit(store, 1)
+        _consume(store)
         for topic in ("crumbs", "rest"):
             store.create_topic(topic, 1)
         store.flush()
@@ -66,6 +69,7 @@ def _refuses_all_calls(store: MessageStore) -> int:
     _refused(StagingFailed, lambda: _commit(store, 2))
     _refused(DiskFull, lambda: store.create_topic("listed", 3))
     _refused(DiskFull, lambda: store.forget_batches("app"))
+    _refused(DiskFull, lambda: _consume(store))
     assert [batch.batch.version for batch in store.batches()] == [1]
     for call in (store.flush, store.dispatch):
         assert "once the disk has space" in _refused(StoreIOError, call)
@@ -87,7 +91,19 @@ def _fill(store: MessageStore, topic: str) -> int:
     return taken
 
 
+def _consume(store: MessageStore) -> None:
+    """One message more than was committed before, on a full disk too: the position is kept in memory."""
+    with store.consumer("billing", "orders") as consumer:
+        assert len(consumer.poll(1)) == 1
+        consumer.commit(sync=True)
+
+
+def _written_position(store: MessageStore) -> int:
+    return ConsumerOffsets(store.path).get("billing", "orders")[0]
+
+
 def _continues(store: MessageStore) -> None:
+    wait_for(lambda: _written_position(store) == 2)
     _put(store, b"after")
     _commit(store, 2)
     store.create_topic("listed", 3)
