@@ -961,8 +961,9 @@ class StoreReader:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
 
         ``begin`` and ``end`` are store times as in ``scan``, both inclusive. The index holds hashes, so each
-        message's own topic and keys are compared. With ``from_log`` the whole log is searched instead. Unless
-        ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning. ``verify_crc`` is that of
+        message's own topic and keys are compared. A message is in its queue before it is in the index: beside the
+        store's owner, one of the newest may not be found yet. With ``from_log`` the whole log is searched instead.
+        Unless ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning. ``verify_crc`` is that of
         ``message_at``. ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
         self._refuse_closed()
