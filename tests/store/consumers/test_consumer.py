@@ -616,3 +616,6 @@ def test_the_settings_of_the_group_say_how_often_a_message_comes_again(tmp_path:
         consumer.retry(consumer.poll()[0])
         store.dispatch()
         assert len(store.get_message("%DLQ%billing", 0, 0).messages) == 1
+    listed = json.loads((config / "topics.json").read_text())["topicConfigTable"]
+    entry = listed["%DLQ%billing"]
+    assert (entry["perm"], entry["readQueueNums"], entry["writeQueueNums"]) == (6, 1, 1), "as brokers list it"
