@@ -19,7 +19,7 @@ from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.errors import CorruptConsumeQueue, InvalidValue, TopicInUse, TopicNotFound
 from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.paths import is_system_topic, validate_topic
-from commitlog_store.queue.topic_config import read_topic_config, unused_topics
+from commitlog_store.queue.topic_config import unused_topics
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class TopicDeletion:
 
     def unused_topics(self, retain: Iterable[str]) -> list[str]:
         """``unused_topics`` of the store. ``CorruptConfig``."""
-        return unused_topics(read_topic_config(self._path), self._known_topics(), retain)
+        return unused_topics(self._topics.content().get("topicConfigTable", {}), self._known_topics(), retain)
 
     def _known_topics(self) -> list[str]:
         topics = dict.fromkeys(topic for topic, _ in self._log.queues.known_queues())

@@ -57,7 +57,7 @@ def test_a_topic_is_deleted_as_by_its_owner(owned: MessageStore, remote: RemoteS
 
 
 def test_topics_that_are_not_listed_or_have_expired_are_deleted(owned: MessageStore, remote: RemoteStore) -> None:
-    Path(owned.path, "config", "topics.json").unlink()
+    Path(owned.path, "config", "topics.json").write_text('{"topicConfigTable":{}}')
     fill(owned, 1, topic="kept")
     assert remote.expired_topics() == owned.expired_topics() == []
     assert remote.clean_unused_topics(["kept"], dry_run=True) == ["orders"]
