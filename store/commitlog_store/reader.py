@@ -22,6 +22,7 @@ from commitlog_store.batch.log_snapshot import LogSnapshot
 from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS
 from commitlog_store.delayed.levels import DelayLevel
+from commitlog_store.delayed.timer_listing import WaitingTimers
 from commitlog_store.errors import CommitLogError, QueueNotFound, ReaderClosed, TopicNotFound
 from commitlog_store.files import disk
 from commitlog_store.files.file_watch import FileWatch
@@ -1037,6 +1038,11 @@ class StoreReader:
 def pulls_of(reader: StoreReader) -> Pulls:
     """Pulls as ``get_message`` makes them, also of rows: for consumers, which read on where a pull has ended."""
     return Pulls(reader, reader._commit_log, reader._catalog, reader._skips, reader._counts)
+
+
+def levels_and_timers(reader: StoreReader) -> tuple[list[DelayLevel], WaitingTimers]:
+    """``delay_levels``, and the messages of level 0 at the same moment: for metrics."""
+    return reader.consistently(reader._waiting.levels_and_timers)
 
 
 def query_within(

@@ -70,6 +70,15 @@ class Deliveries:
         """The number of copies."""
         return sum(map(len, self.blocks))
 
+    def by_topic(self) -> Counter[str]:
+        """The number of copies for each topic."""
+        found: Counter[str] = Counter()
+        for block in self.blocks:
+            counts = np.bincount(block.queue_codes, minlength=len(block.queues)).tolist()
+            for (topic, _), count in zip(block.queues, counts, strict=True):
+                found[topic] += count
+        return found
+
 
 class TopicRules(Protocol):
     """Which topics get messages."""

@@ -30,12 +30,14 @@ _NO_TIME = -1
 
 
 class TimerTimes(NamedTuple):
-    """Messages that wait, one value each: time of delivery in ms, physical offset, size, hash code of the topic."""
+    """Messages that wait, one value each: time of delivery in ms, physical offset, size, hash code of the topic, and
+    the time of birth in ms."""
 
     dues: Int64Array
     physical_offsets: Int64Array
     sizes: Int64Array
     topic_hashes: Int64Array
+    born: Int64Array
 
     @property
     def messages(self) -> int:
@@ -53,11 +55,15 @@ class TimerTimes(NamedTuple):
 
 
 def _none() -> TimerTimes:
-    return TimerTimes(*(np.zeros(0, np.int64) for _ in range(4)))
+    return TimerTimes(*(np.zeros(0, np.int64) for _ in TimerTimes._fields))
 
 
-def timer_times(waiting: WaitingRecords, skipped: list[Undeliverable]) -> TimerTimes:
+def timer_times(
+    waiting: WaitingRecords, skipped: list[Undeliverable], topics: dict[int, str] | None = None
+) -> TimerTimes:
     """The times of waiting records, in their order; ``skipped`` gets those that have none, or are damaged.
+
+    ``topics`` gets the topic of each hash code that it lacks.
 
     A message is delivered at the millisecond that it asked for, within the second of its TIMER_OUT_MS.
     """
@@ -71,7 +77,8 @@ def timer_times(waiting: WaitingRecords, skipped: list[Undeliverable]) -> TimerT
                 reason = f"it cancels another one ({TIMER_DEL_UNIQKEY}), which brokers alone do"
             skipped.append(Undeliverable(int(block.place.queue_offsets[row]), int(physical[row]), reason))
         whole = (dues != _NO_TIME) & ~cancels
-        parts.append(TimerTimes(dues, physical, block.sizes.astype(np.int64), _topic_hashes(block)).rows(whole))
+        hashes, sizes = _topic_hashes(block, {} if topics is None else topics), block.sizes.astype(np.int64)
+        parts.append(TimerTimes(dues, physical, sizes, hashes, _born(block)).rows(whole))
     return TimerTimes.joined(parts)
 
 
@@ -97,7 +104,14 @@ def _numbers(texts: pa.StringArray) -> Int64Array:
     return np.asarray(numbers.fill_null(_NO_TIME).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _topic_hashes(block: RecordBlock) -> Int64Array:
+def _born(block: RecordBlock) -> Int64Array:
+    return block.field("born_timestamp").astype(np.int64)
+
+
+def _topic_hashes(block: RecordBlock, topics: dict[int, str]) -> Int64Array:
     coded = block.properties.text(REAL_TOPIC).dictionary_encode()
-    hashes = np.array([*(string_hash_code(topic) for topic in coded.dictionary.to_pylist()), 0], np.int64)
+    names = coded.dictionary.to_pylist()
+    hashes = np.array([*(string_hash_code(topic) for topic in names), 0], np.int64)
+    for code, topic in zip(hashes.tolist(), names, strict=False):
+        topics.setdefault(code, topic)
     return np.asarray(hashes[coded.indices.fill_null(len(hashes) - 1).to_numpy(zero_copy_only=False)], np.int64)

@@ -17,14 +17,17 @@ from commitlog_store.format.arrays import Int64Array
 class FrameDelivery:
     """Makes the copies of messages that are due, and appends them. For one thread."""
 
-    def __init__(self, engine: StoreEngine, frame_bytes: int) -> None:
-        """``frame_bytes``: the most that is delivered in one frame."""
+    def __init__(
+        self, engine: StoreEngine, frame_bytes: int, count: Callable[[Deliveries], None] = lambda _: None
+    ) -> None:
+        """``frame_bytes``: the most that is delivered in one frame. ``count`` is called with each frame."""
         self.rules = DeliveryTopics(engine.topics, engine.log.queues.deleted)
         self._log = engine.log
         self._batches = engine.batches
         self._stats = engine.stats
         self._run_job = engine.run
         self._frame_bytes = self._fitting_bytes = frame_bytes
+        self._count = count
 
     def fitting(self, sizes: Int64Array) -> int:
         """How many of the first messages, by their bytes, fit one frame; at least one."""
@@ -67,4 +70,5 @@ class FrameDelivery:
             raise
         self._fitting_bytes = self._frame_bytes
         self._stats.delivered(found.rows, len(found.skipped))
+        self._count(found)
         return found.skipped

@@ -17,7 +17,8 @@ from commitlog_store.delayed.timer_log import Delivered, TimerLog
 from commitlog_store.delayed.timer_waiting import agreeing_check, judged_with, next_offset, units_that_wait
 from commitlog_store.errors import CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog_store.format.arrays import Int64Array
-from commitlog_store.format.properties import decode_properties
+from commitlog_store.format.java_hash import string_hash_code
+from commitlog_store.format.properties import REAL_TOPIC, decode_properties
 from commitlog_store.format.record import Record
 from commitlog_store.format.timer_log import TimerCheck
 from commitlog_store.log.commit_log import CommitLog
@@ -29,10 +30,15 @@ _AT_ONCE = 4_096
 
 
 class WaitingTimers(NamedTuple):
-    """The timer messages that wait: times of delivery in ms and physical offsets, in the log's order."""
+    """The timer messages that wait, in the log's order: times of delivery in ms, physical offsets, and Java's hash
+    codes of the topics that they go to."""
 
     dues: Int64Array
     physical_offsets: Int64Array
+    topic_hashes: Int64Array
+
+
+NO_TIMERS = WaitingTimers(*(np.zeros(0, np.int64) for _ in WaitingTimers._fields))
 
 
 def timer_bounds(catalog: CatalogView) -> tuple[int, int] | None:
@@ -60,26 +66,18 @@ def waiting_timers(
     delivered = judged_with(delivered_of(last), own)
     log = TimerLog(store_path, MessageStoreConfig.mapped_file_size_timer_log)
     try:
-        found = [one[:2] for one in units_that_wait(log, check, own, delivered)]
+        found = [WaitingTimers(*one[:2], one.topic_hashes) for one in units_that_wait(log, check, own, delivered)]
     finally:
         log.close()
     found += _not_taken_in(catalog, commit_log, next_offset(check, own, bounds), bounds[1], delivered)
-    nothing = np.zeros(0, np.int64)
-    dues, physical = (
-        (np.concatenate([nothing, *column]) for column in zip(*found, strict=True))
-        if found
-        else (
-            nothing,
-            nothing,
-        )
-    )
+    dues, physical, hashes = (np.concatenate(column) for column in zip(NO_TIMERS, *found, strict=True))
     physical, first = np.unique(physical, return_index=True)
-    return WaitingTimers(dues[first], physical)
+    return WaitingTimers(dues[first], physical, hashes[first])
 
 
 def _not_taken_in(
     catalog: CatalogView, commit_log: CommitLog, start: int, stop: int, delivered: Delivered
-) -> Iterator[tuple[Int64Array, Int64Array]]:
+) -> Iterator[WaitingTimers]:
     """The messages of the queue that have no unit in the timer log, as far as they can be read."""
     for first in range(start, stop, _AT_ONCE):
         for units in catalog.queue(*TIMER_QUEUE).units(first, min(first + _AT_ONCE, stop), check=False):
@@ -92,7 +90,8 @@ def _not_taken_in(
                 stored,
             )
             waits = delivered.waiting(dues, physical) & (dues >= 0)
-            yield dues[waits], physical[waits]
+            hashes = np.array([string_hash_code(one.get(REAL_TOPIC, "")) for one in properties], np.int64)
+            yield WaitingTimers(dues[waits], physical[waits], hashes[waits])
 
 
 def _records(commit_log: CommitLog, places: list[int]) -> Iterator[Record]:
@@ -104,13 +103,9 @@ def _records(commit_log: CommitLog, places: list[int]) -> Iterator[Record]:
 
 
 def timer_level(
-    store_path: str, catalog: CatalogView, commit_log: CommitLog, check: TimerCheck | None, last: BatchId | None
-) -> DelayLevel | None:
-    """The timer messages as a row beside the delay levels: level 0, without a delay. None without their queue."""
-    bounds = timer_bounds(catalog)
-    if bounds is None:
-        return None
-    waiting = waiting_timers(store_path, catalog, commit_log, check, last)
+    catalog: CatalogView, commit_log: CommitLog, bounds: tuple[int, int], waiting: WaitingTimers
+) -> DelayLevel:
+    """The timer messages as a row beside the delay levels: level 0, without a delay. ``bounds`` are their queue's."""
     position, oldest = bounds[1], None
     if len(waiting.dues):
         first = int(waiting.physical_offsets[0])

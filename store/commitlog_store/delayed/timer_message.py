@@ -28,6 +28,7 @@ from commitlog_store.delayed.broker_marks import broker_mark
 from commitlog_store.delayed.frame_delivery import FrameDelivery
 from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.timer_check import TimerCheckFile, delivered_of, fingerprint_of
+from commitlog_store.delayed.timer_counts import TimerCounts
 from commitlog_store.delayed.timer_log import (
     NONE,
     NOTHING_DELIVERED,
@@ -128,7 +129,8 @@ class TimerMessageService(Subject):
         self._enabled = config.schedule_enable
         self._log = engine.log
         self._batches = engine.batches
-        self._delivery = FrameDelivery(engine, frame_bytes)
+        self.counts = TimerCounts()
+        self._delivery = FrameDelivery(engine, frame_bytes, lambda frame: self.counts.delivered(frame.by_topic()))
         self._state = engine.state
         self._stats = engine.stats
         self._store_flush = engine.store_flush
@@ -293,7 +295,7 @@ class TimerMessageService(Subject):
         waits = self._delivered.waiting(times.dues, times.physical_offsets)
         on_time = self._delivered.after(times.dues, times.physical_offsets)
         late = times.rows(waits & ~on_time)
-        if late.messages and not self._deliver_late(_Due(late.dues, late.physical_offsets, late.sizes)):
+        if not self._deliver_late(late):
             return False
         self._report(skipped)
         waiting = times.rows(waits & on_time)
@@ -315,6 +317,7 @@ class TimerMessageService(Subject):
         slots = (times.dues - 1) // PRECISION_MS
         new = [slot for slot in np.unique(slots).tolist() if slot > self._loaded and slot not in self._wheel]
         self._timer_log.append(times, self._wheel, int(self._clock() * _MS))
+        self.counts.taken_in(times)
         for slot in new:
             heapq.heappush(self._slots, slot)
         now = times.rows(slots <= self._loaded)
@@ -332,21 +335,22 @@ class TimerMessageService(Subject):
     ) -> TimerTimes:
         is_gone = np.arange(len(physical)) < gone
         records = waiting_records(self._log.files, physical, sizes, offsets, is_gone, PIECE_BYTES, skipped)
-        return TimerTimes.joined([timer_times(one, skipped) for one in records])
+        return TimerTimes.joined([timer_times(one, skipped, self.counts.topics) for one in records])
 
     # Delivering
 
-    def _deliver_late(self, late: _Due) -> bool:
+    def _deliver_late(self, late: TimerTimes) -> bool:
         """Deliver messages whose key has passed, in the order of the log, frame by frame. False if they wait on."""
         while late.messages:
-            part = self._fitting(late, end_to_deliver(self._state, self._log.files))
+            part = self._fitting(_Due(*late[:3]), end_to_deliver(self._state, self._log.files))
             count = part.messages
             if not count:
                 return False
             judged = max(self._delivered.judged, int(part.physical_offsets[-1]) + 1)
             if not self._deliver(_Due.ordered(part), Delivered(self._delivered.key, judged)):
                 continue
-            late = late.part(count)
+            self.counts.taken_in(late.rows(slice(count)))
+            late = late.rows(slice(count, None))
         return True
 
     def _deliver_due(self, now_ms: int) -> float:
@@ -490,7 +494,7 @@ class TimerMessageService(Subject):
         units = self._log.queues.read_units(*TIMER_QUEUE, self._next - 1, self._next)
         if len(units):
             place, size = int(units["physical_offset"][0]), int(units["size"][0])
-            past = TimerTimes(*(np.array([value], np.int64) for value in (1, place, size, 0)))
+            past = TimerTimes(*(np.array([value], np.int64) for value in (1, place, size, 0, 1)))
             self._timer_log.append(past, {}, 1, MAGIC_DEFAULT | MAGIC_DELETE)
 
     def close(self) -> None:
@@ -530,17 +534,17 @@ class TimerMessageService(Subject):
         places = [one for one in (place, first) if one is not None]
         return [Hold(from_offset=min(places), holder=TIMER_HOLDER)] if places else []
 
-    def enqueue_lag(self) -> int | None:
-        """How many messages are not in the timer log yet. In any thread.
+    def to_take_in(self) -> range | None:
+        """The offsets of the messages that are not in the timer log yet. In any thread.
 
         None while that is not known: the service has not begun, or leaves its messages to a broker.
         """
         if self._log.queues.highest_id(TIMER_TOPIC) < 0:
-            return 0
+            return range(0)
         if self._timer_log is None:
             return None
         low, high = self._bounds()
-        return max(high - max(self._next, low), 0)
+        return range(max(self._next, low), high)
 
     def waiting_topics(self) -> Counter[str]:
         """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.

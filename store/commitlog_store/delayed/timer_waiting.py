@@ -19,12 +19,16 @@ PlaceOf = Callable[[int], int | None]
 
 
 class InTimerLog(NamedTuple):
-    """Units of messages that wait. ``rolls``: RocketMQ would put the message back at the unit's time."""
+    """Units of messages that wait. ``rolls``: RocketMQ would put the message back at the unit's time.
+
+    ``topic_hashes`` are Java's hash codes of the topics that the messages go to.
+    """
 
     dues: Int64Array
     physical_offsets: Int64Array
     sizes: Int64Array
     rolls: Int64Array
+    topic_hashes: Int64Array
 
 
 def agreeing_check(
@@ -64,8 +68,9 @@ def units_that_wait(
         for _, units in log.blocks(own.start, own.end):
             dues, physical = dues_of(units), units["physical_offset"].astype(np.int64)
             waits = delivered.waiting(dues, physical) & (units["magic"] & MAGIC_DELETE == 0)
-            sizes = units["message_size"].astype(np.int64)
-            yield InTimerLog(dues[waits], physical[waits], sizes[waits], np.zeros(int(waits.sum()), np.int64))
+            sizes, hashes = units["message_size"].astype(np.int64), units["topic_hash"].astype(np.int64)
+            none = np.zeros(int(waits.sum()), np.int64)
+            yield InTimerLog(dues[waits], physical[waits], sizes[waits], none, hashes[waits])
     elif check is not None and check.own is None:
         for _, units in log.blocks(log.first):
             slots = (units["write_time"].astype(np.int64) + units["delay"]) // PRECISION_MS
@@ -76,6 +81,7 @@ def units_that_wait(
                 chosen["physical_offset"].astype(np.int64),
                 chosen["message_size"].astype(np.int64),
                 (chosen["magic"] & MAGIC_ROLL).astype(np.int64),
+                chosen["topic_hash"].astype(np.int64),
             )
 
 

@@ -21,8 +21,9 @@ from commitlog_store.engine.stats import Histogram
 from commitlog_store.errors import CommitLogError
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind
 from commitlog_store.serve.http.routes import HttpRoute
+from commitlog_store.serve.http.samples import Samples
 from commitlog_store.serve.http.served_stores import ServedStores
-from commitlog_store.serve.http.store_samples import MOST_LAGS, MOST_TOPICS, Samples, StoreSamples
+from commitlog_store.serve.http.store_samples import MOST_LAGS, MOST_TOPICS, StoreSamples
 
 _LOG = logging.getLogger(__name__)
 # RocketMQ's names where no file of a broker gives others (serve/rocketmq/broker_identity.py).
@@ -132,8 +133,8 @@ class _Families:
     def add(self, base: list[str], samples: Samples) -> None:
         for name, labels, value in samples.values:
             self._values[name].add_metric([*base, *labels], float(value))
-        for name, histogram in samples.histograms:
-            self._histograms[name].add_metric(base, _cumulated(histogram), histogram.total)
+        for name, labels, histogram in samples.histograms:
+            self._histograms[name].add_metric([*base, *labels], _cumulated(histogram), histogram.total)
 
     def filled(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {**self._values, **self._histograms}

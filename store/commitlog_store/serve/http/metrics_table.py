@@ -42,6 +42,7 @@ class Metric(NamedTuple):
 BASE_LABELS = ("cluster", "node_type", "node_id")
 _STORAGE = ("storage_type", "storage_medium")
 _TOPIC = ("topic", "is_system")
+_TIMED = ("topic", *_STORAGE)
 _GROUP = ("consumer_group", "topic", "is_retry", "is_system")
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
@@ -75,7 +76,40 @@ _ROCKETMQ = (
         ("consumer_group", "is_system"),
     ),
     Metric("rocketmq_half_messages", _G, "Half messages that are neither committed nor rolled back."),
+    Metric(
+        "rocketmq_timing_messages",
+        _G,
+        "Timer messages that wait for their time, by the topic that they go to.",
+        _TIMED,
+        Shown.BOTH,
+    ),
+    Metric(
+        "rocketmq_timer_message_snapshot",
+        _G,
+        "Those that are due within so many seconds and not within the bound before; overdue ones in the first.",
+        ("timer_bound_s", *_STORAGE),
+        Shown.BOTH,
+    ),
+    Metric(
+        "rocketmq_timer_enqueue_total",
+        _C,
+        "Timer messages taken into the timer log since the opening, and those that came too late for it.",
+        _TIMED,
+    ),
+    Metric("rocketmq_timer_dequeue_total", _C, "Timer messages delivered to the topic since the opening.", _TIMED),
+    Metric(
+        "rocketmq_delay_message_latency_seconds",
+        _H,
+        "For how long messages that were taken in were to wait, from their birth on.",
+        _TIMED,
+    ),
     Metric("rocketmq_timer_enqueue_lag", _G, "Timer messages that are not in the timer log yet.", _STORAGE),
+    Metric(
+        "rocketmq_timer_enqueue_latency_milliseconds",
+        _G,
+        "For how long the first of them has been in the store.",
+        _STORAGE,
+    ),
     Metric("rocketmq_timer_dequeue_lag", _G, "Timer messages that wait for their time.", _STORAGE, Shown.BOTH),
     Metric(
         "rocketmq_timer_dequeue_latency_milliseconds",

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.engine.running_state import RunningFlags
-from commitlog_store.engine.stats import Histogram, StoreStats
+from commitlog_store.engine.stats import StoreStats
 from commitlog_store.errors import CommitLogError, MessageNotFound
 from commitlog_store.files.limits import fullest_disk, used_bytes
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
@@ -29,9 +29,11 @@ from commitlog_store.paths import (
     is_system_topic,
 )
 from commitlog_store.queue.topic_config import read_topic_config
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import StoreReader, levels_and_timers
 from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
+from commitlog_store.serve.http.samples import LOCAL_DISK, Samples, Value
+from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
 from commitlog_store.store import MessageStore, owned_by
 
 if TYPE_CHECKING:
@@ -42,21 +44,9 @@ MOST_TOPICS = 500
 MOST_LAGS = 500
 # Thousands of queues take a second of the processor: their numbers are asked in a twentieth of the time.
 _REST = 20
-# RocketMQ's labels of a store on a disk (DefaultStoreMetricsConstant).
-_LOCAL_DISK = ("local", "disk")
 _DELAYED = (SCHEDULE_TOPIC, TIMER_TOPIC)
 # RocketMQ's PermName.
 _READ, _WRITE = 4, 2
-
-
-_Value: TypeAlias = tuple[str, tuple[str, ...], float]
-
-
-class Samples(NamedTuple):
-    """Values and histograms by metric, each with the values of the metric's own labels."""
-
-    values: list[_Value]
-    histograms: list[tuple[str, Histogram]]
 
 
 _Step: TypeAlias = Callable[[Samples, StoreReader], None]
@@ -89,10 +79,11 @@ class StoreSamples:
         self._out: BoundedNames[str] = BoundedNames(most_topics)
         self._dead: BoundedNames[str] = BoundedNames(most_topics)
         self._lags: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
+        self._timers = TimerSamples(most_topics)
         self._producers: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
         self._consumers: BoundedNames[tuple[str, str, str, str]] = BoundedNames(most_lags)
         # By step: until when its values are given again, and these.
-        self._kept: dict[str, tuple[float, list[_Value]]] = {}
+        self._kept: dict[str, tuple[float, list[Value]]] = {}
         # The log's first byte, and when the message there was stored.
         self._oldest = (-1, 0)
 
@@ -113,7 +104,8 @@ class StoreSamples:
         """What is read from files. Raises the first error when everything else is read."""
         first: CommitLogError | OSError | None = None
         of_queues = [self._of_delayed, self._of_groups] + ([self._of_files] if self._owned is None else [])
-        steps: list[_Step] = [self._of_disk, self._of_log, *(partial(self._kept_or_asked, one) for one in of_queues)]
+        of_files = [self._of_disk, self._of_log, self._of_timer_queue]
+        steps: list[_Step] = [*of_files, *(partial(self._kept_or_asked, one) for one in of_queues)]
         for step in steps:
             try:
                 step(samples, reader)
@@ -136,7 +128,7 @@ class StoreSamples:
     def _of_disk(self, samples: Samples, reader: StoreReader) -> None:
         paths = reader.paths
         samples.values.append(("commitlog_disk_used_ratio", (), fullest_disk(paths.disks).used))
-        samples.values.append(("rocketmq_storage_size_bytes", _LOCAL_DISK, used_bytes(paths.root)))
+        samples.values.append(("rocketmq_storage_size_bytes", LOCAL_DISK, used_bytes(paths.root)))
 
     def _of_log(self, samples: Samples, reader: StoreReader) -> None:
         start = reader.log_start()
@@ -147,11 +139,18 @@ class StoreSamples:
             if self._oldest[0] != start:
                 self._oldest = start, reader.message_at(start, verify_crc=False).store_timestamp
             age = max(self._now_ms() - self._oldest[1], 0)
-            samples.values.append(("rocketmq_storage_message_reserve_time_milliseconds", _LOCAL_DISK, age))
+            samples.values.append(("rocketmq_storage_message_reserve_time_milliseconds", LOCAL_DISK, age))
 
     def _of_delayed(self, samples: Samples, reader: StoreReader) -> None:
         if any(topic in _DELAYED for topic in reader.topics()):
-            self._delayed(samples, reader.delay_levels())
+            levels, timers = levels_and_timers(reader)
+            self._delayed(samples, levels)
+            if any(level.level == TIMER_LEVEL for level in levels):
+                self._timers.waiting(samples, reader, timers, self._now_ms())
+
+    def _of_timer_queue(self, samples: Samples, reader: StoreReader) -> None:
+        if self._owned is not None:
+            enqueue_latency(samples, reader, owned_by(self._owned).timer, self._now_ms())
 
     def _of_groups(self, samples: Samples, reader: StoreReader) -> None:
         offsets = self._offsets(reader)
@@ -166,8 +165,8 @@ class StoreSamples:
             samples.values.append(("commitlog_delayed_waiting_messages", labels, level.waiting))
             samples.values.append(("commitlog_delayed_overdue_seconds", labels, late_s))
             if level.level == TIMER_LEVEL:
-                samples.values.append(("rocketmq_timer_dequeue_lag", _LOCAL_DISK, level.waiting))
-                samples.values.append(("rocketmq_timer_dequeue_latency_milliseconds", _LOCAL_DISK, late_s * 1000))
+                samples.values.append(("rocketmq_timer_dequeue_lag", LOCAL_DISK, level.waiting))
+                samples.values.append(("rocketmq_timer_dequeue_latency_milliseconds", LOCAL_DISK, late_s * 1000))
 
     def _of_files(self, samples: Samples, reader: StoreReader) -> None:
         """What another process stored, by the ends of its queues."""
@@ -193,8 +192,8 @@ class StoreSamples:
         files, state = engine.log.files, engine.state
         end = files.max_wrote
         add(("commitlog_log_max_offset_bytes", (), end))
-        add(("rocketmq_storage_flush_behind_bytes", _LOCAL_DISK, max(end - files.flushed_where, 0)))
-        add(("rocketmq_storage_dispatch_behind_bytes", _LOCAL_DISK, stats.dispatch_behind_bytes))
+        add(("rocketmq_storage_flush_behind_bytes", LOCAL_DISK, max(end - files.flushed_where, 0)))
+        add(("rocketmq_storage_dispatch_behind_bytes", LOCAL_DISK, stats.dispatch_behind_bytes))
         readable = RunningFlags.NOT_READABLE not in state.flags
         permission = (_READ if readable else 0) + (_WRITE if readable and state.writable else 0)
         add(("rocketmq_broker_permission", (), permission))
@@ -202,8 +201,10 @@ class StoreSamples:
         add(("commitlog_halted", (), state.failure is not None))
         add(("commitlog_disk_full", (), RunningFlags.DISK_FULL in state.flags))
         add(("commitlog_disk_warning_ratio", (), store.config.disk_space_warning_level_ratio))
-        if (enqueue_lag := owned_by(store).timer.enqueue_lag()) is not None:
-            add(("rocketmq_timer_enqueue_lag", _LOCAL_DISK, enqueue_lag))
+        timer = owned_by(store).timer
+        if (to_take_in := timer.to_take_in()) is not None:
+            add(("rocketmq_timer_enqueue_lag", LOCAL_DISK, len(to_take_in)))
+        self._timers.counted(samples, timer.counts)
         add(("rocketmq_half_messages", (), owned_by(store).half_messages.pending_count()))
         add(("commitlog_unconfirmed", (), state.unconfirmed > 0))
         add(("commitlog_slaves", (), len(stats.slaves)))
@@ -266,9 +267,9 @@ class StoreSamples:
         add(("commitlog_pulls_total", ("miss",), stats.get_message_times_total_miss))
         add(("commitlog_delayed_delivered_total", (), stats.delayed_delivered))
         add(("commitlog_delayed_skipped_total", (), stats.delayed_skipped))
-        samples.histograms.append(("commitlog_put_seconds", stats.put_seconds))
-        samples.histograms.append(("commitlog_pull_seconds", stats.get_seconds))
-        samples.histograms.append(("rocketmq_message_size", stats.put_sizes))
+        samples.histograms.append(("commitlog_put_seconds", (), stats.put_seconds))
+        samples.histograms.append(("commitlog_pull_seconds", (), stats.get_seconds))
+        samples.histograms.append(("rocketmq_message_size", (), stats.put_sizes))
 
     def _offsets(self, reader: StoreReader) -> ConsumerOffsets:
         """The owner's positions are in memory, newer than those of the file."""

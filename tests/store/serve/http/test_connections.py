@@ -15,7 +15,8 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.serve.connection_counts import ClientCount, ConnectionCount, ConnectionCounts
 from commitlog_store.serve.http.front import HttpFront
 from commitlog_store.serve.http.listener import HttpLimits
-from commitlog_store.serve.http.store_samples import Samples, StoreSamples
+from commitlog_store.serve.http.samples import Samples
+from commitlog_store.serve.http.store_samples import StoreSamples
 from commitlog_store.serve.listen import TlsFiles
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from tests.store.follower.certificates import make_certificate
