@@ -83,11 +83,14 @@ class TlsProxy:
 
     def client(self, name: str, certificate: Path, **headers: str) -> httpx.Client:
         """A client that asks for ``https://NAME:PORT``, whose address is the proxy's."""
-        trusting = ssl.create_default_context(cafile=str(certificate))
-        transport = _Found(httpx.HTTPTransport(verify=trusting, trust_env=False))
-        return httpx.Client(
-            base_url=f"https://{name}:{self.port}", transport=transport, headers=headers, timeout=WAIT_LIMIT_S
-        )
+        return client_by_name(f"https://{name}:{self.port}", certificate, **headers)
+
+
+def client_by_name(url: str, certificate: Path, **headers: str) -> httpx.Client:
+    """A client that asks for a URL with a name, which it finds at 127.0.0.1."""
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    transport = _Found(httpx.HTTPTransport(verify=trusting, trust_env=False))
+    return httpx.Client(base_url=url, transport=transport, headers=headers, timeout=WAIT_LIMIT_S)
 
 
 class _Found(httpx.BaseTransport):

@@ -230,6 +230,7 @@ def test_a_page_is_sent_again_when_it_changes(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as owned:
         owned.put("orders", b"one")
         with browsing(owned=owned) as client, client.stream("GET", "/live/topics") as answer:
+            assert answer.headers["x-accel-buffering"] == "no", "nginx passes each event on at once"
             lines = answer.iter_lines()
             assert any("orders" in line for line in lines)
             owned.put("payments", b"two")

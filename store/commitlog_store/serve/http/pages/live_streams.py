@@ -18,6 +18,8 @@ _LOG = logging.getLogger(__name__)
 _MOST_STREAMS = 64
 # What is sent is made again after so long; what it costs to know it is bounded by LiveLooks.
 _PAUSE_S = 2.0
+# For nginx, which else gathers an answer before it passes it on.
+_AT_ONCE = {"x-accel-buffering": "no"}
 # Less than an answer may take (app.py): a browser connects again.
 _LONGEST_S = 240.0
 
@@ -42,7 +44,7 @@ class LiveStreams:
         """
         if self._count >= self._most:
             raise ServerBusy(f"{self._most} pages are looked at live, as many as the server lets be.")
-        return StreamingResponse(self._events(make), media_type="text/event-stream")
+        return StreamingResponse(self._events(make), media_type="text/event-stream", headers=_AT_ONCE)
 
     async def _events(self, make: Callable[[], Awaitable[str]]) -> AsyncIterator[bytes]:
         if self._count >= self._most:
