@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,33 +14,18 @@ from commitlog_store import Message, MessageStore
 from commitlog_store.format.figures_record import COUNTS, STATES, Figures, name_hash
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.tokens import Role, new_token
+from tests.store.serve.http.browsers import browser_page
 from tests.store.serve.http.fronts import shown
 from tests.store.serve.http.test_accessibility import PATHS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-_CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
-_LIMIT_MS = 60_000
-
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    """A page of a browser that fails the test if the page breaks its own policy or a script fails."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if _CHROMIUM is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(_LIMIT_MS)
-        faults: list[str] = []
-        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+    with browser_page() as page:
         yield page
-        browser.close()
-        assert not faults, faults
 
 
 @pytest.fixture(scope="module")
