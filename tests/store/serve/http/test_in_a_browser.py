@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +47,10 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
             for message in consumer.poll(2, 60):
                 consumer.retry(message, -1)
             consumer.commit(sync=True)
-        store.half_messages.prepare(Message(topic="parcels", body=b"half"), "payments")
+        for body in (b"half", b"the other half"):
+            store.half_messages.prepare(Message(topic="parcels", body=body), "payments")
+        with store.transaction("loader", 7) as batch:
+            batch.put_messages([{"topic": "oddities", "body": b"\xff\xfe broken", "keys": "broken"}])
         store.dispatch()
         yield store
 
@@ -131,6 +136,27 @@ def test_a_script_in_a_body_does_not_run(page: Page, url: str) -> None:
     assert "<script>alert('body')</script>" in page.locator("pre").inner_text()
 
 
+def test_a_body_of_broken_utf_8_is_shown_in_hexadecimal_and_as_text(page: Page, url: str) -> None:
+    page.goto(f"{url}/messages?key=broken")
+    page.get_by_role("row").filter(has_text="broken").get_by_role("link").click()
+    page.get_by_role("heading", name="Message in oddities").wait_for()
+    assert "ff fe 20 62 72 6f 6b 65 6e" in page.locator("pre").inner_text()
+    page.get_by_role("button", name="Text", exact=True).click()
+    page.wait_for_url("**as=text*")
+    assert "\\xff\\xfe broken" in page.locator("pre").inner_text()
+
+
+def test_a_user_sees_when_the_disk_will_be_full(page: Page, url: str) -> None:
+    page.goto(url)
+    page.get_by_role("link", name="Disk", exact=True).click()
+    page.get_by_role("heading", name="Files and disk").wait_for()
+    full_at = page.locator("dl.figures > div").filter(has_text="Disk full at").inner_text()
+    found = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", full_at)
+    assert found is not None, full_at
+    assert datetime.fromisoformat(f"{found[0]}+00:00") > datetime.now(timezone.utc)
+    assert "if it goes on so and nothing is deleted" in page.get_by_role("main").inner_text()
+
+
 def test_pages_fit_a_narrow_screen(page: Page, url: str) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     waiting = ("/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
@@ -206,11 +232,23 @@ def test_a_user_moves_a_group_and_produces_a_message(page: Page, admin_url: str,
         assert reader.group_offsets("shipping")["parcels", 0] == 0
 
 
-def test_a_user_rolls_back_a_half_message(page: Page, admin_url: str) -> None:
+def test_a_user_ends_half_messages(page: Page, admin_url: str) -> None:
     page.goto(f"{admin_url}/half")
-    page.get_by_role("button", name="Roll back").click()
+    page.get_by_role("button", name="Roll back").first.click()
     page.get_by_role("button", name="Roll it back").click()
     page.get_by_text("Rolled back the half message").wait_for()
+    page.goto(f"{admin_url}/half")
+    page.get_by_role("button", name="Commit").nth(1).wait_for(state="detached")
+    page.get_by_role("button", name="Commit").click()
+    page.get_by_role("button", name="Commit it").click()
+    page.get_by_text("Committed the half message").wait_for()
+
+
+def test_a_user_forgets_an_application(page: Page, admin_url: str) -> None:
+    page.goto(f"{admin_url}/batches")
+    page.get_by_role("button", name="Forget loader").click()
+    page.get_by_role("button", name="Forget it").click()
+    page.get_by_text("Forgot 'loader'. Its last batch was 7.").wait_for()
 
 
 def test_charts_of_the_past_are_drawn_by_keyboard_and_again_when_figures_come(
