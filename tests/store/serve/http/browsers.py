@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,3 +36,10 @@ def browser_page() -> Iterator[Page]:
         yield page
         browser.close()
         assert not faults, faults
+
+
+def keep_picture(page: Page, path: str) -> None:
+    """A picture of the page at this path, in the directory that ``BROWSER_PICTURES`` names; none without it."""
+    if directory := os.environ.get("BROWSER_PICTURES"):
+        name = re.sub(r"\W+", "-", path).strip("-") or "overview"
+        page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)

@@ -14,7 +14,7 @@ import pytest
 from commitlog_store import MessageStore
 from commitlog_store.serve.http.front import HttpFront
 from commitlog_store.serve.http.served_stores import ServedStores
-from tests.store.serve.http.browsers import browser_page
+from tests.store.serve.http.browsers import browser_page, keep_picture
 from tests.store.serve.http.fronts import client_of, shown
 from tests.support.counted_calls import counted_calls
 
@@ -127,6 +127,7 @@ def test_each_page_is_shown(page: Page, front: HttpFront) -> None:
         assert answer is not None
         assert answer.status == 200, path
         page.get_by_role("heading", level=1).wait_for()
+        keep_picture(page, path)
 
 
 def lag_of(group: int) -> int:
