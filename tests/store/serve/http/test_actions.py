@@ -390,9 +390,9 @@ def test_half_messages_are_committed_and_rolled_back(admin: Admin, store: Messag
     assert f"It would roll back the half message {handles[1]}" in shown_
     assert "for topic orders, queue 0, keys half: 3 bytes." in shown_
     assert "Rolled back the half message" in admin.act("/half/roll-back", handle=handles[1])
+    assert handles[1] not in admin.page("/half")
     assert "Committed the half message" in admin.act("/half/commit", handle=handles[0])
     assert _count(store, "orders") == 4
-    store.dispatch()
     assert "No half message is pending." in admin.page("/half")
 
 

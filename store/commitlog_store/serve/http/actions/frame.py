@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -188,6 +189,9 @@ class Actions:
             raise
         event = "done" if done.error is None else event_of(done.error, is_atomic=False)
         problem = self._note_end(entry, event, done.sentence)
+        if store is not None:
+            with contextlib.suppress(CommitLogError):  # the action is done; the pages say what is wrong with the store
+                store.dispatch()  # so that the next page shows it
         return replace(done, sentence=f"{done.sentence} {problem}".rstrip())
 
     def _note_begin(self, action: Action, asked: ActionAsked, *, by: str, peer: str) -> str:
