@@ -487,7 +487,7 @@ class LogBlocks:
                 queue_id=queue.queue_id,
                 start=offset,
                 stop=min(high, stop),
-                why="the log ends before it although the queue leads to messages there",
+                why="the queue leads to messages there: the log ends before it",
             )
         unit_path, unit_position = queue.place_of(offset)
         error = CorruptConsumeQueue(

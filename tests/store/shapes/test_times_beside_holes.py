@@ -217,6 +217,7 @@ def test_a_read_in_a_lost_newest_file_names_it(built: tuple[Path, list[int]]) ->
             list(reader.read("t", 0, start, COUNT))
         assert caught.value.path == str(path)
         assert (caught.value.start, caught.value.stop) == (max(start, first), COUNT)
+        assert "is missing although the queue leads to messages there: the log ends before it." in str(caught.value)
     assert readable(store) == list(range(first))
 
 
