@@ -75,8 +75,8 @@ class StoreSummary:
 
     @property
     def all_problems(self) -> list[str]:
-        """What is wrong with the store and with single queues."""
-        return self.problems + [queue.error for queue in self.queues if queue.error]
+        """What is wrong with the store and with single queues; once, where it is the same for many."""
+        return list(dict.fromkeys([*self.problems, *(queue.error for queue in self.queues if queue.error)]))
 
     @property
     def verdict(self) -> Verdict | None:

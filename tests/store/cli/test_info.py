@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.damage_table.commands import file_modes_hold
 from tests.store.cli.commands import COUNTS, EXPECTED, ended, lines, run
 from tests.store.verify.made_store import make_store
 from tests.store.verify.test_assessment import delete_second
@@ -145,6 +146,17 @@ def test_info_continues_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> N
     by_topic = {topic["topic"]: topic["queues"] for topic in found["topics"]}
     assert by_topic["good"][0]["messages"] == 5
     assert by_topic["bad"][0]["messages"] == 5
+
+
+def test_what_is_the_same_for_many_queues_is_said_once(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", [0, 1, 2], [b"x"] * 9)
+    (file,) = (builder.path / "commitlog").iterdir()
+    file.chmod(0)
+    with file_modes_hold():
+        done = ended("info", builder.path)
+    assert done.returncode == 1
+    assert done.stderr.count(f"No permission to read {file}: run as a user who may") == 1
 
 
 def test_a_broken_checkpoint_is_reported_in_one_sentence(tmp_path: Path) -> None:
