@@ -77,14 +77,23 @@ class QueueEnd:
 
     def first_offset(self, physical_offset: int) -> int:
         """The first offset whose record ends after a place in the log, of those that a unit names."""
-        low = self.units.bounds()[0]
-        at = end_before(self.units.read, low, self.end, physical_offset)
-        if at > low:
+        at = self._end_before(physical_offset)
+        if at > self.units.bounds()[0]:
             (unit,) = self.units.read(at - 1, at)
             place, size = int(unit["physical_offset"]), int(unit["size"])
             if size not in (0, FILLER_SIZE) and place < physical_offset < place + size:
                 return at - 1
         return self._first_named(at)
+
+    def first_offset_in_log(self, log_start: int) -> int:
+        """The first offset whose record begins in a log that starts there.
+
+        Records do not cross the border of two files: a unit that says so has a damaged size, and has expired.
+        """
+        return self._first_named(self._end_before(log_start))
+
+    def _end_before(self, physical_offset: int) -> int:
+        return end_before(self.units.read, self.units.bounds()[0], self.end, physical_offset)
 
     def _first_named(self, start: int) -> int:
         """The first offset from there on with a unit that may lead to a record: damage leaves zeros before it."""
@@ -229,7 +238,7 @@ def note_removed_head(
     if mark is None or not mark.closed or log_start <= mark.log_start:
         return
     count = sum(
-        queue.first_offset(log_start) - queue.first_offset(mark.log_start)
+        queue.first_offset_in_log(log_start) - queue.first_offset_in_log(mark.log_start)
         for queue in queues
         if not queue.is_light and 0 < queue.size <= MAX_SIZE
     )
@@ -244,7 +253,7 @@ def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:
     """The queue offsets ``[start, stop)`` that units give to messages from a place in the log on; None without any."""
     if queue.is_light or not MIN_RECORD_SIZE <= queue.size <= MAX_SIZE or queue.physical_offset < begins_at:
         return None
-    start = queue.first_offset(begins_at)
+    start = queue.first_offset_in_log(begins_at)
     return (start, queue.end) if start < queue.end else None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commitlog_store import Message, MessageStore, Verdict, assess_store, repair_store, salvage_store
+from commitlog_store import Message, MessageStore, StoreReader, Verdict, assess_store, repair_store, salvage_store
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
@@ -416,6 +416,21 @@ def test_the_first_files_of_a_closed_store_that_are_gone_are_noted_and_what_they
             "The log began at physical offset 0 when the store was closed, and begins at 65536 now: its first files "
             "were removed, with 198 messages that the queues name. They count as expired."
         )
+
+
+def test_a_damaged_size_of_the_last_expired_unit_is_no_lost_message(path: Path) -> None:
+    """The record that it leads to would cross the border of two files, and records do not."""
+    first, second = files(path, "commitlog")[:2]
+    with StoreReader.open(path) as reader:
+        places = reader.units("orders", 1, 0, 240)
+        last = sum(int((units["physical_offset"] < int(second.name)).sum()) for units in places) - 1
+    unit, at = queue_file(path, "orders", 1, last)
+    damage(unit, at + 8, struct.pack(">i", 30_000))
+    first.unlink()
+    quick, deep, salvaged = assess_store(path), assess_store(path, deep=True), salvage_store(path)
+    assert (quick.lost, deep.lost, salvaged.lost) == (0, 0, 0)
+    assert deep.found == salvaged.found == COUNT - 198
+    assert any("with 198 messages" in one.message for one in quick.findings)
 
 
 def test_a_log_without_files_has_one_verdict_and_one_count(path: Path) -> None:
