@@ -278,7 +278,8 @@ class LogShort(Damaged):
     """The log ends before the place up to which the checkpoint says that it was flushed: its end is gone.
 
     ``found_end`` and ``flushed_offset`` are physical offsets, ``missing_messages`` counts the units of consume queues
-    that lead between them. ``for_shell`` is the store as arguments of a command.
+    that lead between them. ``for_shell`` is the store as arguments of a command. ``or_before``: the log may end before
+    ``found_end``, since it was not scanned.
     """
 
     def __init__(
@@ -290,14 +291,15 @@ class LogShort(Damaged):
         found_end: int,
         flushed_offset: int,
         missing_messages: int | None = None,
+        or_before: bool = False,
     ) -> None:
-        size = flushed_offset - found_end
+        end, size = f"{found_end}{' or before' if or_before else ''}", flushed_offset - found_end
         messages = "" if missing_messages is None else f", with {missing_messages} messages by the consume queues"
         super().__init__(
-            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: "
-            f"{size} bytes are missing at its end{messages}. Restore the newest files of {log_path} from a "
-            "copy. To go on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
-            f"{for_shell} --accept-lost-log."
+            f"The log of {path} ends at physical offset {end}, but was flushed up to {flushed_offset}: "
+            f"{'at least ' if or_before else ''}{size} bytes are missing at its end{messages}. Restore the newest "
+            f"files of {log_path} from a copy. To go on without them: MessageStore.open(..., accept_lost_log=True), or "
+            f"commitlog repair {for_shell} --accept-lost-log."
         )
         self.path = path
         self.found_end = found_end

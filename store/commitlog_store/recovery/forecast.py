@@ -27,7 +27,8 @@ from commitlog_store.errors import (
 from commitlog_store.files import disk
 from commitlog_store.files.store_lock import lock_holder
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.checkpoint import CheckpointMark
+from commitlog_store.format.record import Unwritten, decode_record
 from commitlog_store.index.writer import IndexWriter
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
@@ -48,7 +49,7 @@ from commitlog_store.recovery.cut import cut_off_after, why_not_kept
 from commitlog_store.recovery.kept import CutOff
 from commitlog_store.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end, scan_start
 from commitlog_store.recovery.log_on_disk import LogOnDisk
-from commitlog_store.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy
+from commitlog_store.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy
 
 # How often to look at a store that is opened and closed by others at the same time.
 _LOOKS = 5
@@ -173,7 +174,7 @@ def _forecast(
             return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
         policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
         if not scan:
-            return _unscanned(parts, start, policy, files, evidence.times)
+            return _unscanned(parts, start, policy, files, evidence)
         derived = _ForecastParts(parts, policy, files)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
         cut = cut_off_after(files, found, levels)
@@ -190,25 +191,39 @@ def _forecast(
 
 
 def _unscanned(
-    parts: StartParts, start: Start, policy: RecoveryPolicy, files: LogOnDisk, times: Checkpoint
+    parts: StartParts, start: Start, policy: RecoveryPolicy, files: LogOnDisk, evidence: Evidence
 ) -> Forecast:
-    """The forecast without the scan: its size, and what the files alone refuse."""
+    """The forecast without the scan: its size, and what the files and the place of the last record refuse."""
     last = files.files[-1] if files.files else None
     end = last.base + last.capacity if last is not None else 0
     flushed = policy.flushed_offset
-    if flushed is not None and end < flushed and not policy.accept_short:
-        missing = parts.queues.count_units(end, flushed)
-        short = LogShort(
-            path=parts.path,
-            log_path=parts.paths.commit_log,
-            for_shell=parts.paths.for_shell,
-            found_end=end,
-            flushed_offset=flushed,
-            missing_messages=missing,
-        )
-        return Forecast(path=parts.path, start=start, refusal=short)
-    size = end - scan_start(files, policy, times, has_index=parts.index is not None)
+    if flushed is not None and not policy.accept_short:
+        gone = _unwritten_last_record(files, policy, evidence.mark)
+        if end < flushed or gone is not None:
+            short = LogShort(
+                path=parts.path,
+                log_path=parts.paths.commit_log,
+                for_shell=parts.paths.for_shell,
+                found_end=end if gone is None else gone,
+                flushed_offset=flushed,
+                missing_messages=parts.queues.count_units(end, flushed) if gone is None else None,
+                or_before=gone is not None,
+            )
+            return Forecast(path=parts.path, start=start, refusal=short)
+    size = end - scan_start(files, policy, evidence.times, has_index=parts.index is not None)
     return Forecast(path=parts.path, start=start, unscanned=size)
+
+
+def _unwritten_last_record(files: LogOnDisk, policy: RecoveryPolicy, mark: CheckpointMark | None) -> int | None:
+    """Where the last record of a closed store should begin, if zeros are there: any scan ends at that place or before.
+
+    None if something else is there, or if the mark does not say. After a crash, the log may end with a part of a batch.
+    """
+    if mark is None or not mark.closed or not policy.closed_log or mark.last_record < files.min_offset:
+        return None
+    file = files.find(mark.last_record)
+    head = b"" if file is None else file.read(mark.last_record - file.base, 8)
+    return mark.last_record if len(head) == 8 and isinstance(decode_record(head), Unwritten) else None
 
 
 class _ForecastParts:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from commitlog_store import Message, MessageStore, StoreReader, Verdict, assess_store, repair_store, salvage_store
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, LogShort
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog_store.format.record import MAGIC_V1
@@ -189,6 +189,31 @@ def test_one_unit_alone_after_the_log_may_be_damaged_itself(path: Path) -> None:
     assert assess_store(path).lost == 0
     deep = assess_store(path, deep=True)
     assert (deep.verdict, deep.lost, deep.found) == (Verdict.WARNING, 0, COUNT)
+
+
+def zero_last_records(path: Path) -> None:
+    newest = newest_file(path)
+    written = len(newest.read_bytes().rstrip(b"\0"))
+    damage(newest, written - 2000, bytes(2000))
+
+
+@pytest.mark.parametrize("harm", [zero_newest, zero_last_records], ids=lambda one: one.__name__)
+def test_a_closed_store_whose_last_records_are_zeros_is_refused_without_a_scan(
+    path: Path, harm: Callable[[Path], None]
+) -> None:
+    """Its mark says where the last record begins: any scan ends there or before."""
+    harm(path)
+    quick, deep = assess_store(path), assess_store(path, deep=True)
+    assert quick.verdict is deep.verdict is Verdict.DOES_NOT_OPEN
+    assert 0 < quick.lost == deep.lost
+    short, scanned = quick.opening.refusal, deep.opening.refusal
+    assert isinstance(short, LogShort)
+    assert isinstance(scanned, LogShort)
+    assert scanned.found_end <= short.found_end < short.flushed_offset == scanned.flushed_offset
+    assert f"ends at physical offset {short.found_end} or before, but" in str(short)
+    assert quick.next_steps == [f"commitlog repair {path}", f"commitlog doctor --deep {path}"]
+    with pytest.raises(LogShort):
+        MessageStore.open(path)
 
 
 def test_an_unclosed_store_says_what_opening_scans(path: Path) -> None:
