@@ -34,6 +34,7 @@ from commitlog_store.cli.render import printable_text, say, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import parse_zone
+from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
 from commitlog_store.groups.positions import GroupPosition
@@ -110,9 +111,11 @@ def groups_lag(
     clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups(group)
-    if group is not None and not rows:
-        say(f"The store of {path} has no positions of group {group!r}.")
-        raise typer.Exit(1)
+        if group is not None and not rows:
+            near = nearest_name(group, {row.group for row in reader.groups()})
+            hint = f" Did you mean {near!r}?" if near else ""
+            say(f"The store of {path} has no positions of group {group!r}.{hint}")
+            raise typer.Exit(1)
     shown = [row for row in rows if group or show_all or not is_system_group(row.group)]
     print_lag(shown, clock_zone, form, full=full)
     _print_hidden(rows, shown, form)

@@ -148,7 +148,14 @@ def test_a_position_that_is_wrong_is_explained_below_the_table(store: Path) -> N
 def test_an_unknown_group_is_said(store: Path) -> None:
     result = ended("groups", "lag", store, "nobody")
     assert (result.returncode, result.stdout) == (1, "")
-    assert "has no positions of group 'nobody'" in plain(result.stderr)
+    assert "has no positions of group 'nobody'." in plain(result.stderr)
+    assert "Did you mean" not in result.stderr
+
+
+def test_a_misspelt_group_is_answered_with_the_near_one(store: Path) -> None:
+    result = ended("groups", "lag", store, "biling")
+    assert result.returncode == 1
+    assert "has no positions of group 'biling'. Did you mean 'billing'?" in plain(result.stderr)
 
 
 def test_a_reset_shows_and_changes_nothing_without_yes(store: Path) -> None:
