@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from commitlog_store.errors import LogNotFound, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.paths import CONSUME_QUEUE, parse_file_name
+from commitlog_store.paths import CONSUME_QUEUE, is_system_topic, parse_file_name
 from commitlog_store.queue.written_units import last_written
 
 
@@ -28,8 +28,8 @@ def refuse_lost_log(store_path: str, commit_log: CommitLog) -> None:
 
 
 def _topic_with_units(path: str) -> str | None:
-    """The first topic of which a queue has a unit."""
-    for topic in _names(path):
+    """The first topic of which a queue has a unit; one of a user, if any has."""
+    for topic in sorted(_names(path), key=is_system_topic):
         for queue in _names(os.path.join(path, topic)):
             directory = os.path.join(path, topic, queue)
             names = [name for name in _names(directory) if parse_file_name(name) is not None]

@@ -46,6 +46,14 @@ def test_a_store_without_its_log_is_refused_by_name(
     assert "--commit-log DIR" in text
 
 
+def test_the_topic_of_a_user_is_named_before_those_of_the_system(builder: StoreBuilder) -> None:
+    for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "orders"):
+        builder.append(topic, 0, made_bodies(3))
+    unmounted(builder.path)
+    with pytest.raises(LogNotFound, match="topic 'orders' lead to messages"):
+        StoreReader.open(builder.path)
+
+
 def test_a_new_store_whose_queue_files_have_no_units_is_empty(builder: StoreBuilder) -> None:
     queue = builder.path / "consumequeue" / "t" / "0"
     queue.mkdir(parents=True)
