@@ -20,7 +20,7 @@ from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import CONSUME_QUEUE, LIGHT_QUEUE_PREFIX
-from commitlog_store.queue.expired_units import end_before
+from commitlog_store.queue.expired_units import end_before, sound_units
 from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds
 from commitlog_store.queue.written_units import last_written, written_units
 from commitlog_store.verify.access import report_failed_read
@@ -79,9 +79,10 @@ class QueueEnd:
         """The first offset whose record ends after a place in the log, of those that a unit names."""
         at = self._end_before(physical_offset)
         if at > self.units.bounds()[0]:
-            (unit,) = self.units.read(at - 1, at)
-            place, size = int(unit["physical_offset"]), int(unit["size"])
-            if size not in (0, FILLER_SIZE) and place < physical_offset < place + size:
+            places, sizes = (self.units.read(at - 1, at + 1)[name].tolist() for name in ("physical_offset", "size"))
+            end = places[0] + sizes[0]
+            is_whole = sizes[0] not in (0, FILLER_SIZE) and (sizes[1] < MIN_RECORD_SIZE or end <= places[1])
+            if is_whole and places[0] < physical_offset < end:
                 return at - 1
         return self._first_named(at)
 
@@ -96,9 +97,10 @@ class QueueEnd:
         return end_before(self.units.read, self.units.bounds()[0], self.end, physical_offset)
 
     def _first_named(self, start: int) -> int:
-        """The first offset from there on with a unit that may lead to a record: damage leaves zeros before it."""
+        """The first offset from there on with a unit that may lead to a record: damage leaves others before it."""
         for at in range(start, self.end, _PIECE):
-            named = np.flatnonzero(self.units.read(at, min(at + _PIECE, self.end))["size"] >= MIN_RECORD_SIZE)
+            units = self.units.read(at, min(at + _PIECE, self.end))
+            named = np.flatnonzero((units["size"] >= MIN_RECORD_SIZE) & sound_units(units))
             if len(named):
                 return at + int(named[0])
         return self.end

@@ -26,6 +26,7 @@ from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, LIGHT_QUEUE_PREFIX, parse_file_name, validate_topic
 from commitlog_store.queue.consume_queue_ext import LAST_EXT_ADDRESS
 from commitlog_store.queue.deleted_topics import DeletedTopics
+from commitlog_store.queue.expired_units import sound_units
 from commitlog_store.queue.light_queues import first_light_offset, places_of, taken_rows
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
@@ -372,7 +373,8 @@ class QueueCheck:
         for at, found in _chunks(queue.files, low, high, skip_holes=not head):
             places = found["physical_offset"].astype(np.int64)
             sizes = found["size"].astype(np.int64)
-            self._note_lost(queue, at, places, sizes)
+            # Damaged units among expired ones lead anywhere.
+            self._note_lost(queue, at, places, np.where(sound_units(found), sizes, 0) if head else sizes)
             written = (sizes != 0) | (places != 0) | (found["tags_code"] != 0)
             bad = written & ~((places >= 0) & (places < self._gone_before(queue)) & (sizes > 0))
             if head or (self._aborted and bad.any() and self._deleted_now(queue)):

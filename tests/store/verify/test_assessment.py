@@ -458,6 +458,31 @@ def test_a_damaged_size_of_the_last_expired_unit_is_no_lost_message(path: Path) 
     assert any("with 198 messages" in one.message for one in quick.findings)
 
 
+def test_a_damaged_place_of_an_expired_unit_is_no_lost_message(path: Path) -> None:
+    first, second = files(path, "commitlog")[:2]
+    unit, at = queue_file(path, "orders", 1, 20)
+    damage(unit, at, struct.pack(">q", int(second.name) + 30_001))
+    first.unlink()
+    quick, deep, salvaged = assess_store(path), assess_store(path, deep=True), salvage_store(path)
+    assert (quick.lost, deep.lost, salvaged.lost) == (0, 0, 0)
+    assert deep.found == salvaged.found == COUNT - 198
+    assert deep.errors, "the unit is damaged"
+
+
+@pytest.mark.parametrize("field", ["place", "size"])
+def test_a_damaged_unit_before_a_missing_file_is_not_counted_by_a_quick_look(path: Path, field: str) -> None:
+    """It does not say at least a number that is above the true one."""
+    second = files(path, "commitlog")[1]
+    second.unlink()
+    lost = assess_store(path, deep=True).lost
+    with StoreReader.open(path) as reader:
+        places = np.concatenate([units["physical_offset"] for units in reader.units("orders", 1, 0, 60)])
+    unit, at = queue_file(path, "orders", 1, int((places < int(second.name)).sum()) - 1)
+    data = struct.pack(">q", 10**9) if field == "place" else struct.pack(">i", 60_000)
+    damage(unit, at + 8 * (field == "size"), data)
+    assert assess_store(path).lost == lost
+
+
 def test_a_log_without_files_has_one_verdict_and_one_count(path: Path) -> None:
     for file in files(path, "commitlog"):
         file.unlink()
