@@ -52,6 +52,8 @@ class _Queue:
     last_physical_offset: int = -1
     missing: tuple[int, int, Severity] | None = None
     has_own: bool = False
+    # Before a single record whose offset does not follow: the next offset; and the place of that record.
+    before_misfit: tuple[int, int] | None = None
 
 
 class QueueCheck:
@@ -88,8 +90,10 @@ class QueueCheck:
         self._on_disk = {(topic, queue_id) for topic, ids in queue_directories(self._path, []) for queue_id in ids}
         # Topic, queue and offsets [start, stop) of units whose messages are not in the log, and have not expired.
         self.without_message: list[tuple[str, int, int, int]] = []
-        # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
-        self.misplaced: list[int] = []
+        # Places of whole records whose QUEUEID, QUEUEOFFSET or TOPIC is damaged, by these units or their neighbours.
+        self.misplaced: set[int] = set()
+        # Missing offsets [start, stop) of queues, and the places in the log between which nothing explains them.
+        self._holes_in_log: list[tuple[int, int, int, int]] = []
         # Places of records that do not continue their queue; and topic, queue, offset and place of units that lead to
         # whole records of another queue or offset.
         self._out_of_line: set[int] = set()
@@ -214,10 +218,17 @@ class QueueCheck:
             message = f"{text}{_HIGHEST_OFFSET}, found {first}."
             self._findings.add(Finding(check="log.record", severity="error", path=self._log.path, message=message))
             return
+        misfit = None
         if queue.next is None:
             queue.first = first
         elif first != queue.next:
-            self._jump(queue, first, int(units["physical_offset"][0]))
+            place = int(units["physical_offset"][0])
+            if queue.before_misfit is not None and first - queue.before_misfit[0] in (0, 1):
+                self.misplaced.add(queue.before_misfit[1])  # the record after it continues the queue without it
+            elif stop - first == 1:
+                misfit = queue.next, place
+            self._jump(queue, first, place)
+        queue.before_misfit = misfit
         queue.next, queue.last_physical_offset = stop, int(units["physical_offset"][-1])
         found = queue.files.read(first, stop)
         if found.tobytes() != units.tobytes():
@@ -238,6 +249,8 @@ class QueueCheck:
                 unit = queue.files.read(queue.next, queue.next + 1)
                 places, sizes = unit["physical_offset"].astype(np.int64), unit["size"].astype(np.int64)
                 self._note_lost(queue, queue.next, places, sizes)
+            if first > queue.next:
+                self._holes_in_log.append((queue.next, first, queue.last_physical_offset, place))
             what = "given twice" if first < queue.next else "in no message of the log"
             low, high = sorted((first, queue.next))
             self._add(queue, "queue.contiguous", "error", low, f"expected offset {queue.next} at physical offset "
@@ -367,6 +380,7 @@ class QueueCheck:
             else:
                 self._stray(queue, low, high, head=True)
         self._settle_leads()
+        self._settle_strays()
 
     def _stray(self, queue: _Queue, low: int, high: int, *, head: bool = False) -> None:
         """Verify units at offsets without a message in the log: they have expired, or should not exist."""
@@ -419,6 +433,18 @@ class QueueCheck:
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
 
+    def _settle_strays(self) -> None:
+        """A record that is all of a queue without files, and fits a hole of another queue, is damaged.
+
+        Its QUEUEID or TOPIC is: ``salvage/queue_chains.py`` has the same rule.
+        """
+        for queue in self._queues.values():
+            at, place = queue.first, queue.last_physical_offset
+            if at and queue.next == at + 1 and not queue.files.exists:
+                for start, stop, after, before in self._holes_in_log:
+                    if start <= at < stop and after < place < before:
+                        self.misplaced.add(place)
+
     def _settle_leads(self) -> None:
         """Tell damaged records from wrong units, as of two queues whose files were swapped.
 
@@ -426,7 +452,7 @@ class QueueCheck:
         """
         for topic, queue_id, offset, place in self._leads:
             if place in self._out_of_line:
-                self.misplaced.append(place)
+                self.misplaced.add(place)
                 if not topic.startswith(LIGHT_QUEUE_PREFIX):
                     self.without_message.append((topic, queue_id, offset, offset + 1))
 

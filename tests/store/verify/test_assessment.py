@@ -18,7 +18,7 @@ from commitlog_store import Message, MessageStore, StoreReader, Verdict, assess_
 from commitlog_store.errors import CommitLogError, LogShort
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
-from commitlog_store.format.record import MAGIC_V1
+from commitlog_store.format.record import MAGIC_V1, field_offset
 from commitlog_store.recovery import forecast
 from commitlog_store.verify.findings import Finding
 from commitlog_store.verify.next_steps import is_of_the_log
@@ -481,6 +481,19 @@ def test_a_damaged_unit_before_a_missing_file_is_not_counted_by_a_quick_look(pat
     data = struct.pack(">q", 10**9) if field == "place" else struct.pack(">i", 60_000)
     damage(unit, at + 8 * (field == "size"), data)
     assert assess_store(path).lost == lost
+
+
+@pytest.mark.parametrize("field", ["queue_id", "queue_offset"])
+@pytest.mark.parametrize("all_queues", [True, False])
+def test_a_record_in_the_wrong_place_of_a_queue_is_not_found_where_the_queues_are_gone(
+    path: Path, field: str, all_queues: bool
+) -> None:
+    file, at, _ = message_place(path, "orders", 1, 100)
+    damage(file, at + field_offset(field), struct.pack(">i", 77) if field == "queue_id" else struct.pack(">q", 9_999))
+    shutil.rmtree(path / "consumequeue" / ("" if all_queues else "orders/1"))
+    deep, salvaged = assess_store(path, deep=True), salvage_store(path)
+    assert (deep.found, deep.lost) == (salvaged.found, salvaged.lost) == (COUNT - 1, 1)
+    assert [one.lost_offsets for one in deep.topics if one.lost] == [[(1, 100, 101)]]
 
 
 def test_a_log_without_files_has_one_verdict_and_one_count(path: Path) -> None:
