@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.flush import CommitRealTimeService, LogFlusher
@@ -96,13 +97,13 @@ class StoreFlush:
     def flush_everything(self) -> None:
         """Flush log, queues and index, then write the checkpoint. ``StoreIOError``."""
         self._flush_all()
-        self._halting(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
+        self._halting(lambda: self._log.checkpoint.flush_now(partial(self._log.mark, closed=False)))
 
     def flush_dispatched(self) -> None:
         """``flush_everything`` as far as dispatch has come by now: it takes no space on the disk. ``StoreIOError``."""
         self.flush_log()
         self._halting(self._flush_dispatched)
-        self._halting(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
+        self._halting(lambda: self._log.checkpoint.flush_now(partial(self._log.mark, closed=False)))
 
     def flush_thoroughly(self) -> None:
         """The periodic ``flush_everything``. Without space for a queue's file it waits: dispatch tries again."""
@@ -114,7 +115,7 @@ class StoreFlush:
 
     def write_checkpoint(self) -> None:
         """Write to the checkpoint how far everything is flushed. ``StoreIOError``."""
-        self._log.checkpoint.flush_if_changed(self._log.mark(closed=False))
+        self._log.checkpoint.flush_now(partial(self._log.mark, closed=False), if_changed=True)
 
     def close_cleanly(self, save_batches: Callable[[], None]) -> None:
         """Flush everything and write the mark with which the next open needs no scan. ``StoreIOError``."""
@@ -130,7 +131,7 @@ class StoreFlush:
         if self._log.index is not None:
             _of_index("close", self._log.index, self._log.index.close)
         self._log.queues.save_ends()
-        self._log.checkpoint.flush(self._log.mark(closed=True))
+        self._log.checkpoint.flush_now(partial(self._log.mark, closed=True))
 
     def _flush_log(self) -> None:
         if self._committer is not None:

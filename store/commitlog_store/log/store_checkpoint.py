@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 
 from commitlog_store.errors import (
     CorruptCheckpoint,
@@ -109,13 +110,16 @@ class StoreCheckpoint:
 
     def flush(self, mark: CheckpointMark | None) -> None:
         """Write the file and sync it. ``StoreIOError``."""
-        with self._lock:
-            self._flush(mark)
+        self.flush_now(lambda: mark)
 
-    def flush_if_changed(self, mark: CheckpointMark | None) -> None:
-        """``flush``, unless the same bytes were synced last. ``StoreIOError``."""
+    def flush_now(self, make_mark: Callable[[], CheckpointMark | None], *, if_changed: bool = False) -> None:
+        """``flush`` for several threads: the mark is made when no other one is being written, so that none goes back.
+
+        ``if_changed``: unless the same bytes were synced last. ``StoreIOError``.
+        """
         with self._lock:
-            if self._synced != (self.values, mark):
+            mark = make_mark()
+            if not if_changed or self._synced != (self.values, mark):
                 self._flush(mark)
 
     def _flush(self, mark: CheckpointMark | None) -> None:
