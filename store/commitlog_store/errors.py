@@ -305,6 +305,7 @@ class LogShort(Damaged):
         self.found_end = found_end
         self.flushed_offset = flushed_offset
         self.missing_messages = missing_messages
+        self.or_before = or_before
 
 
 class LogNotFound(StoreOpenError):

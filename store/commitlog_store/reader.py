@@ -1041,7 +1041,10 @@ def pulls_of(reader: StoreReader) -> Pulls:
 
 
 def levels_and_timers(reader: StoreReader) -> tuple[list[DelayLevel], WaitingTimers]:
-    """``delay_levels``, and the messages of level 0 at the same moment: for metrics."""
+    """``delay_levels``, and the messages of level 0 (``WaitingTimers``) at the same moment: for metrics.
+
+    For the store of a directory. The errors of ``delay_levels``.
+    """
     return reader.consistently(reader._waiting.levels_and_timers)
 
 

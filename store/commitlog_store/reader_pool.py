@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import get_args
 
-from commitlog_store.errors import CommitLogError
+from commitlog_store.errors import CommitLogError, InvalidValue, NotFoundError, OffsetOutOfRange
 from commitlog_store.reader import OnDamage, StoreReader
 
-# An idle reader, and the ``_removal`` after which it has looked for the log's files last.
+# An idle reader, and the value of ``_removal`` when it last looked for the log's files.
 _Idle = tuple[StoreReader, object]
+_WRONG_QUESTIONS = (InvalidValue, NotFoundError, OffsetOutOfRange)
 _Opener = Callable[[OnDamage], StoreReader]
 # How long the space of a removed file may be kept.
 _PAUSE_SECONDS = 1.0
@@ -40,7 +41,7 @@ class ReaderPool:
 
     @contextmanager
     def lent(self, on_damage: OnDamage) -> Iterator[StoreReader]:
-        """A reader for one call. One whose call has failed is closed."""
+        """A reader for one call. It is closed if the call fails by more than a wrong question."""
         idle, removal = self._idle[on_damage], self._removal
         # The one that was used last: it has seen most of what is asked next.
         if (taken := _taken(idle.pop)) is not None:
@@ -51,6 +52,9 @@ class ReaderPool:
                 reader.interrupt_with(self._before_call)
         try:
             yield reader
+        except _WRONG_QUESTIONS:
+            self._give_back(idle, reader, removal)
+            raise
         except BaseException:
             reader.close()
             raise
@@ -83,6 +87,9 @@ class ReaderPool:
                     reader.log_start()  # which looks for the log's files, and closes those of an earlier list
             except (CommitLogError, OSError):
                 reader.close()
+            except BaseException:
+                reader.close()
+                raise
             else:
                 self._give_back(idle, reader, removal)
 

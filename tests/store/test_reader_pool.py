@@ -16,7 +16,7 @@ import pytest
 
 from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.consumers.lent_readers import LentReaders
-from commitlog_store.errors import ReaderClosed
+from commitlog_store.errors import ReaderClosed, StoreBusy, TopicNotFound
 from commitlog_store.reader import OnDamage
 from commitlog_store.reader_pool import ReaderPool
 from commitlog_store.store import owned_by
@@ -89,6 +89,19 @@ def test_a_reader_is_lent_again_and_the_one_that_was_used_last_first(path: Path)
     assert readers.open == [first, second, tolerant]
     readers.pool.close()
     assert not readers.open
+
+
+def test_a_reader_that_was_asked_something_wrong_is_lent_again(path: Path) -> None:
+    pool = Readers(path).pool
+    with pytest.raises(TopicNotFound), pool.lent("raise") as first:
+        first.queues("paid")
+    with pytest.raises(StoreBusy), pool.lent("raise") as second:
+        raise StoreBusy("The store changed.")
+    assert second is first
+    assert _is_closed(first)
+    with pool.lent("raise") as third:
+        assert third is not first
+    pool.close()
 
 
 def test_a_pool_keeps_so_many_readers_of_a_kind(path: Path) -> None:

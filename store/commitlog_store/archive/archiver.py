@@ -428,7 +428,10 @@ class Archiver:
 
 
 def _open_batch(base: Manifest | None, records: Records, found: Ready) -> tuple[int, int] | None:
-    """The batch within which the log ends when a file is added: that file's last one, or one that began before it."""
+    """The batch within which the log ends after a file: the physical offsets of its first byte and after its last one.
+
+    None if the log ends with a whole batch or a single message.
+    """
     frame, before = records.last_frame, None if base is None else base.open_batch
     last = before if frame is None else (frame.physical_offset, frame.end)
     return last if last is not None and last[1] > found.file.base + found.size else None
@@ -438,12 +441,12 @@ def _show(tables: QueueTables, records: Records, start: int, open_batch: tuple[i
     """Show what the last segment, which begins at ``start``, has, but for messages of a batch within which it ends."""
     if open_batch is None:
         tables.show_all()
-    elif open_batch[0] >= start:
+    elif open_batch[0] >= start:  # else it began in an earlier segment, and nothing of this one is shown
         tables.show_all(but={queue.name: _units_from(queue, open_batch[0]) for queue in records.queues})
 
 
 def _units_from(queue: QueueUnits, physical_offset: int) -> int:
-    """How many units of a queue are those of a record at or after a place, or come after one."""
+    """The number of a queue's units from the first one on that leads to a record at or after a physical offset."""
     later = np.flatnonzero(queue.units["physical_offset"] >= physical_offset)
     return len(queue.units) - int(later[0]) if len(later) else 0
 

@@ -71,6 +71,8 @@ __all__ = [
 _CATALOG_MAGIC = b"CLARCATA"
 _GROUP_MAGIC = b"CLARGROU"
 _CATALOG_VERSION = 2
+# Version 1 has no SHOWN OFFSET, and all is shown.
+_FIRST_CATALOG_VERSION = 1
 _GROUP_VERSION = 1
 _CATALOG_HEADER = struct.Struct(">8sIIIIII")
 _GROUP_HEADER = struct.Struct(">8sIIII")
@@ -78,6 +80,7 @@ GROUP_HEAD = _GROUP_HEADER.size
 _QUEUE = np.dtype(
     [("topic", ">u4"), ("queue_id", ">i4"), ("min_offset", ">i8"), ("max_offset", ">i8"), ("shown_offset", ">i8")]
 )
+_FIRST_QUEUE = np.dtype([(name, _QUEUE[name]) for name in ("topic", "queue_id", "min_offset", "max_offset")])
 SPAN_DTYPE = np.dtype([("first_offset", ">i8"), ("first_row", ">u4"), ("count", ">u4")])
 _OFFSET = np.dtype(">i8")
 assert (_CATALOG_HEADER.size, GROUP_HEAD, _QUEUE.itemsize, SPAN_DTYPE.itemsize) == (32, 24, 32, 16)
@@ -143,15 +146,17 @@ def decode_head(data: bytes | memoryview, name: str) -> CatalogHead:
     view = memoryview(data)
     try:
         magic, version, topic_count, count, groups, segments, crc = _CATALOG_HEADER.unpack_from(view)
-        _check_start(magic, version, _CATALOG_MAGIC, _CATALOG_VERSION)
+        is_first = version == _FIRST_CATALOG_VERSION
+        _check_start(magic, version, _CATALOG_MAGIC, _FIRST_CATALOG_VERSION if is_first else _CATALOG_VERSION)
         rest = view[_CATALOG_HEADER.size :]
         if crc32(rest) != crc:
             raise WrongBytes("CRC-32 of its head", _CATALOG_HEADER.size - 4, crc, crc32(rest))
         topics, at = decode_topics(rest, topic_count)
-        entries = np.frombuffer(rest[at:], _QUEUE)
+        entries = np.frombuffer(rest[at:], _FIRST_QUEUE if is_first else _QUEUE)
         if len(entries) != count:
             raise WrongBytes("Number of queues", 16, count, len(entries))
-        low, high, shown = (entries[name].astype(np.int64) for name in ("min_offset", "max_offset", "shown_offset"))
+        names = "min_offset", "max_offset", "max_offset" if is_first else "shown_offset"
+        low, high, shown = (entries[name].astype(np.int64) for name in names)
         return CatalogHead(queue_names(topics, entries), low, high, shown, groups, segments, len(view))
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise not_decoded(name, "a catalog of an archive", error) from error

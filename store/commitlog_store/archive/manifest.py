@@ -34,8 +34,9 @@ with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., 
 - ``index_rows`` are the rows of the index object, which is one for each hash of a key.
 - ``rows`` are the units, ``records`` the whole records, ``strays`` those of them that have no place in a queue.
 - ``queue_file_size`` is that of the store's queue files, for restore; 0 where it had none.
-- ``open_batch``: a batch that begins in the archived log and ends after it is not shown, but in a history: the physical
-  offsets of its first byte and after its last one. null where the log ends with a whole batch or a single message.
+- ``open_batch``: the physical offsets of the first byte, and after the last one, of a batch that begins in the archived
+  log and ends after it. A history shows it, an archive alone does not. null where the log ends with a whole batch or a
+  single message.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
 - The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.

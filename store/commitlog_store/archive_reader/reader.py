@@ -172,6 +172,11 @@ class ArchiveReader(StoreReader):
         self._config.close()
         self._pages.close()
 
+    @property
+    def hidden_from(self) -> int:
+        """``OpenedArchive.hidden_from``, of the generation that is shown."""
+        return self._archive.hidden_from
+
     def show_open_batch(self) -> None:
         """Show all that is archived from now on: for a history, whose live store has the rest of the batch."""
         self._reads.shows_open_batch = True

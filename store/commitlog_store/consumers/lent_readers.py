@@ -20,7 +20,7 @@ class LentReaders:
         engine.after_removal.append(self._pool.release_removed_files)
 
     def lent(self) -> AbstractContextManager[StoreReader]:
-        """A reader that nothing else uses; it is kept for the next call. ``StoreClosed``."""
+        """A reader that nothing else uses. It is kept for the next call. ``StoreClosed``."""
         self._engine.state.refuse_closed()
         return self._pool.lent("raise")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from commitlog_store.archive_reader.reader import ArchiveReader
+from commitlog_store.batch.visibility import NOTHING_HIDDEN
 from commitlog_store.errors import (
     CommitLogError,
     FileMissing,
@@ -144,6 +145,11 @@ class BothSides:
         for key in wanted:
             if key not in live and key not in past:
                 self.live.queue_info(*key)  # raises
+        hidden = self.past.hidden_from
+        if (new := past.keys() - live.keys()) and 0 <= self.live.log_start() <= hidden < NOTHING_HIDDEN:
+            # The live log has all of the batch within which the archive ends, and shows it when it is dispatched.
+            for key in new:
+                past[key] = past[key][0], self.past.first_offset_from(*key, hidden, *past[key])
         return [(key, Sides(past.get(key), live.get(key))) for key in wanted]
 
 

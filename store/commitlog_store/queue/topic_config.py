@@ -300,7 +300,8 @@ class TopicConfig:
         return 0 <= queue_id < self._readable.get(topic, 0)
 
     def content(self) -> dict[str, Any]:
-        """The whole file, with the members that are not known here. ``CorruptConfig``, ``ReadFailed``."""
+        """The whole file, with the members that are not known here; while it and its ``.bak`` are missing, the topics
+        that were read last. ``CorruptConfig``, ``ReadFailed``."""
         with self._lock:
             self._refresh()
             return self._content()
@@ -317,7 +318,7 @@ class TopicConfig:
         if not 0 <= members.get("perm", 0) <= MAX_INT:
             raise InvalidValue(f"perm of topic {topic!r} is 0 to {MAX_INT}, not {members['perm']}.")
         with self._lock:
-            root = self._content()
+            root = self._content_to_change()
             table = root.get("topicConfigTable", {})
             old = table.get(topic) or _new_entry(topic, _DEFAULT_QUEUE_NUMS, _DEFAULT_QUEUE_NUMS, _READ_AND_WRITE)
             entry = {**old, **members, "topicName": topic}
@@ -335,7 +336,7 @@ class TopicConfig:
         with self._lock:
             self._kept.pop(topic, None)
             self._readable.pop(topic, None)
-            root = self._content()
+            root = self._content_to_change()
             table = root.get("topicConfigTable", {})
             if topic not in table:
                 return False
@@ -375,7 +376,7 @@ class TopicConfig:
             changed = {use.topic: _entry_of_new(use, queue_nums, perm) for use in uses}
             if not changed or self._add(changed):
                 return
-        root = self._content()
+        root = self._content_to_change()
         listed = self._listed if is_known else _queue_nums(self._file, root)
         table = root.get("topicConfigTable", {})
         changed = {}
@@ -427,12 +428,21 @@ class TopicConfig:
         self._may_be_lost = False
         return written
 
+    def _content_to_change(self) -> dict[str, Any]:
+        """``_content``, for a caller that writes it."""
+        root = self._content()
+        if root and self._is_gone():
+            _LOG.warning("%s and its .bak are gone. The topics that were read from it are listed again.", self.path)
+        return root
+
+    def _is_gone(self) -> bool:
+        return not any(topic_list_signature(self.path))
+
     def _content(self) -> dict[str, Any]:
-        """The whole file; where it and its ``.bak`` were removed since, what is known of it: a write restores that."""
+        """The whole file. If it and its ``.bak`` were removed since: the topics with the queues and perms last read."""
         root = self._file.read()
-        if root or not self._listed:
+        if root or not self._listed or not self._is_gone():
             return root
-        _LOG.warning("%s and its .bak are gone. The topics that were read from it are listed again.", self.path)
         known = [topic for topic in self._listed if topic in self._readable and topic not in self._other_kinds]
         entries = {
             topic: _new_entry(topic, self._listed[topic], self._readable[topic], self._perms[topic]) for topic in known
@@ -454,7 +464,7 @@ class TopicConfig:
     def _refresh(self) -> None:
         """Read the list if it changed since the last reading."""
         signature = topic_list_signature(self.path)
-        if signature == self._signature or (self._listed and not any(signature)):
+        if signature == self._signature or (self._listed and not any(signature)):  # gone: see _content
             return
         root = self._file.read()
         entries = _entries(self._file, root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,3 +131,19 @@ def test_a_history_has_all_of_a_batch_whose_beginning_is_archived(store: Path, t
         with StoreReader.open(store, archive=f"archive+{url_of(tmp_path)}/archive-{count}") as reader:
             assert whole_batches(scanned(reader)) == len(SIZES)
             assert sum(len(reader.query(*key, limit=99)) for key in KEYS) == sum(SIZES)
+
+
+def test_a_history_shows_no_part_of_a_batch_that_its_store_has_not_dispatched(store: Path, tmp_path: Path) -> None:
+    """The topic came with a batch that goes over several files, and the store has no queue of it yet."""
+    shutil.rmtree(store / "consumequeue" / "late")
+    seen = set()
+    with archiver_of(store, tmp_path / "a") as archiver:
+        while archiver.run_once() == 0:
+            with (
+                StoreReader.open(f"archive+{url_of(tmp_path / 'a')}") as past,
+                StoreReader.open(store, archive=f"archive+{url_of(tmp_path / 'a')}") as history,
+            ):
+                if "late" in past.topics():
+                    assert history.queues("late") == past.queues("late")
+                    seen.add(sum(info.max_offset for info in past.queues("late")))
+    assert 0 in seen, "the beginning of its first batch was archived alone"
