@@ -24,15 +24,13 @@ from commitlog_store.errors import ArchiveGap, FileChanged
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.record import RECORD_PREFIX_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT
 
 __all__ = ["LogSource", "Ready"]
 
 _Found = TypeVar("_Found")
-
-# The bytes at a record's start that are zero where none was written.
-_RECORD_HEAD = 8
 
 
 class Ready(NamedTuple):
@@ -124,7 +122,7 @@ class LogSource:
 
     def _has_record(self, base: int) -> bool:
         """Whether the file that begins there exists, and a record was begun in it."""
-        return self.look_at(base, lambda file: any(file.read(0, _RECORD_HEAD))) or False
+        return self.look_at(base, lambda file: any(file.read(0, RECORD_PREFIX_SIZE))) or False
 
     def _written_end(self, file: MappedFile) -> int:
         """The end of the part of the last file that nothing takes back."""

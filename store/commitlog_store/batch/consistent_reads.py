@@ -36,6 +36,7 @@ from commitlog_store.errors import (
     StoreOpenError,
 )
 from commitlog_store.files import disk
+from commitlog_store.format.record import RECORD_PREFIX_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE
@@ -46,8 +47,6 @@ _Shown = TypeVar("_Shown")
 
 # Seconds to wait after each look at a store that changed during it; then StoreBusy.
 _PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-# The bytes at a record's start: its size and magic number.
-_RECORD_HEAD = 8
 # What a reader raises when a file, a queue or a message went between two of its calls; and for damage.
 _MAY_PASS = (Damaged, FileChanged, FileNotFoundError, NotADirectoryError, NotFoundError, OffsetOutOfRange)
 
@@ -112,7 +111,7 @@ class ConsistentReads:
         try:
             self._commit_log.refresh()
             file = self._commit_log.find(turn.dispatched_to)
-            if file is not None and any(file.read(turn.dispatched_to - file.base, _RECORD_HEAD)):
+            if file is not None and any(file.read(turn.dispatched_to - file.base, RECORD_PREFIX_SIZE)):
                 return None  # a broker has put messages, or the owner has not dispatched them
             return SettledState(turn, gate.turn, self._commit_log.min_offset, *map(_signature_of, self._looked_at))
         except (CommitLogError, OSError):

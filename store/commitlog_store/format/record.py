@@ -104,8 +104,10 @@ HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
 HEADER_SIZE = HEADER_DTYPES[0].itemsize
 # Topic length and properties length, both of empty values, end the shortest record.
 MIN_RECORD_SIZE = HEADER_SIZE + TOPIC_LENGTH_SIZE[MAGIC_V1] + PROPERTIES_LENGTH_SIZE
-FILLER_SIZE = 8
+# TOTALSIZE and MAGICCODE, with which a record and a filler begin: zeros where nothing was written.
 _PREFIX = struct.Struct(">iI")
+RECORD_PREFIX_SIZE = _PREFIX.size
+FILLER_SIZE = RECORD_PREFIX_SIZE
 _SYS_FLAG = struct.Struct(">i")
 
 assert HEADER_SIZE == 88

@@ -8,13 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from commitlog_store.files.mapped_file import MappedFile
-from commitlog_store.format.record import FILLER_SIZE, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, Record, Torn, decode_record
+from commitlog_store.format.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    RECORD_PREFIX_SIZE,
+    Record,
+    Torn,
+    decode_record,
+)
 
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _PIECE_SIZE = 4 << 20
 _NEAR = 64 << 10
-# TOTALSIZE and MAGICCODE.
-_PREFIX_SIZE = FILLER_SIZE
 # The longest record that is searched for.
 _LONGEST = 64 << 20
 
@@ -39,8 +45,8 @@ def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) ->
     if near >= stop:
         return None
     # The first bytes of TOTALSIZE may be zero, and lie in a hole before the rest of the record.
-    for first, last in file.data_extents(near - file.base, min(stop + _PREFIX_SIZE, file_end) - file.base):
-        begin = max(file.base + first - _PREFIX_SIZE, near)
+    for first, last in file.data_extents(near - file.base, min(stop + RECORD_PREFIX_SIZE, file_end) - file.base):
+        begin = max(file.base + first - RECORD_PREFIX_SIZE, near)
         if (found := _first_within(file, begin, min(file.base + last, stop), file_end)) is not None:
             return found
     return None
@@ -49,14 +55,14 @@ def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) ->
 def _first_within(file: MappedFile, start: int, stop: int, file_end: int) -> Record | None:
     at = start
     while at < stop:
-        data = file.read(at - file.base, min(_PIECE_SIZE, stop + _PREFIX_SIZE - at, file_end - at))
+        data = file.read(at - file.base, min(_PIECE_SIZE, stop + RECORD_PREFIX_SIZE - at, file_end - at))
         for place in _places(data):
             if at + place >= stop:
                 return None
             if (found := good_record(file, at + place, file_end)) is not None:
                 return found
         # The prefix of a record may lie across the border of two pieces.
-        at += max(len(data) - _PREFIX_SIZE + 1, 1)
+        at += max(len(data) - RECORD_PREFIX_SIZE + 1, 1)
     return None
 
 

@@ -28,7 +28,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_lock import lock_holder
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
-from commitlog_store.format.record import Unwritten, decode_record
+from commitlog_store.format.record import RECORD_PREFIX_SIZE, Unwritten, decode_record
 from commitlog_store.index.writer import IndexWriter
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
@@ -222,8 +222,9 @@ def _unwritten_last_record(files: LogOnDisk, policy: RecoveryPolicy, mark: Check
     if mark is None or not mark.closed or not policy.closed_log or mark.last_record < files.min_offset:
         return None
     file = files.find(mark.last_record)
-    head = b"" if file is None else file.read(mark.last_record - file.base, 8)
-    return mark.last_record if len(head) == 8 and isinstance(decode_record(head), Unwritten) else None
+    head = b"" if file is None else file.read(mark.last_record - file.base, RECORD_PREFIX_SIZE)
+    is_unwritten = len(head) == RECORD_PREFIX_SIZE and isinstance(decode_record(head), Unwritten)
+    return mark.last_record if is_unwritten else None
 
 
 class _ForecastParts:

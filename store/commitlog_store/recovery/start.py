@@ -18,7 +18,7 @@ from commitlog_store.errors import CommitLogError, LogLost
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog_store.format.record import Record, Unwritten, decode_record
+from commitlog_store.format.record import RECORD_PREFIX_SIZE, Record, Unwritten, decode_record
 from commitlog_store.index.writer import IndexWriter
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.scan import LogWalk
@@ -416,5 +416,5 @@ def _nothing_at(log: CommitLog, offset: int) -> bool:
     file = log.find(offset)
     if file is None:
         return True
-    head = file.read(offset - file.base, 8)
-    return len(head) < 8 or isinstance(decode_record(head), Unwritten)
+    head = file.read(offset - file.base, RECORD_PREFIX_SIZE)
+    return len(head) < RECORD_PREFIX_SIZE or isinstance(decode_record(head), Unwritten)

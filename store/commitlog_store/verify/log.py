@@ -17,7 +17,16 @@ from commitlog_store.files.copied_file import PAGE_SIZE, CopiedFile
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_queue import MappedFileQueue
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog_store.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten, field_offset
+from commitlog_store.format.record import (
+    MIN_RECORD_SIZE,
+    RECORD_PREFIX_SIZE,
+    Corrupt,
+    Filler,
+    Record,
+    Torn,
+    Unwritten,
+    field_offset,
+)
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog_store.log.record_search import first_good_record, good_record
 from commitlog_store.log.scan import FileWalk, first_store_timestamp
@@ -131,7 +140,7 @@ class LogCheck:
         for file in reversed(self.files):
             try:
                 opened = self._mapped.file(file.base)
-                if any(opened.read(0, 8)):
+                if any(opened.read(0, RECORD_PREFIX_SIZE)):
                     walk = FileWalk(
                         opened, file.base, file.base + file.size, check_crc=False, block_size=self._block_size
                     )
