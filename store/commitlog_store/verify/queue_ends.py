@@ -79,7 +79,8 @@ class QueueEnd:
         """The first offset whose record ends after a place in the log, of those that a unit names."""
         at = self._end_before(physical_offset)
         if at > self.units.bounds()[0]:
-            places, sizes = (self.units.read(at - 1, at + 1)[name].tolist() for name in ("physical_offset", "size"))
+            units = self.units.read(at - 1, at + 1)  # zeros after the end
+            places, sizes = units["physical_offset"].tolist(), units["size"].tolist()
             end = places[0] + sizes[0]
             is_whole = sizes[0] not in (0, FILLER_SIZE) and (sizes[1] < MIN_RECORD_SIZE or end <= places[1])
             if is_whole and places[0] < physical_offset < end:

@@ -434,13 +434,13 @@ class QueueCheck:
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
 
     def _settle_strays(self) -> None:
-        """A record that is all of a queue without files, and fits a hole of another queue, is damaged.
+        """The only record of a queue without files has a damaged QUEUEID or TOPIC if it fits a hole of another queue:
 
-        Its QUEUEID or TOPIC is: ``salvage/queue_chains.py`` has the same rule.
+        ``salvage/queue_chains.py`` has the same rule.
         """
         for queue in self._queues.values():
             at, place = queue.first, queue.last_physical_offset
-            if at and queue.next == at + 1 and not queue.files.exists:
+            if at is not None and queue.next == at + 1 and not queue.files.exists:
                 for start, stop, after, before in self._holes_in_log:
                     if start <= at < stop and after < place < before:
                         self.misplaced.add(place)
