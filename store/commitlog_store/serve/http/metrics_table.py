@@ -86,7 +86,8 @@ _ROCKETMQ = (
     Metric(
         "rocketmq_timer_message_snapshot",
         _G,
-        "Those that are due within so many seconds and not within the bound before; overdue ones in the first.",
+        "Timer messages that are due within so many seconds and not within the bound before; overdue ones in "
+        "the first.",
         ("timer_bound_s", *_STORAGE),
         Shown.BOTH,
     ),
@@ -107,7 +108,7 @@ _ROCKETMQ = (
     Metric(
         "rocketmq_timer_enqueue_latency_milliseconds",
         _G,
-        "For how long the first of them has been in the store.",
+        "For how long the first message that is not in the timer log has been in the store.",
         _STORAGE,
     ),
     Metric("rocketmq_timer_dequeue_lag", _G, "Timer messages that wait for their time.", _STORAGE, Shown.BOTH),
