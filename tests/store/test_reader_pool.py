@@ -225,12 +225,14 @@ def test_threads_and_a_signal_handler_share_readers_until_the_pool_is_closed(pat
 
     with _handler(react), ThreadPoolExecutor() as threads:
         signalling = threads.submit(release_and_signal)
-        reading = [threads.submit(read) for _ in range(3)]
-        read()
-        readers.pool.close()
-        for one in reading:
-            one.result(WAIT_LIMIT_S)
-        ends.set()
+        try:
+            reading = [threads.submit(read) for _ in range(3)]
+            read()
+            readers.pool.close()
+            for one in reading:
+                one.result(WAIT_LIMIT_S)
+        finally:
+            ends.set()
         signalling.result(WAIT_LIMIT_S)
     assert handled
     assert not readers.open

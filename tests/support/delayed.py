@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.delayed.schedule_message import ScheduleMessageService
 from commitlog_store.delayed.timer_message import TimerMessageService
+from commitlog_store.store import owned_by
 from commitlog_store.testing import parts_of
 from commitlog_store.threads.wakeup import Wakeup
 
@@ -71,6 +72,13 @@ def _nothing() -> None:
 def timer_of(store: MessageStore, **settings: Any) -> Deliverer:
     """The same for timer messages."""
     return Deliverer(store, kind=TimerMessageService, **settings)
+
+
+def is_taken_in(store: MessageStore) -> bool:
+    """Whether the store's own service has taken in all timer messages, of which it has had at least one."""
+    store.dispatch()
+    to_take_in = owned_by(store).timer.to_take_in()
+    return to_take_in is not None and not to_take_in and to_take_in.stop > 0
 
 
 def delayed(body: bytes, level: int = 1, topic: str = "orders", **fields: Any) -> Message:

@@ -21,6 +21,7 @@ from commitlog_store.store import owned_by
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.serve.http.fronts import browsing, shown
 from tests.store.serve.http.scrapes import families, own_labels, scrape, value, values
+from tests.support.delayed import is_taken_in
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 GOLDEN = Path(__file__).parent / "golden" / "broker-5.3.3.prom"
@@ -179,8 +180,7 @@ def test_every_metric_is_in_the_table_with_its_kind_and_labels(tmp_path: Path) -
         lag_store(store)
         store.put_message(Message(topic="orders", body=b"", properties={"DELAY": "1"}))
         store.put_message(Message(topic="orders", body=b"", properties={"TIMER_DELAY_SEC": "3600"}))
-        store.dispatch()
-        wait_for(lambda: owned_by(store).timer.to_take_in() == range(1, 1))
+        wait_for(lambda: is_taken_in(store))
         owned = client.get("/metrics").text
     seen = set()
     for name, family in families(owned).items():

@@ -17,11 +17,10 @@ from commitlog_store.reader import levels_and_timers
 from commitlog_store.serve.http.bounded_names import REST
 from commitlog_store.serve.http.samples import LOCAL_DISK, Samples
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
-from commitlog_store.store import owned_by
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.serve.http.fronts import browsing
 from tests.store.serve.http.scrapes import scrape, value, values
-from tests.support.delayed import timer_of
+from tests.support.delayed import is_taken_in, timer_of
 from tests.support.waiting import wait_for
 
 HOUR_MS = 3_600_000
@@ -36,15 +35,9 @@ def put_timer(store: MessageStore, topic: str, due_ms: int) -> None:
     store.put_message(Message(topic=topic, body=b"later", deliver_at=due_ms)).raise_for_status()
 
 
-def is_taken_in(store: MessageStore) -> bool:
-    store.dispatch()
-    to_take_in = owned_by(store).timer.to_take_in()
-    return to_take_in is not None and not to_take_in and to_take_in.stop > 0
-
-
 def test_what_waits_and_what_was_delivered_is_counted_by_topic(tmp_path: Path) -> None:
     with open_store(tmp_path, schedule_enable=False) as store:
-        for topic, ahead_ms in (("orders", 1_000), ("orders", HOUR_MS), ("orders", 9 * HOUR_MS), ("bills", 600_000)):
+        for topic, ahead_ms in (("orders", 5_000), ("orders", HOUR_MS), ("orders", 9 * HOUR_MS), ("bills", 600_000)):
             put_timer(store, topic, now_ms() + ahead_ms)
     with open_store(tmp_path) as store, browsing(owned=store) as client:
         wait_for(lambda: is_taken_in(store) and store.stats().delayed_delivered == 1)
@@ -91,12 +84,12 @@ def test_a_store_that_is_only_read_shows_what_waits_by_topic(tmp_path: Path) -> 
 def test_overdue_messages_are_in_the_first_bound_and_distant_ones_in_none(tmp_path: Path) -> None:
     with open_store(tmp_path, schedule_enable=False) as store:
         begun = now_ms()
-        for ahead_ms in (1_000, 9_000, 30 * HOUR_MS):
+        for ahead_ms in (61_000, 69_000, 31 * HOUR_MS):
             put_timer(store, "orders", begun + ahead_ms)
         store.dispatch()
         with StoreReader.open(tmp_path) as reader:
-            assert snapshot(reader, begun + 4_000) == {"5": 2}
-            assert snapshot(reader, begun + 3_000) == {"5": 1, "60": 1}
+            assert snapshot(reader, begun + 64_000) == {"5": 2}
+            assert snapshot(reader, begun + 63_000) == {"5": 1, "60": 1}
 
 
 def snapshot(reader: StoreReader, now: int) -> dict[str, float]:
@@ -118,7 +111,7 @@ def by_topic(samples: Samples, name: str) -> dict[str, float]:
 
 def test_topics_beyond_the_limit_are_summed_up_and_a_series_stays(tmp_path: Path) -> None:
     with open_store(tmp_path, schedule_enable=False) as store, StoreReader.open(tmp_path) as reader:
-        due = now_ms() + 5_000
+        due = now_ms() + HOUR_MS
         for number in range(6):
             for _ in range(number + 1):
                 put_timer(store, f"t{number}", due)
@@ -173,7 +166,7 @@ def test_topics_whose_names_have_one_hash_code_are_one_series(tmp_path: Path) ->
 
 def test_messages_that_come_too_late_for_the_timer_log_are_counted_once(tmp_path: Path) -> None:
     with open_store(tmp_path, schedule_enable=False) as store:
-        deliverer, due = timer_of(store), now_ms() + 5_000
+        deliverer, due = timer_of(store), now_ms() + HOUR_MS
         put_timer(store, "orders", due)
         deliverer.now = due / 1000
         while deliverer.step() == 0:
