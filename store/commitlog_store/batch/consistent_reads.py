@@ -7,7 +7,7 @@ One rule holds for everything that a reader asks. What it asks is asked as a who
   them, so an answer that saw none go rests on files of one moment;
 - when several batches were dispatched during it, and the gate does not tell where the first of them begins;
 - when it failed by something that a file's removal explains. The same failure twice in a row is how the store is.
-  A question that is a part of another one counts the failure by which the other one is asked again as its first.
+  A question within another one takes the outer one's last failure for its own first.
 
 Source of the order of removals: RocketMQ ``store/DefaultMessageStore.java`` (``CleanConsumeQueueService`` compares with
 the log's first byte), and ``retention/clean.py``.
@@ -81,7 +81,7 @@ class ConsistentReads:
         self._commit_log = commit_log
         self._frames = frames
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
-        # Of each thread: the failure by which the question that it asks now is asked again.
+        # By thread: the failure for which the current question is asked again.
         self._asked_again = threading.local()
         self._looked_at = [os.path.join(store_path, name) for name in (ABORT, CONSUME_QUEUE)]
 

@@ -75,7 +75,7 @@ class StoreSummary:
 
     @property
     def all_problems(self) -> list[str]:
-        """What is wrong with the store and with single queues; once, where it is the same for many."""
+        """The errors of the store and of single queues, each once."""
         return list(dict.fromkeys([*self.problems, *(queue.error for queue in self.queues if queue.error)]))
 
     @property

@@ -28,7 +28,7 @@ class TopicTimers(NamedTuple):
 
 
 class TimerCounts:
-    """Counted on the thread of the service, asked for in any.
+    """The service's thread counts; any thread reads the counts.
 
     ``topics`` has the topic of each hash code of the timer log. Topics whose names have one hash code count as one.
     """
@@ -42,7 +42,7 @@ class TimerCounts:
         self._delivered: dict[str, int] = {}
 
     def taken_in(self, times: TimerTimes) -> None:
-        """Count messages that the timer log got, and those that were delivered without, since they came late."""
+        """Count messages that got a unit in the timer log, or came too late for one and were delivered at once."""
         if not times.messages:
             return
         delays_s = np.maximum(times.dues - times.born, 0) / _MS

@@ -139,9 +139,9 @@ def test_a_mirror_with_files_of_other_sizes_is_refused_until_they_are_removed(
         pass
     before = sizes(mirror, directory)
     words = rf"have {min(before)} bytes; expected {size}, by {setting}.*Remove"
-    with pytest.raises(PeerRefused, match=words) as told, mirrored(master, mirror, answer(**changed)):
+    with pytest.raises(PeerRefused, match=words) as caught, mirrored(master, mirror, answer(**changed)):
         pass
-    assert str(mirror / directory) in str(told.value)
+    assert str(mirror / directory) in str(caught.value)
     assert sizes(mirror, directory) == before
     shutil.rmtree(mirror / directory)
     with mirrored(master, mirror, answer(**changed)):

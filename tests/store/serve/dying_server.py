@@ -39,8 +39,8 @@ class Death:
     """The server dies in the next ``call``, at its ``turn``-th change of a file (0: before all), or when it is done.
 
     So it dies in any case, at the latest before it answers. ``half``: within the change, if that writes to the log or
-    a staged file. Others get a few bytes at a time, within a page, where a kill does not end a write. ``stalls``: it
-    waits there for a file ``go`` beside the plans in place of dying, and makes one called ``stalled``.
+    a staged file. Other files get a few bytes at a time, within a page: a kill does not cut such a write in two.
+    ``stalls``: it waits there for a file ``go`` beside the plans in place of dying, and makes one called ``stalled``.
     """
 
     call: str
