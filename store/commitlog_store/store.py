@@ -642,6 +642,14 @@ def owned_by(store: MessageStore) -> OwnedStore:
     return store._owned
 
 
+def consumers_of(store: MessageStore, group: str) -> ConsumerGroup | None:
+    """The consumers of a group that are open in this process, for the rooms that serve the store; None for none ever.
+
+    Clients of a server have theirs here, too.
+    """
+    return store._groups.get(group)
+
+
 def _close_soon(opened: list[MessageStore]) -> None:
     """Close the store for which no task waits any more, if it is open by now."""
     with contextlib.suppress(IndexError):  # the other thread took it

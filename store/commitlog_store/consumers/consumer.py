@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.consumers.group import ConsumerGroup, Queue
+from commitlog_store.consumers.group import ConsumerGroup, MemberClient, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.read_ahead import Moved, ReadAhead
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
@@ -629,6 +629,11 @@ class Consumer:
         with self._engine.calls.enter():
             self._engine.state.refuse_closed()
             self._offsets.commit(self.group, positions)
+
+
+def note_client(consumer: Consumer, client: MemberClient) -> None:
+    """Note the client of a server, for which a consumer is open."""
+    consumer._members.note_client(consumer._member, client)
 
 
 def _check_one_message(method: str, message: object) -> None:

@@ -6,8 +6,11 @@ Source: RocketMQ ``client/consumer/rebalance/AllocateMessageQueueAveragely.java`
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypeVar
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
 # Topic and queue id.
@@ -19,6 +22,32 @@ def average_share(items: Sequence[_T], members: int, index: int) -> Sequence[_T]
     each, more = divmod(len(items), members)
     start = index * each + min(index, more)
     return items[start : start + each + (index < more)]
+
+
+@dataclass
+class MemberClient:
+    """The client of a server, for which a member reads, by its last call. ``token`` is the name of its token, if any.
+
+    ``called_ms`` is when that call began, in milliseconds since 1970.
+    """
+
+    token: str = ""
+    address: str = ""
+    called_ms: int = 0
+
+
+class GroupMember(NamedTuple):
+    """A member as pages show it, since ``since_ms`` (since 1970). ``client`` is None for a program of this process."""
+
+    number: int
+    since_ms: int
+    client: MemberClient | None
+
+
+class _Member(NamedTuple):
+    topics: tuple[str, ...]
+    since_ms: int
+    client: MemberClient | None = None
 
 
 class ConsumerGroup:
@@ -34,7 +63,7 @@ class ConsumerGroup:
         # A consumer without references leaves wherever the interpreter notices it, also within a call of its thread.
         self._lock = threading.RLock()
         self._last_member = 0
-        self._members: dict[int, tuple[str, ...]] = {}
+        self._members: dict[int, _Member] = {}
         self._queue_ids: dict[str, tuple[int, ...]] = {}
         # The member that has each queue, and the number of the queue's turn.
         self._turns: dict[Queue, tuple[int, int]] = {}
@@ -44,7 +73,7 @@ class ConsumerGroup:
         with self._lock:
             self._last_member += 1
             member = self._last_member
-            self._members[member] = tuple(topics)
+            self._members[member] = _Member(tuple(topics), time.time_ns() // 1_000_000)
             self._share()
             return member
 
@@ -52,6 +81,28 @@ class ConsumerGroup:
     def member_count(self) -> int:
         with self._lock:
             return len(self._members)
+
+    def note_client(self, member: int, client: MemberClient) -> None:
+        """Note the client of a server, for which a member reads."""
+        with self._lock:
+            if member in self._members:
+                self._members[member] = self._members[member]._replace(client=client)
+
+    def members(self, most: int) -> list[GroupMember]:
+        """The first ``most`` members."""
+        with self._lock:
+            return [self._shown(number) for number in islice(self._members, most)]
+
+    def holders(self, queues: Iterable[Queue]) -> dict[Queue, GroupMember]:
+        """The member that reads each of these queues; without those that no member reads."""
+        with self._lock:
+            owners = {queue: self._turns.get(queue, (0, 0))[0] for queue in queues}
+            return {queue: self._shown(owner) for queue, owner in owners.items() if owner in self._members}
+
+    def _shown(self, number: int) -> GroupMember:
+        """Called with the lock."""
+        found = self._members[number]
+        return GroupMember(number, found.since_ms, found.client)
 
     def leave(self, member: int) -> None:
         """Remove a member; the others take its queues over."""
@@ -82,7 +133,7 @@ class ConsumerGroup:
         self.generation += 1
         owners: dict[Queue, int] = {}
         for topic, queue_ids in self._queue_ids.items():
-            readers = [member for member, topics in sorted(self._members.items()) if topic in topics]
+            readers = [number for number, member in sorted(self._members.items()) if topic in member.topics]
             for index, member in enumerate(readers):
                 share = average_share(queue_ids, len(readers), index)
                 owners.update({(topic, queue_id): member for queue_id in share})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from commitlog_store.serve.group_clients import GroupClients
+
 
 class ConnectionCount(NamedTuple):
     """Of one listener, now. A connection is in one of the first three.
@@ -31,11 +33,12 @@ class ClientCount(NamedTuple):
 
 
 class ConnectionCounts:
-    """The listeners by name, and RocketMQ's clients. Any number of threads."""
+    """The listeners by name, and RocketMQ's clients, counted and by group. Any number of threads."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, Callable[[], ConnectionCount]] = {}
         self.clients: Callable[[], ClientCount] = lambda: ClientCount({}, {})
+        self.group_clients = GroupClients()
 
     def add(self, listener: str, count: Callable[[], ConnectionCount]) -> None:
         """``count`` is called by any thread."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from commitlog_store.consumers.consumer import Consumer
+from commitlog_store.consumers.consumer import Consumer, note_client
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, ConsumerClosed
 from commitlog_store.filter.message_filter import MessageFilter
@@ -50,7 +50,9 @@ def _open(
     writer.sessions.close(former)
     session.discard()
     chosen = MessageFilter.parse_quietly(wanted.tags, wanted.expression, wanted.keys)
-    session.kept = _OpenConsumer(writer.store.consumer(group, topics, filter=chosen, consume_from=first))
+    consumer = writer.store.consumer(group, topics, filter=chosen, consume_from=first)
+    session.kept = _OpenConsumer(consumer)
+    note_client(consumer, session.client)
     session.idle_s = LEASE_SECONDS
 
 

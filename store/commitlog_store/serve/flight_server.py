@@ -178,7 +178,8 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
         call, body = action.type, action.body
         caller = context.get_middleware("access")
-        is_wanted = caller.slot.begin(_peer(context), context.is_cancelled)
+        peer = _peer(context)
+        is_wanted = caller.slot.begin(peer, context.is_cancelled)
         with _named_errors(), answering(is_wanted, self._limits.is_stopping):
             _refuse_other_version(context)
             if body.size > _LARGEST_QUESTION:
@@ -195,16 +196,21 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             else:
                 caller.slot.hold(body.size)
             writes = CALLS[call].writes
-            answer = self._write(call, question) if writes else self._answer(call, question)
+            answer = self._write(call, question, caller, peer) if writes else self._answer(call, question)
             # What is done is not refused any more: a client takes a refusal for a call that was not done.
             caller.slot.hold(len(answer), may_refuse=not writes)
             return iter([flight.Result(answer)])
 
-    def _write(self, call: str, question: Question) -> bytes:
+    def _write(self, call: str, question: Question, caller: _Caller, peer: str) -> bytes:
         self._readers(question.store)  # refuses a name that this server does not have
         if self._writer is None:
             raise NotServed("This server shows its stores read only. One without --read-only takes writes.")
-        return answer_write(self._writer, call, question.arguments, lambda value: encode(Answer(0, value, 0, [])))
+        token = "" if caller.name == "-" else caller.name
+        return answer_write(
+            *(self._writer, call, question.arguments, lambda value: encode(Answer(0, value, 0, []))),
+            token=token,
+            address=peer,
+        )
 
     def _verified(
         self, call: str, question: Question, caller: _Caller, is_wanted: Callable[[], bool]

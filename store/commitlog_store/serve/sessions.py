@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from commitlog_store.consumers.group import MemberClient
 from commitlog_store.errors import CommitLogError, RemoteFailed, SessionLost, put_error
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.put_wire import CallId
@@ -88,6 +89,8 @@ class Session:
         self.kept: Kept | None = None
         self.used_at = now
         self.under_way = 0
+        # A consumer's group keeps it, and not the session.
+        self.client = MemberClient()
         # Of the last call: its number, its outcome, the size of its answer.
         self.number = 0
         self.outcome: _Outcome | None = None

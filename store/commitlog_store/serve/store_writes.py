@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,12 +32,29 @@ _MOST_ASKED = 1_000
 _ASKED_SIZE = 8 << 20
 
 
-def answer_write(writer: StoreWriter, call: str, arguments: Sequence[Any], encode: Callable[[object], bytes]) -> bytes:
-    """The answer to a call that writes, as ``encode`` makes it. The errors of the store, and ``SessionLost``."""
+def answer_write(
+    writer: StoreWriter,
+    call: str,
+    arguments: Sequence[Any],
+    encode: Callable[[object], bytes],
+    *,
+    token: str = "",
+    address: str = "",
+) -> bytes:
+    """The answer to a call that writes, as ``encode`` makes it. The errors of the store, and ``SessionLost``.
+
+    ``token`` is the name of the client's token, ``address`` that of its connection.
+    """
     if not CALLS[call].once:
         return encode(WRITES[call](writer, *arguments))
     call_id, *given = arguments
-    return writer.sessions.once(call_id, lambda session: encode(ONCE[call](writer, session, *given)))
+
+    def work(session: Session) -> bytes:
+        client = session.client
+        client.token, client.address, client.called_ms = token, address, time.time_ns() // 1_000_000
+        return encode(ONCE[call](writer, session, *given))
+
+    return writer.sessions.once(call_id, work)
 
 
 def _put_together(writer: StoreWriter, _: Session, messages: Sequence[MessageFields]) -> list[Outcome]:

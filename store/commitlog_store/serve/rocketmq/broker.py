@@ -148,9 +148,10 @@ class RocketMQBroker:
             self._processors = [self._access.guarded(processor) for processor in self._processors]
 
     def count_in(self, counts: ConnectionCounts) -> None:
-        """Have the connections and the clients counted there."""
+        """Have the connections and the clients counted there, and the clients of a group shown."""
         counts.add("rocketmq", self._server.connections)
         counts.clients = self._groups.clients.count
+        counts.group_clients = self._groups.group_clients
 
     def start(self) -> None:
         """Answer clients from now on, and ask producers for the outcome of their half messages."""

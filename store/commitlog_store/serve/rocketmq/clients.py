@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from commitlog_store.filter.tags import parse_subscription
 from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.paths import validate_group
 from commitlog_store.serve.connection_counts import ClientCount
+from commitlog_store.serve.group_clients import GroupClient
 from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
@@ -129,12 +130,17 @@ class HeartbeatData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass
 class Client:
-    """A client in one of its groups. ``seen`` is the time of its last heartbeat, by the registry's clock."""
+    """A client in one of its groups. ``seen`` is the time of its last heartbeat, by the registry's clock.
+
+    ``since_ms`` and ``seen_ms`` are those of its first and its last one, in milliseconds since 1970.
+    """
 
     client_id: str
     language: str
     version: int
     seen: float
+    since_ms: int
+    seen_ms: int
 
 
 @dataclass
@@ -154,11 +160,16 @@ class ConsumerGroupInfo:
 
 
 class ClientRegistry:
-    """The connected clients. Used by the event loop's thread, ``producer_of`` by any."""
+    """The connected clients. Used by the event loop's thread; ``producer_of``, ``count`` and ``members`` by any."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` returns seconds."""
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """``clock`` returns seconds, ``now_ms`` milliseconds since 1970."""
         self._clock = clock
+        self._now_ms = now_ms
         self._consumers: dict[str, ConsumerGroupInfo] = {}
         self._producers: dict[str, dict[Connection, Client]] = {}
         # The connections of each group of producers, replaced whole, for other threads.
@@ -187,7 +198,8 @@ class ClientRegistry:
         """
         _check_name("clientID", data.client_id)
         self._look_later()
-        client = Client(data.client_id, language[:_LONGEST_NAME], version, self._clock())
+        now_ms = self._now_ms()
+        client = Client(data.client_id, language[:_LONGEST_NAME], version, self._clock(), now_ms, now_ms)
         for consumer in data.consumer_data_set or ():
             is_new = self._note_consumer(connection, client, consumer)
             changed = not data.without_sub and self._note_subscriptions(consumer)
@@ -212,7 +224,8 @@ class ClientRegistry:
         if group is None:
             group = self._consumers[data.group_name] = ConsumerGroupInfo(*kinds)
         group.consume_type, group.message_model, group.consume_from_where = kinds
-        group.clients[connection] = client
+        known = group.clients.get(connection)
+        group.clients[connection] = client if known is None else replace(client, since_ms=known.since_ms)
         self._groups_of.setdefault(connection, (set(), set()))[0].add(data.group_name)
         self._clients += is_new
         return is_new
@@ -336,6 +349,22 @@ class ClientRegistry:
         )
         return ClientCount(producers, consumers)
 
+    def members(self, group: str, most: int) -> tuple[int, list[GroupClient]]:
+        """How many consumers of the group are connected, and the first ``most`` of them. In any thread."""
+        info = self._consumers.get(group)
+        found = [] if info is None else list(info.clients.items())
+        return len(found), [
+            GroupClient(
+                one.client_id,
+                _address_text(*connection.address),
+                one.language,
+                version_text(one.version),
+                one.since_ms,
+                one.seen_ms,
+            )
+            for connection, one in found[:most]
+        ]
+
     def consumer(self, group: str, client_id: str) -> tuple[Connection, Client] | None:
         """The consumer of that id in the group."""
         info = self._consumers.get(group)
@@ -368,6 +397,10 @@ class ClientRegistry:
                 continue
             for connection in list(info.clients):
                 connection.send(one_way(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+
+
+def _address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:

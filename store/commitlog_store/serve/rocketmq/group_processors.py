@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commitlog_store.consumers.lent_readers import LentReaders
+from commitlog_store.serve.group_clients import GroupClients
 from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.client_calls import ClientCalls
@@ -35,6 +36,9 @@ class GroupProcessors:
         self.readers = readers = LentReaders(owned.engine, store.reader)
         self.groups = groups = ConsumerGroups(owned, readers, creates=identity.creates_groups)
         self.locks = locks = RebalanceLockProcessor()
+        self.group_clients = GroupClients(
+            clients.members, lambda group, queues: locks.locked_by(group, identity.name, queues)
+        )
         self.transactions = EndTransactionProcessor(store, clients, readers, in_thread)
         self.processors: tuple[Processor, ...] = (
             ClientManageProcessor(clients, groups, in_thread),

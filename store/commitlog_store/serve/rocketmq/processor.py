@@ -18,7 +18,7 @@ class Connection(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The client's host and port."""
+        """The client's host and port. In any thread."""
 
     def send(self, command: RemotingCommand) -> None:
         """Send a request to the client that needs no answer; nothing happens when it is gone."""

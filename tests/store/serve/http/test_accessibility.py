@@ -29,7 +29,7 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
     directory = tmp_path_factory.mktemp("accessibility")
     with MessageStore.open(directory / "store") as store:
         fill(store)
-        with signed_in(store, directory) as admin:
+        with store.consumer("billing", ["orders"]), signed_in(store, directory) as admin:
             yield admin
 
 

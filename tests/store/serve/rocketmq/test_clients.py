@@ -12,6 +12,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
+from commitlog_store.serve.group_clients import GroupClient
 from commitlog_store.serve.rocketmq import clients as clients_module
 from commitlog_store.serve.rocketmq import consumer_groups
 from commitlog_store.serve.rocketmq.answering import RequestFault
@@ -191,6 +192,27 @@ async def test_a_client_without_heartbeats_for_two_minutes_is_forgotten(tmp_path
 
 
 @on_a_loop
+async def test_a_member_of_a_group_has_the_times_of_its_first_and_its_last_heartbeat(tmp_path: Path) -> None:
+    times = iter((1_000, 2_000, 3_000, 31_000, 40_000))
+    with MessageStore.open(tmp_path) as store:
+        registry = ClientRegistry(now_ms=lambda: next(times))
+        processor = processor_of(store, registry)
+        assert registry.members("billing", 10) == (0, [])
+        members = [AClient(port) for port in (1, 2, 3)]
+        body = heartbeat(consumers={"billing": {"orders": "*"}})
+        for member in (*members, members[0]):
+            await ask(processor, HEART_BEAT, body=body, client=member, language="JAVA", version=477)
+        shown = [
+            GroupClient("10.0.0.1@7", "10.0.0.1:1", "JAVA", "v5_3_2", 1_000, 31_000),
+            GroupClient("10.0.0.1@7", "10.0.0.1:2", "JAVA", "v5_3_2", 2_000, 2_000),
+        ]
+        assert registry.members("billing", 2) == (3, shown)
+        registry.unregister_consumer(members[0], "billing")
+        await ask(processor, HEART_BEAT, body=body, client=members[0])
+        assert [one.since_ms for one in registry.members("billing", 9)[1]] == [2_000, 3_000, 40_000]
+
+
+@on_a_loop
 async def test_silent_clients_are_looked_for_by_themselves_also_those_of_a_heartbeat_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +292,7 @@ async def test_everything_kept_for_a_client_is_gone_when_its_connection_is(tmp_p
         kept = {
             name: value
             for name, value in vars(registry).items()
-            if name not in ("_clock", "_turn", "_is_looking", "_changed") and value
+            if name not in ("_clock", "_now_ms", "_turn", "_is_looking", "_changed") and value
         }
         assert kept == {}
 

@@ -59,6 +59,21 @@ async def test_a_lock_ends_60_seconds_after_its_client_took_it_last() -> None:
 
 
 @on_a_loop
+async def test_who_has_locked_a_queue_is_known_until_the_lock_ends() -> None:
+    clock = Clock()
+    processor = RebalanceLockProcessor(clock)
+    await locked(processor, "a", 0, 1)
+    await locked(processor, "b", 2, group="shipping")
+    queues = [("orders", queue_id) for queue_id in range(3)]
+    clock.now = 60.0
+    assert processor.locked_by("billing", "broker-a", queues) == {("orders", 0): "a", ("orders", 1): "a"}
+    assert processor.locked_by("shipping", "broker-a", queues) == {("orders", 2): "b"}
+    assert processor.locked_by("billing", "broker-b", queues) == {}
+    clock.now = 60.1
+    assert processor.locked_by("billing", "broker-a", queues) == {}
+
+
+@on_a_loop
 async def test_only_the_client_that_has_a_lock_unlocks_it_and_a_lost_connection_does_not() -> None:
     processor = RebalanceLockProcessor()
     client = AClient()

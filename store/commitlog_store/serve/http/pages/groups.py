@@ -1,4 +1,4 @@
-"""Consumer groups: the list, those most behind first; and one group with its positions."""
+"""Consumer groups: the list, those most behind first; and one group with its positions and its open consumers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from commitlog_store.errors import CommitLogError, NotFoundError
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.pages.open_consumers import open_consumers
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 
 _ROWS = 50
@@ -52,9 +53,10 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     paging = Paging.of(asked, len(rows), _QUEUE_ROWS)
     rows.sort(key=lambda one: (one.topic, one.queue_id))
     (summary,) = group_summaries(rows)
+    shown = rows[paging.start : paging.stop]
     return {
-        "group": group, "summary": summary, "rows": rows[paging.start : paging.stop], "paging": paging,
-        "settings": settings, "problem": problem,
+        "group": group, "summary": summary, "rows": shown, "paging": paging, "settings": settings, "problem": problem,
+        **open_consumers(asked, group, [(one.topic, one.queue_id) for one in shown]),
     }  # fmt: skip
 
 

@@ -154,6 +154,7 @@ class Pages:
             query=dict(request.query_params),
             shared=self._shared[store],
             owned=self._stores.owned,
+            group_clients=self._stores.connections.group_clients,
             decoders=self._decoders,
             verification=self._stores.verification(store),
             now=time.monotonic(),

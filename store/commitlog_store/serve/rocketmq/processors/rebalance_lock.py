@@ -10,7 +10,7 @@ Source: RocketMQ ``broker/client/rebalance/RebalanceLockManager.java``,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -70,6 +70,12 @@ class RebalanceLockProcessor(Processor):
         """Whether a consumer of the group has a queue locked, as those do that consume in order."""
         now = self._clock()
         return any(place[0] == group and now <= lock.until for place, lock in self._locks.items())
+
+    def locked_by(self, group: str, broker: str, queues: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
+        """The ids of the clients of the group that have these queues of the broker locked. In any thread."""
+        now = self._clock()
+        locks = {(topic, id_): self._locks.get((group, _Queue(broker, id_, topic))) for topic, id_ in queues}
+        return {queue: lock.client_id for queue, lock in locks.items() if lock is not None and now <= lock.until}
 
     def _lock(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         wanted = _decoded(request)
