@@ -352,8 +352,10 @@ class ClientRegistry:
     def members(self, group: str, most: int) -> tuple[int, list[GroupClient]]:
         """How many consumers of the group are connected, and the first ``most`` of them. In any thread."""
         info = self._consumers.get(group)
-        found = [] if info is None else list(info.clients.items())
-        return len(found), [
+        if info is None:
+            return 0, []
+        connections = list(info.clients)  # at once: the loop's thread may change it
+        return len(connections), [
             GroupClient(
                 one.client_id,
                 _address_text(*connection.address),
@@ -362,7 +364,8 @@ class ClientRegistry:
                 one.since_ms,
                 one.seen_ms,
             )
-            for connection, one in found[:most]
+            for connection in connections[:most]
+            if (one := info.clients.get(connection)) is not None
         ]
 
     def consumer(self, group: str, client_id: str) -> tuple[Connection, Client] | None:
