@@ -449,8 +449,7 @@ class StoreReader:
     ) -> tuple[list[QueueInfo], object | None]:
         """``queue_infos``, and ``settled_state`` before it; by address only of queues that a function lists.
 
-        While this state is given again, no queue has changed in between. A change made by hand in queue files is no
-        change of the state: a reader that asks for 16 queues and more notices it when it reads them.
+        While this state is given again, no queue has changed in between, but by hand (``queue_infos``).
         """
         state = self.settled_state()
         return self.queue_infos(queues), state
@@ -1005,9 +1004,8 @@ class StoreReader:
     def delay_levels(self) -> list[DelayLevel]:
         """The delay levels that messages waited at so far: how many wait, the next delivery, and the position.
 
-        Level 0 are timer messages, which have any time of delivery.
-
-        Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
+        Level 0 are timer messages, which have any time of delivery. Positions come from the ledger and from
+        delayOffset.json, which a live broker writes every 10 seconds.
         ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
         """
         return self.consistently(self._waiting.delay_levels)
@@ -1041,10 +1039,7 @@ def pulls_of(reader: StoreReader) -> Pulls:
 
 
 def levels_and_timers(reader: StoreReader) -> tuple[list[DelayLevel], WaitingTimers]:
-    """``delay_levels``, and the messages of level 0 (``WaitingTimers``) at the same moment: for metrics.
-
-    For the store of a directory. The errors of ``delay_levels``.
-    """
+    """``delay_levels`` of a directory's store, and the messages of level 0 at the same moment: for metrics."""
     return reader.consistently(reader._waiting.levels_and_timers)
 
 
@@ -1075,10 +1070,7 @@ def pending_half_part(
 
 
 def stored_record(reader: StoreReader, physical_offset: int, size: int) -> bytes:
-    """The bytes of a record as they lie in the log: for clients that decode messages themselves.
-
-    ``MessageNotFound`` if they are not there any more.
-    """
+    """The bytes of a record in the log, for clients that decode messages themselves. ``MessageNotFound``."""
     reader._refuse_closed()
     return stored_bytes(reader._commit_log, physical_offset, size)
 
