@@ -13,10 +13,11 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+import msgspec
 import numpy as np
 
 from commitlog_store.archive import catalog as catalogs
@@ -262,7 +263,8 @@ class Archiver:
             self._look_ahead(found.file.base + file_size, file_size)
         config = self._config(base)
         open_batch = _open_batch(base, records, found)
-        segment, tables, strays = self._upload(base, found, sums, records, replaced)
+        base, tables = self._tables(base, replaced)
+        segment, strays = self._upload(base, found, sums, records, replaced, tables)
         _show(tables, records, found.file.base, open_batch)
         manifest = self._manifest(base, segment, tables, replaced, config, file_size, open_batch)
         if self._uploads.too_old(began):
@@ -292,9 +294,37 @@ class Archiver:
         frame = records.last_frame
         return frame is None or frame.end <= found.file.base + found.size or self._source.holds_whole(frame)
 
+    def _tables(self, base: Manifest | None, replaced: Segment | None) -> tuple[Manifest | None, QueueTables]:
+        """The tables to which the next segment is added, and the manifest that it follows, with all groups."""
+        if base is None:
+            return None, QueueTables()
+        tables = QueueTables(self._catalog(base))
+        if replaced is not None:
+            tables.drop_last()
+        elif tables.open_segments == GROUP_SIZE:
+            # The last one is a part of a file that is gone. It stays as it is, and so does their group.
+            groups = self._with_group(base.groups, tables, base.segments)
+            base = msgspec.structs.replace(base, groups=groups)
+        return base, tables
+
+    def _with_group(
+        self, groups: tuple[Group, ...], tables: QueueTables, segments: Sequence[Segment]
+    ) -> tuple[Group, ...]:
+        """The groups, and one of all segments that are in none."""
+        spans = tables.close_group()
+        first = len(groups) * GROUP_SIZE
+        table = self._uploads.put(layout.GROUPS, segments[first].start, [catalogs.encode_group(spans)])
+        return (*groups, Group(first_segment=first, table=table, head=catalogs.GROUP_HEAD, queues=len(spans)))
+
     def _upload(
-        self, base: Manifest | None, found: Ready, sums: Sums, records: Records, replaced: Segment | None
-    ) -> tuple[Segment, QueueTables, int]:
+        self,
+        base: Manifest | None,
+        found: Ready,
+        sums: Sums,
+        records: Records,
+        replaced: Segment | None,
+        tables: QueueTables,
+    ) -> tuple[Segment, int]:
         start = found.file.base
         log = ObjectRef(
             name=layout.object_name(layout.COMMIT_LOG, start, sums.sha256),
@@ -307,9 +337,6 @@ class Archiver:
         units = self._uploads.put(layout.UNITS, start, [head, *(piece.view(np.uint8).data for piece in pieces)])
         keys, index_rows = encode_index(records.key_hashes, records.key_positions)
         index = self._uploads.put(layout.INDEX, start, keys)
-        tables = QueueTables(None if base is None else self._catalog(base))
-        if replaced is not None:
-            tables.drop_last()
         # The bytes that are missing before this file are so before a part of it that it replaces, too.
         earlier = () if base is None else base.segments[: -1 if replaced is not None else None]
         missing = start - earlier[-1].stop if earlier else 0
@@ -330,7 +357,7 @@ class Archiver:
             tail_stop=records.tail_stop,
             tail_crc32=records.tail_crc32,
         )
-        return segment, tables, strays
+        return segment, strays
 
     def _checked(self, found: Ready, sums: Sums) -> Iterator[bytes]:
         """The bytes to upload. ``FileChanged`` before the last ones when they are not those of the checksums."""
@@ -361,11 +388,7 @@ class Archiver:
         before = () if base is None else base.segments[: -1 if replaced is not None else None]
         groups = () if base is None else base.groups
         if segment.log.size == file_size and tables.open_segments == GROUP_SIZE:
-            spans = tables.close_group()
-            first = len(groups) * GROUP_SIZE
-            start = (*before, segment)[first].start
-            table = self._uploads.put(layout.GROUPS, start, [catalogs.encode_group(spans)])
-            groups = (*groups, Group(first_segment=first, table=table, head=catalogs.GROUP_HEAD, queues=len(spans)))
+            groups = self._with_group(groups, tables, (*before, segment))
         head, rows = catalogs.encode_catalog(tables.catalog())
         catalog = self._uploads.put(layout.CATALOG, segment.stop, [head, rows])
         return Manifest(

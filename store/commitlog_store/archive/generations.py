@@ -11,6 +11,7 @@ from commitlog_store.archive.layout import IDENTITY, MANIFEST, generation_of, ma
 from commitlog_store.archive.manifest import (
     Identity,
     Manifest,
+    contradiction_in,
     decode_identity,
     decode_manifest,
     encode_identity,
@@ -84,6 +85,8 @@ def newest(objects: ObjectStore, known: Manifest | None = None) -> Manifest:
 
 def commit(objects: ObjectStore, manifest: Manifest) -> bool:
     """Make a manifest the newest one; False when another archiver has committed that generation."""
+    if problem := contradiction_in(manifest):
+        raise ValueError(f"generation {manifest.generation} would contradict itself, and was not committed: {problem}")
     name, data = manifest_name(manifest.generation), encode_manifest(manifest)
     # The same bytes are those of a request of ours whose answer was lost.
     return objects.put_new(name, data) or objects.get(name) == data

@@ -64,6 +64,7 @@ __all__ = [
     "Manifest",
     "ObjectRef",
     "Segment",
+    "contradiction_in",
     "decode_identity",
     "decode_manifest",
     "encode_identity",
@@ -203,7 +204,7 @@ def decode_identity(data: bytes, name: str) -> Identity:
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """``ArchiveDamaged`` for what is not a manifest or contradicts itself, ``UnsupportedArchive``."""
     manifest = _decode(data, name, Manifest)
-    problem = _contradiction(manifest)
+    problem = contradiction_in(manifest)
     if problem:
         raise ArchiveDamaged(f"The manifest {name} contradicts itself: {problem}. {RESTORE_ADVICE}", name=name)
     return manifest
@@ -244,7 +245,7 @@ class _Known(msgspec.Struct):
 _EXPECTED: dict[type, str] = {Identity: "the identity of an archive", Manifest: "a manifest of an archive"}
 
 
-def _contradiction(manifest: Manifest) -> str:
+def contradiction_in(manifest: Manifest) -> str:
     """What is wrong with numbers that other numbers of the manifest decide; empty for nothing."""
     segments = manifest.segments
     if not segments:

@@ -290,6 +290,32 @@ def test_files_that_retention_took_before_are_named_and_may_be_left_out(tmp_path
     assert archive_store(tmp_path / "store", url_of(tmp_path / "a")).added
 
 
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_part_before_a_gap_may_be_the_last_of_a_group(tmp_path: Path, after: int) -> None:
+    builder = small_store(tmp_path / "store", 10)
+    while len(list((tmp_path / "store" / "commitlog").iterdir())) < manifests.GROUP_SIZE + after:
+        add_messages(builder, 10)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    segments = newest(objects_of(tmp_path / "a")).segments
+    assert len(segments) == manifests.GROUP_SIZE + after
+    assert segments[-1].log.size < FILE_SIZE
+    add_messages(builder, 400)
+    builder.delete_log_files(len(segments) + 1)
+    assert archive_store(tmp_path / "store", url_of(tmp_path / "a"), allow_gap=True).added > 1
+    report = check_archive(objects_of(tmp_path / "a"), deep=True)
+    assert (len(report.gaps), report.problems) == (1, [])
+    with (
+        StoreReader.open(f"archive+{url_of(tmp_path / 'a')}") as archive,
+        StoreReader.open(tmp_path / "store") as store,
+    ):
+        (first,) = [one for one in store.queues("orders") if one.queue_id == 0]
+        units = [
+            b"".join(part.tobytes() for part in reader.units("orders", 0, first.min_offset, first.min_offset + 20))
+            for reader in (archive, store)
+        ]
+        assert units[0] == units[1]
+
+
 def test_a_queue_that_comes_after_the_archived_part_of_a_file_after_a_gap_has_its_place(tmp_path: Path) -> None:
     """What is missing before a file counts for the whole file, too, when that takes the place of its part."""
     builder = small_store(tmp_path / "store", 100)
