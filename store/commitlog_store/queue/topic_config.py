@@ -300,8 +300,8 @@ class TopicConfig:
         return 0 <= queue_id < self._readable.get(topic, 0)
 
     def content(self) -> dict[str, Any]:
-        """The whole file, with the members that are not known here; while it and its ``.bak`` are missing, the topics
-        that were read last. ``CorruptConfig``, ``ReadFailed``."""
+        """The whole file, with the members that are not known here; when it is gone, the topics that were read last.
+        ``CorruptConfig``, ``ReadFailed``."""
         with self._lock:
             self._refresh()
             return self._content()
@@ -334,9 +334,9 @@ class TopicConfig:
     def remove_topic(self, topic: str) -> bool:
         """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
         with self._lock:
-            self._kept.pop(topic, None)
-            self._readable.pop(topic, None)
             root = self._content_to_change()
+            for known in (self._kept, self._listed, self._readable, self._perms):
+                known.pop(topic, None)
             table = root.get("topicConfigTable", {})
             if topic not in table:
                 return False
@@ -432,22 +432,26 @@ class TopicConfig:
         """``_content``, for a caller that writes it."""
         root = self._content()
         if root and self._is_gone():
-            _LOG.warning("%s and its .bak are gone. The topics that were read from it are listed again.", self.path)
+            _LOG.warning("%s is gone. The topics that were read from it are listed again.", self.path)
         return root
 
     def _is_gone(self) -> bool:
-        return not any(topic_list_signature(self.path))
+        """Whether the list is missing though it was read or written. Its ``.bak`` may be older than what is known."""
+        return bool(self._listed) and topic_list_signature(self.path)[0] is None
 
     def _content(self) -> dict[str, Any]:
-        """The whole file. If it and its ``.bak`` were removed since: the topics with the queues and perms last read."""
-        root = self._file.read()
-        if root or not self._listed or not self._is_gone():
+        """The whole file; or, when it is gone, the topics with the queues and perms that were read last."""
+        root = self._file.read()  # of the .bak, where the file is missing
+        if not self._is_gone():
             return root
-        known = [topic for topic in self._listed if topic in self._readable and topic not in self._other_kinds]
-        entries = {
-            topic: _new_entry(topic, self._listed[topic], self._readable[topic], self._perms[topic]) for topic in known
-        }
-        return {"dataVersion": next_version(self._version or {}, self._file), "topicConfigTable": entries}
+        before = root.get("topicConfigTable", {})
+        entries = {topic: before[topic] for topic in self._other_kinds if topic in before}
+        for topic in self._listed.keys() & self._readable.keys() - self._other_kinds.keys():
+            known = _new_entry(topic, self._listed[topic], self._readable[topic], self._perms[topic])
+            numbers = {name: known[name] for name in ("writeQueueNums", "readQueueNums", "perm")}
+            entries[topic] = {**known, **before.get(topic, {}), **numbers}
+        version = next_version(self._version or root.get("dataVersion", {}), self._file)
+        return {**root, "dataVersion": version, "topicConfigTable": entries}
 
     def _note(self, changed: Mapping[str, Any]) -> None:
         """Note changed entries, without reading the whole list again."""
@@ -464,7 +468,7 @@ class TopicConfig:
     def _refresh(self) -> None:
         """Read the list if it changed since the last reading."""
         signature = topic_list_signature(self.path)
-        if signature == self._signature or (self._listed and not any(signature)):  # gone: see _content
+        if signature == self._signature or self._is_gone():
             return
         root = self._file.read()
         entries = _entries(self._file, root)

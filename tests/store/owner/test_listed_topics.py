@@ -284,6 +284,34 @@ def test_a_list_that_is_removed_from_an_open_store_is_written_again(tmp_path: Pa
     }
 
 
+def test_a_topic_that_is_deleted_while_the_list_is_missing_is_unknown_from_then_on(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store, "orders")
+        put_ok(store, "full")
+        store.create_topic("empty", 7, perm=4)
+        for name in (LIST, f"{LIST}.bak"):
+            (tmp_path / name).unlink()
+        topics = parts_of(store).engine.topics
+        for topic in ("full", "empty"):
+            store.delete_topic(topic, with_messages=True)
+            assert topics.settings(topic) is None
+            assert topic not in topics.listed()
+        assert set(listed(tmp_path)) == {"orders"}
+        put_ok(store, "empty")
+
+
+def test_a_list_that_is_removed_does_not_become_that_of_its_older_backup(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("orders", 3)
+        put_ok(store, "orders")
+        put_ok(store, "newest")
+        (tmp_path / LIST).unlink()
+        assert store.clean_unused_topics([], dry_run=True) == []
+        put_ok(store, "orders")
+        put_ok(store, "later")
+    assert set(listed(tmp_path)) == {"orders", "newest", "later"}
+
+
 def test_opening_a_store_of_an_earlier_version_lists_its_topics_once(tmp_path: Path) -> None:
     _filled(tmp_path)
     _forget_list(tmp_path, noted=False)
