@@ -206,12 +206,19 @@ def test_a_signal_handler_may_use_the_pool_at_any_line_of_it(
 
 def test_threads_and_a_signal_handler_share_readers_until_the_pool_is_closed(path: Path) -> None:
     readers = Readers(path)
-    main, ends = threading.get_ident(), threading.Event()
-    handled: list[bool] = []
+    main, ends, is_handled = threading.get_ident(), threading.Event(), threading.Event()
+    handled = 0
+    is_under_way = False
 
     def react() -> None:
+        nonlocal handled, is_under_way
+        if is_under_way:
+            return  # handlers that interrupt each other would go as deep as the interpreter lets them
+        is_under_way = True
         with readers.used():
-            handled.append(True)
+            handled += 1
+        is_under_way = False
+        is_handled.set()
 
     def read() -> None:
         for number in range(150):
@@ -221,7 +228,10 @@ def test_threads_and_a_signal_handler_share_readers_until_the_pool_is_closed(pat
     def release_and_signal() -> None:
         while not ends.is_set():
             readers.pool.release_removed_files()
-            signal.pthread_kill(main, signal.SIGUSR1)
+            is_handled.clear()
+            # A signal that comes right before the main thread blocks is handled only after that: it is sent until then.
+            while not is_handled.wait(0.01):
+                signal.pthread_kill(main, signal.SIGUSR1)
 
     with _handler(react), ThreadPoolExecutor() as threads:
         signalling = threads.submit(release_and_signal)

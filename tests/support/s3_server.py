@@ -42,14 +42,18 @@ def s3_server() -> Iterator[str]:
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment
     ) as server:
         assert server.stderr is not None
+        reading = None
         try:
             said = iter(server.stderr)
             found = next((hit for line in said if (hit := re.search(r"http://127\.0\.0\.1:\d+", line))), None)
             assert found is not None, "moto ended before it listened"
             # It writes a line for each request, and would wait for someone to read it.
-            threading.Thread(target=lambda: [None for _ in said], daemon=True).start()
+            reading = threading.Thread(target=lambda: [None for _ in said], daemon=True)
+            reading.start()
             made = urllib.request.Request(f"{found[0]}/{BUCKET}", method="PUT")
             urllib.request.urlopen(made, timeout=60).close()
             yield found[0]
         finally:
             server.kill()
+            if reading is not None:
+                reading.join()  # before the pipe is closed under it

@@ -69,18 +69,18 @@ def test_a_tls_handshake_that_does_not_end_ends_its_connection(store: Path, tls:
         wait_for(lambda: _count(front) == (0, 0, 0, 0))
         with client_of(front, verify=False) as whole:
             assert whole.get("/healthz").status_code == 200
-            assert _count(front).idle == 1
+            wait_for(lambda: _count(front).idle == 1)
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
 def test_a_connection_is_beginning_active_and_idle_in_its_turn(store: Path, tls: TlsFiles, *, is_tls: bool) -> None:
     with shown(store, tls=tls if is_tls else None) as front:
         with client_of(front, verify=False) as client, client.stream("GET", "/live/"):
-            assert _count(front) == (0, 1, 0, 0)
+            wait_for(lambda: _count(front) == (0, 1, 0, 0))
         wait_for(lambda: _count(front) == (0, 0, 0, 0))
         with client_of(front, verify=False) as client:
             client.get("/healthz")
-            assert _count(front) == (0, 0, 1, 0)
+            wait_for(lambda: _count(front) == (0, 0, 1, 0))
         if not is_tls:
             with _connected(front):
                 wait_for(lambda: _count(front).beginning == 1)
