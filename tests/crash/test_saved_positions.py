@@ -183,14 +183,20 @@ def test_delayed_messages_in_the_places_of_lost_ones_are_delivered(
     assert "Level 1 of the delayed messages continues at offset 1: its position 3" in caplog.text
 
 
+def deliver_twice(store: MessageStore) -> int:
+    """Two messages, each delivered and its position saved; the end of the log before the second delivery."""
+    store.put_message(delayed(b"a"))
+    deliver_and_save(store)
+    store.put_message(delayed(b"b"))
+    place = store.physical_bounds()[1]
+    deliver_and_save(store)
+    assert bodies_of(store.path) == [b"a", b"b"]
+    return place
+
+
 def test_deliveries_that_are_lost_happen_again(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, SYNC) as store:
-        store.put_message(delayed(b"a"))
-        deliver_and_save(store)
-        store.put_message(delayed(b"b"))
-        place = store.physical_bounds()[1]
-        deliver_and_save(store)
-        assert bodies_of(store.path) == [b"a", b"b"]
+        place = deliver_twice(store)
     lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
     with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
         Deliverer(store).everything()
@@ -236,12 +242,7 @@ def test_no_saved_position_is_ahead_of_the_checkpoint(tmp_path: Path) -> None:
     Without that, a delayed message was neither waiting nor delivered, and a half message neither pending nor ended.
     """
     with MessageStore.open(tmp_path / "delayed", SYNC) as store:
-        store.put_message(delayed(b"a"))
-        deliver_and_save(store)
-        store.put_message(delayed(b"b"))
-        place = store.physical_bounds()[1]
-        deliver_and_save(store)
-        assert bodies_of(store.path) == [b"a", b"b"]
+        place = deliver_twice(store)
         kill(store)
     lose_log(tmp_path / "delayed", place, SYNC.mapped_file_size_commit_log)
     with pytest.raises(LogShort):

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -21,7 +21,7 @@ from commitlog_store.reader import OnDamage
 from commitlog_store.reader_pool import ReaderPool
 from commitlog_store.store import owned_by
 from tests.store.retention.small_stores import SMALL, fill
-from tests.support.interrupter import Interrupter
+from tests.support.interrupter import Interrupter, signal_handler
 from tests.support.open_files import removed_files_of
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -60,15 +60,6 @@ def _is_closed(reader: StoreReader) -> bool:
     except ReaderClosed:
         return True
     return False
-
-
-@contextmanager
-def _handler(react: Callable[[], object]) -> Iterator[None]:
-    before = signal.signal(signal.SIGUSR1, lambda *_: react())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.fixture(name="path")
@@ -190,7 +181,7 @@ def test_a_signal_handler_may_use_the_pool_at_any_line_of_it(
                 readers.pool.close()
 
         line = Interrupter(turn, ("commitlog_store/reader_pool.py",), lambda: signal.raise_signal(signal.SIGUSR1))
-        with _handler(react):
+        with signal_handler(react):
             line.run(lambda: use(readers))
         not_looked = before - looked
         assert not not_looked & set(readers.open), line.where
@@ -233,7 +224,7 @@ def test_threads_and_a_signal_handler_share_readers_until_the_pool_is_closed(pat
             while not is_handled.wait(0.01):
                 signal.pthread_kill(main, signal.SIGUSR1)
 
-    with _handler(react), ThreadPoolExecutor() as threads:
+    with signal_handler(react), ThreadPoolExecutor() as threads:
         signalling = threads.submit(release_and_signal)
         try:
             reading = [threads.submit(read) for _ in range(3)]

@@ -17,6 +17,16 @@ def _ctrl_c() -> None:
     raise KeyboardInterrupt
 
 
+@contextmanager
+def signal_handler(react: Callable[[], object]) -> Iterator[None]:
+    """``react`` is called in the main thread at each SIGUSR1."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: react())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 class Interrupter:
     """Ctrl-C, or ``event``, at the ``turn``-th line that this thread runs in the modules whose paths end so."""
 

@@ -434,7 +434,7 @@ class QueueCheck:
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
 
     def _settle_strays(self) -> None:
-        """The only record of a queue without files has a damaged QUEUEID or TOPIC if it fits a hole of another queue:
+        """The only record of a queue without files has a damaged QUEUEID or TOPIC if it fits a hole of another queue.
 
         ``salvage/queue_chains.py`` has the same rule.
         """

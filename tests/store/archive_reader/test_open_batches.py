@@ -147,3 +147,18 @@ def test_a_history_shows_no_part_of_a_batch_that_its_store_has_not_dispatched(st
                     assert history.queues("late") == past.queues("late")
                     seen.add(sum(info.max_offset for info in past.queues("late")))
     assert 0 in seen, "the beginning of its first batch was archived alone"
+
+
+def test_an_archive_that_begins_within_a_batch_shows_the_part_that_it_has(store: Path, tmp_path: Path) -> None:
+    """Retention took the file with the batch's beginning before anything was archived."""
+    files = sorted((store / "commitlog").iterdir())
+    for file in files[: len(files) // 2]:
+        file.unlink()
+    with archiver_of(store, tmp_path / "a", with_last=True) as archiver:
+        while archiver.run_once() == 0:
+            pass
+    assert_sound(objects_of(tmp_path / "a"))
+    with StoreReader.open(f"archive+{url_of(tmp_path / 'a')}") as past, StoreReader.open(store) as live:
+        found = scanned(past)
+        assert found == scanned(live)
+        assert 0 < found.count(found[0]) < SIZES[found[0] - 1]

@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.testing import parts_of, waiting_calls
 from commitlog_store.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
+from tests.support.interrupter import signal_handler
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -45,15 +45,6 @@ PLACES: list[tuple[type, str]] = [
     (GroupCommitService, "flush_to"),
 ]
 NAMES = [name for _, name in PLACES]
-
-
-@contextmanager
-def _handler(react: Callable[[], object]) -> Iterator[None]:
-    before = signal.signal(signal.SIGUSR1, lambda *_: react())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def _signalled_at(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
@@ -76,7 +67,7 @@ def test_a_handler_that_closes_lets_the_put_end_and_nothing_after_it(
 ) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store, body=b"old")
-        with _handler(store.close), monkeypatch.context() as patch:
+        with signal_handler(store.close), monkeypatch.context() as patch:
             _signalled_at(patch, owner, name)
             result = store.put_message(Message(queue_id=0, topic="orders", body=b"new"))
         with pytest.raises(StoreClosed):
@@ -101,7 +92,7 @@ def test_a_handler_that_closes_and_leaves_the_put_by_an_exception(
     def run() -> None:
         with open_store(tmp_path, flush_disk_type=SYNC) as store:
             put_ok(store, body=b"old")
-            with _handler(lambda: leave(store)), monkeypatch.context() as patch:
+            with signal_handler(lambda: leave(store)), monkeypatch.context() as patch:
                 _signalled_at(patch, owner, name)
                 if put == "single":
                     store.put_message(Message(queue_id=0, topic="orders", body=b"new"))
@@ -118,7 +109,7 @@ def test_a_handler_that_closes_and_leaves_the_put_by_an_exception(
 
 def test_without_a_block_the_store_is_closed_when_the_put_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
-    with _handler(store.close), monkeypatch.context() as patch:
+    with signal_handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, CommitLogWriter, "_now")
         put_ok(store)
     store.close()  # returns when the close that the handler asked for is done
@@ -134,7 +125,7 @@ def test_rows_that_were_not_begun_when_a_handler_closed_are_refused(
 ) -> None:
     table = pa.table({"body": [b"a"] * (CHUNK_ROWS + 2), "queueId": [0] * (CHUNK_ROWS + 2)})
     with open_store(tmp_path, mapped_file_size_commit_log=4 << 20) as store:
-        with _handler(store.close), monkeypatch.context() as patch:
+        with signal_handler(store.close), monkeypatch.context() as patch:
             _signalled_at(patch, message_table, "encode_messages")
             result = store.put_messages(table, topic="orders")
         assert result.rows["status"].to_pylist() == [*["PUT_OK"] * CHUNK_ROWS, *["SERVICE_NOT_AVAILABLE"] * 2]
@@ -145,7 +136,7 @@ def test_a_batch_that_is_being_committed_when_a_handler_closes_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(tmp_path) as store:
-        with _handler(store.close), monkeypatch.context() as patch, store.transaction("loader", 1) as batch:
+        with signal_handler(store.close), monkeypatch.context() as patch, store.transaction("loader", 1) as batch:
             batch.put_messages(TABLE, topic="orders")
             _signalled_at(patch, CommitLogWriter, "_now")
         assert batch.result is not None
@@ -168,7 +159,7 @@ def test_a_handler_that_closes_ends_the_wait_that_it_interrupts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path)
-    with _handler(store.close), monkeypatch.context() as patch:
+    with signal_handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, ConsumeQueueStore, "place_from")
         with pytest.raises(StoreClosed):
             store.wait_for_messages("orders", 0, 1)
@@ -192,7 +183,7 @@ def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
         while not handled.wait(0.01):
             signal.pthread_kill(main, signal.SIGUSR1)
 
-    with _handler(react), ThreadPoolExecutor() as threads:
+    with signal_handler(react), ThreadPoolExecutor() as threads:
         interrupting = threads.submit(interrupt)
         with pytest.raises(StoreClosed):
             store.wait_for_messages("orders", 0, 0)
@@ -208,7 +199,7 @@ def test_a_handler_within_close_leaves_the_closing_to_it(tmp_path: Path, monkeyp
         with pytest.raises(StoreClosed):
             store.put_message(Message(queue_id=0, topic="orders", body=b"late"))
 
-    with _handler(react), monkeypatch.context() as patch:
+    with signal_handler(react), monkeypatch.context() as patch:
         _signalled_at(patch, Job, "wait")
         store.close()
     with open_store(tmp_path) as again:
@@ -222,7 +213,7 @@ def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
     """Neither of the two closes waits for the other one's call."""
     store = open_store(tmp_path)
     put_ok(store)
-    with ThreadPoolExecutor() as threads, _handler(store.close), monkeypatch.context() as patch:
+    with ThreadPoolExecutor() as threads, signal_handler(store.close), monkeypatch.context() as patch:
         write_gate.shut()
         putting = threads.submit(put_ok, store, body=b"theirs")
         assert write_gate.reached.wait(WAIT_LIMIT_S)
@@ -244,7 +235,7 @@ def test_an_error_of_closing_after_a_put_is_reported_by_the_next_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_gate: Gate
 ) -> None:
     store = open_store(tmp_path)
-    with _handler(store.close), monkeypatch.context() as patch:
+    with signal_handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, CommitLogWriter, "_now")
         sync_gate.fail()
         put_ok(store)
@@ -288,7 +279,7 @@ def test_a_call_within_a_put_is_refused(
         refused.append(True)
 
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
-        with _handler(lambda: react(store)), monkeypatch.context() as patch:
+        with signal_handler(lambda: react(store)), monkeypatch.context() as patch:
             _signalled_at(patch, owner, name)
             put_ok(store)
         assert refused == [True]
@@ -314,7 +305,7 @@ def test_a_refused_put_within_a_put_does_not_let_close_continue(
                 store.put_message(Message(queue_id=0, topic="orders", body=b"tick"))
             assert not closing[0].done()
 
-        with _handler(react):
+        with signal_handler(react):
             _signalled_at(patch, CommitLogWriter, "_now")
             put_ok(store)
         closing[0].result(WAIT_LIMIT_S)
@@ -341,7 +332,7 @@ def test_nothing_is_written_into_the_log_after_a_handler_closed_it(
     written: list[str] = []
     store = open_store(tmp_path)
     put_ok(store)
-    with _handler(store.close), monkeypatch.context() as patch:
+    with signal_handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, PutMessageService, "encode")
         put_ok(store)
     for name in ("write_at", "write_mapped"):
@@ -387,7 +378,7 @@ def test_a_handler_that_closes_while_a_call_gives_its_job_lets_both_end(
 ) -> None:
     store = open_store(tmp_path)
     put_ok(store)
-    with _handler(store.close), monkeypatch.context() as patch:
+    with signal_handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, Job if name == "wait" else JobThread, name)
         store.flush()
     store.close()
@@ -397,7 +388,7 @@ def test_a_handler_that_closes_while_a_call_gives_its_job_lets_both_end(
 
 def test_a_handler_that_closes_within_stats_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path)
-    with _handler(store.close), monkeypatch.context() as patch:
+    with signal_handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, StoreStatsService, "snapshot")
         store.stats()
     store.close()

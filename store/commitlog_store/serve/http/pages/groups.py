@@ -1,4 +1,4 @@
-"""Consumer groups: the list, those most behind first; and one group with its positions and its open consumers."""
+"""Consumer groups: the list, the largest lag first; and one group, its positions and its open consumers."""
 
 from __future__ import annotations
 
