@@ -88,6 +88,14 @@ def test_a_damaged_unit_of_a_closed_store_is_mended_by_a_rebuild(maker: CaseMake
     assert ended("verify", path).returncode == 0
 
 
+def test_a_topic_that_has_lost_its_queues_is_not_called_misspelt(maker: CaseMaker) -> None:
+    path, _, _ = maker.damaged("closed", "queue: directory of a queue gone")
+    done = ended("cat", path, "audit")
+    assert done.returncode == 1
+    assert "The store lacks messages at its end: Of 14 consume-queue files, 12 exist." in done.stderr
+    assert f"Run: commitlog doctor {path}." in done.stderr
+
+
 def test_the_page_says_what_doctor_says(maker: CaseMaker) -> None:
     """docs/troubleshooting.md has each kind once, in a row with its verdicts and what opening does."""
     page = (PROJECT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

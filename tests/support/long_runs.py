@@ -29,6 +29,7 @@ _KILLS = (
     "tests/connector/sink/",
     "tests/connector/source/test_spark_crash",
     "tests/connector/test_both_formats",
+    "tests/damage_table/test_spark",
     "tests/examples/",
 )
 # The longest of the others.

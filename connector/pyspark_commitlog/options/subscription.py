@@ -120,7 +120,7 @@ class Subscription:
         missing: list[str] = []
         for topic, there in self._listed(reader):
             if isinstance(there, TopicNotFound):
-                missing.append(f"Topic {topic!r} is not in the store {reader.path} yet.{_nearest(topic, reader)}")
+                missing.append(f"Topic {topic!r} is not in the store {reader.path} yet.{_about_missing(topic, reader)}")
                 continue
             if isinstance(there, UnsupportedStore):
                 continue
@@ -140,7 +140,7 @@ class Subscription:
         for topic, queue_ids in self._listed(reader):
             if isinstance(queue_ids, TopicNotFound):
                 raise TopicNotFound(
-                    f"Topic {topic!r} is not in the store {reader.path}.{_nearest(topic, reader)}"
+                    f"Topic {topic!r} is not in the store {reader.path}.{_about_missing(topic, reader)}"
                 ) from queue_ids
             if isinstance(queue_ids, UnsupportedStore):
                 raise queue_ids
@@ -152,7 +152,12 @@ class Subscription:
                     )
 
 
-def _nearest(topic: str, reader: StoreReader) -> str:
-    """The topics with similar names, as a sentence to follow another one; empty without any."""
-    near = nearest_names(topic, reader.topics())
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+def _about_missing(topic: str, reader: StoreReader) -> str:
+    """The topics with similar names, or the queues that the store has lost: sentences to follow others; often none."""
+    near, lost = nearest_names(topic, reader.topics()), reader.lost_ends()
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return (
+        f"{hint} The store lacks messages at its end: {' '.join(lost)} Run: commitlog doctor {reader.for_shell}."
+        if lost
+        else hint
+    )

@@ -46,6 +46,8 @@ def _explain(reader: StoreReader, topic: str, known: Iterable[str]) -> None:
     except TopicNotFound as error:
         near = nearest_name(topic, known)
         hint = f"Did you mean {near!r}?" if near else _list_of(known)
+        if lost := reader.lost_ends():
+            hint += f" The store lacks messages at its end: {' '.join(lost)} Run: commitlog doctor {reader.for_shell}."
         raise TopicNotFound(f"{error} {hint}") from None
 
 
