@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import golden
 from tests.support.local_spark import QUICK_SPARK, few_processes, start_spark
-from tests.support.long_runs import Progress, log_end, place_of, write_summary
+from tests.support.long_runs import Progress, log_end, part_of, place_of, todays, write_summary
 from tests.support.passed_tests import pytest_addoption, pytest_configure  # noqa: F401 (hooks of pytest)
 from tests.support.quick_spark import make_spark_quick
 from tests.support.ready_pythons import ready_pythons
@@ -52,20 +52,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The default profile is the same on every run, so that a failure in CI is a failure here; `make stress` explores.
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("default", deadline=None, max_examples=50, derandomize=True, suppress_health_check=_QUIET)
-settings.register_profile("stress", deadline=None, max_examples=5_000, suppress_health_check=_QUIET)
+settings.register_profile("stress", deadline=None, max_examples=part_of(5_000), suppress_health_check=_QUIET)
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(_PROFILE)
 if _PROFILE != "stress":
     keep_files_in_memory()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever uses Spark is marked so, without having to say it twice."""
     for item in items:
         if {"spark", "spark_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
     if _PROFILE == "stress":
-        items.sort(key=lambda item: place_of(item.nodeid))
+        chosen, others = todays(items)
+        config.hook.pytest_deselected(items=others)
+        items[:] = sorted(chosen, key=lambda item: place_of(item.nodeid))
 
 
 def pytest_collection_finish() -> None:

@@ -26,6 +26,7 @@ from tests.crash.test_failing_calls import CHANGING, FAILING, Fault
 from tests.crash.workloads import small_config
 from tests.support.clean_store import assert_clean
 from tests.support.interrupter import Interrupter
+from tests.support.long_runs import ONE_IN
 from tests.support.waiting import wait_for
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
@@ -163,7 +164,7 @@ def test_a_failing_call_leaves_whole_batches(operation: str, code: int, memory: 
 @pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
 def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation: str, code: int, memory: Path) -> None:
-    check_failing(flush, operation, code, 1, memory)
+    check_failing(flush, operation, code, ONE_IN, memory)
 
 
 # The modules that the thread of a caller runs in a commit, a flush or a close.
@@ -209,7 +210,7 @@ def test_a_commit_that_is_interrupted_anywhere_is_stored_exactly_once(flush: Flu
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
 def test_a_commit_that_is_interrupted_at_any_line_is_stored_exactly_once(flush: FlushDiskType, memory: Path) -> None:
-    check_interrupts(flush, 1, memory)
+    check_interrupts(flush, ONE_IN, memory)
 
 
 def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> None:
@@ -251,4 +252,4 @@ def test_a_flush_or_close_that_is_interrupted_anywhere_loses_nothing(memory: Pat
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
 def test_a_flush_or_close_that_is_interrupted_at_any_line_loses_nothing(flush: FlushDiskType, memory: Path) -> None:
-    check_interrupted_ends(flush, 1, memory)
+    check_interrupted_ends(flush, ONE_IN, memory)

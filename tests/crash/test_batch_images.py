@@ -25,10 +25,11 @@ from tests.crash.crash_images import check_images, check_prefix, crash_anywhere,
 from tests.crash.cuts import opened_as_forecast
 from tests.crash.stored_messages import check_store, log_records
 from tests.support.clean_store import assert_clean
+from tests.support.long_runs import part_of
 
 IMAGES, RECOVERY_IMAGES = 4, 2
 STRESS_CHUNKS, STRESS_IMAGES = 4, 100
-STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 10, 25
+STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = part_of(10), 25
 
 
 @pytest.fixture(scope="module")

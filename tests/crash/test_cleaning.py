@@ -20,10 +20,11 @@ from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
+from tests.support.long_runs import part_of
 
 # Crashes in the short test; images of the crash at each deletion in the long one.
 MOST = 8
-STRESS_IMAGES = 40
+STRESS_IMAGES = part_of(40)
 DROPPED = "dropped"
 WAITS = "delayed messages of level 18 that are not delivered yet"
 

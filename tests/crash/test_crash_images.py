@@ -17,11 +17,12 @@ from tests.crash.simulated_disk import CrashImages
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import WORKLOADS, Recording, Run, Workload
 from tests.support.clean_store import assert_clean
+from tests.support.long_runs import part_of
 
 IMAGES = 6
 RECOVERIES, RECOVERY_IMAGES = 1, 3
 STRESS_CHUNKS, STRESS_IMAGES = 16, 130
-STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 32, 30
+STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = part_of(32), 30
 
 
 @pytest.fixture(scope="module")

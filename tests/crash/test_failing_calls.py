@@ -27,6 +27,7 @@ from commitlog_store.testing import parts_of
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
+from tests.support.long_runs import ONE_IN, TURN
 from tests.support.waiting import wait_for
 
 CHANGING = ("write_at", "sync", "allocate", "create_file", "create_unnamed_file")
@@ -264,7 +265,7 @@ def test_a_failing_call_breaks_no_promise(
 def test_each_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:
-    check_failing(begin, flush, operation, code, itertools.count(1), memory)
+    check_failing(begin, flush, operation, code, itertools.count(1 + TURN, ONE_IN), memory)
 
 
 def check_outcome(outcome: Outcome, fault: Fault, code: int, where: str) -> None:

@@ -16,9 +16,10 @@ from tests.crash.crash_images import check_images
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.workloads import Run, slow_clock, small_config
 from tests.support.clean_store import assert_clean
+from tests.support.long_runs import part_of
 from tests.support.stored_bodies import topic_bodies
 
-IMAGES, STRESS_IMAGES = 12, 400
+IMAGES, STRESS_IMAGES = 12, part_of(400)
 CONFIG = replace(small_config(FlushDiskType.SYNC_FLUSH), transaction_time_out=0, transaction_check_max=2)
 
 

@@ -33,8 +33,9 @@ from tests.store.batch.batches import commit
 from tests.store.retention.small_stores import SMALL, fill
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
+from tests.support.long_runs import part_of
 
-IMAGES, STRESS_IMAGES = 6, 200
+IMAGES, STRESS_IMAGES = 6, part_of(200)
 NEVER_MS = 3_600_000
 SYNC = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, schedule_enable=False)
 # Nothing is flushed but where the store itself has to.

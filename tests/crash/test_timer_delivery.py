@@ -16,8 +16,9 @@ from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import Recording, Run, Workload, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, timer_of
+from tests.support.long_runs import part_of
 
-IMAGES, STRESS_IMAGES = 5, 200
+IMAGES, STRESS_IMAGES = 5, part_of(200)
 
 
 def _put(run: Run, count: int, delay_s: int) -> None:

@@ -21,6 +21,7 @@ from tests.crash_kill.replication_master import SMALL
 from tests.store.follower.mirrors import assert_identical, log_bytes
 from tests.support.clean_store import assert_clean
 from tests.support.forked_programs import ForkedProgram
+from tests.support.long_runs import ONE_IN, TURN, part_of
 
 
 def kill_both_again_and_again(root: Path, role: str, kills: int, seed: int) -> None:
@@ -157,7 +158,7 @@ def test_a_mirror_is_the_masters_log_after_a_thousand_kills(tmp_path: Path, role
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("within", [False, True])
 def test_a_follower_may_die_at_every_operation_of_a_transfer(tmp_path: Path, within: bool) -> None:
-    assert die_after_operations(tmp_path, range(1, 151), 5, within=within) >= 200
+    assert die_after_operations(tmp_path, range(1 + TURN, 151, ONE_IN), 5, within=within) >= part_of(200)
 
 
 @pytest.mark.stress

@@ -11,12 +11,12 @@ import pytest
 
 from tests.soak.campaign import Campaign, prepare_environment
 from tests.soak.comparison import all_faults
-from tests.support.long_runs import Progress
+from tests.support.long_runs import Progress, part_of
 
 pytestmark = [pytest.mark.stress, pytest.mark.spark, pytest.mark.timeout(3_600)]
 
 
-@pytest.mark.parametrize("seconds", [30, 600], ids=["short", "long"])
+@pytest.mark.parametrize("seconds", [30, part_of(600)], ids=["short", "long"])
 def test_a_campaign_of_kills_loses_and_repeats_nothing(seconds: int, progress: Progress) -> None:
     """``python -m tests.soak SECONDS SEED`` repeats one by hand. A seed decides the signals, not how threads meet."""
     prepare_environment()

@@ -9,10 +9,20 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
 
 import pytest
 
+_T = TypeVar("_T")
+
+# Of its campaigns, which differ by a seed or by where something happens, a run does this part, in some 90 minutes.
+# ``make stress PART=1`` does all, in many hours. Each day has other places in turn.
+PART = float(os.environ.get("STRESS_PART", "0.2"))
+ONE_IN = max(round(1 / PART), 1)
+TURN = int(os.environ.setdefault("STRESS_TURN", str(datetime.now(UTC).toordinal()))) % ONE_IN
+_CAMPAIGNS = ("seed", "chunk", "run")
 # A limit that only a run that hangs should meet.
 LONG_RUN_S = 7200
 # A test that took less is not in the log unless it failed.
@@ -55,6 +65,42 @@ def place_of(nodeid: str) -> int:
     """What the tests are sorted by: the longest first, the others as they were collected."""
     order = (*_DEATHS, *_KILLS, *_LONG)
     return next((place for place, prefix in enumerate(order) if nodeid.startswith(prefix)), len(order))
+
+
+def part_of(count: int, *, least: int = 1) -> int:
+    """How many of a campaign's ``count`` a run does."""
+    return min(count, max(round(count * PART), least))
+
+
+def some_of(all_of_them: Sequence[_T]) -> Sequence[_T]:
+    """Those that a run takes of a campaign's cases: one in ``ONE_IN``, today's."""
+    return all_of_them[TURN % len(all_of_them) :: ONE_IN]
+
+
+def todays(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The tests of today, and the campaigns of ``make stress`` that are for other days."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, number = _campaign(item)
+        sizes[name] = max(sizes.get(name, 0), number + 1)
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        name, number = _campaign(item)
+        step = min(ONE_IN, sizes[name])
+        is_chosen = not name or number % step == TURN % step
+        (chosen if is_chosen else others).append(item)
+    return chosen, others
+
+
+def _campaign(item: pytest.Item) -> tuple[str, int]:
+    """The test function, and which of its campaigns the test is; an empty name for what is not one of several."""
+    indices = getattr(getattr(item, "callspec", None), "indices", {})
+    if item.get_closest_marker("stress"):
+        for name in _CAMPAIGNS:
+            if name in indices:
+                return item.nodeid.partition("[")[0], indices[name]
+    return "", 0
 
 
 class Progress:

@@ -19,7 +19,7 @@ from tests.connector.sink_failures.deaths import Deaths, points
 from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
-from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.long_runs import LONG_RUN_S, ONE_IN, Progress, part_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 # Of the points at which a commit can die, the default run takes one in so many, and the last one.
 STEP = 30
-# The stress form takes all of them, and of the kind ``half`` all that are writes: at the others it is as ``exit``. So
-# many have to have been deadly, more than 200 of ``exit``.
-STRESS_DEATHS = {"exit": 150, "half": 40}
-STRESS_FIRST_DEATHS = {"exit": 100, "half": 12}
+# The stress form takes more of them (with PART=1 all), and of the kind ``half`` those that are writes: at the others it
+# is as ``exit``. So many have to have been deadly, with PART=1 more than 200 of ``exit``.
+STRESS_DEATHS = {"exit": part_of(150), "half": part_of(40)}
+STRESS_FIRST_DEATHS = {"exit": part_of(100), "half": part_of(12)}
 # A first commit takes a new store for each point, with a second query of its own.
 FIRST_STEP = 40
 
@@ -102,7 +102,7 @@ def test_a_commit_that_dies_at_each_operation_is_stored_exactly_once(
 ) -> None:
     """``half``: within each write. The log continues in its next file in every batch."""
     query.source.extra_rows = 100
-    assert die_at_points(query, 1, kind, 12, progress) >= STRESS_DEATHS[kind]
+    assert die_at_points(query, ONE_IN, kind, 12, progress) >= STRESS_DEATHS[kind]
 
 
 @pytest.mark.stress
@@ -112,7 +112,7 @@ def test_a_first_commit_that_dies_at_each_operation_is_stored_exactly_once(
     spark: SparkSession, tmp_path: Path, kind: str, progress: Progress
 ) -> None:
     register(spark)
-    deaths = die_at_points_of_the_first_commit(spark, tmp_path, 1, kind, 100, progress)
+    deaths = die_at_points_of_the_first_commit(spark, tmp_path, ONE_IN, kind, 100, progress)
     assert deaths >= STRESS_FIRST_DEATHS[kind]
 
 

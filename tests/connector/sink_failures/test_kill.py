@@ -17,7 +17,7 @@ from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.killed_driver import Drivers
-from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.long_runs import LONG_RUN_S, Progress, part_of
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 # same batch. ``inside``: the JVM dies within a commit, which continues while the next driver waits for the store.
 # ``after``: driver and commit die when the sink has committed and the checkpoint has not.
 KINDS = ("before",)
-STRESS_KINDS = ("moment", "before", "moment", "inside", "moment", "after") * 34
+STRESS_KINDS = ("moment", "before", "moment", "inside", "moment", "after") * part_of(34)
 # The stress form kills at least so many, in campaigns that may run beside each other.
-STRESS_KILLS, CAMPAIGNS = 200, 4
+STRESS_KILLS, CAMPAIGNS = part_of(200), 4
 
 
 class Campaign:

@@ -17,7 +17,7 @@ from tests.connector.sink_failures.served_driver import start_query
 from tests.store.serve.dying_server import Death, deaths, plans_left
 from tests.store.serve.kept_server import KeptServer
 from tests.support.killed_driver import Drivers
-from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.long_runs import LONG_RUN_S, Progress, part_of, some_of
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ STRESS_DEATHS: Sequence[tuple[Death, ...]] = (
     *((Death(call="commit_batch", turn=turn), Death(call="commit_batch", turn=DONE)) for turn in range(0, 60, 2)),
     *((Death(call="commit_batch", turn=DONE), Death(call="commit_batch", turn=turn)) for turn in range(0, 20, 2)),
 )
-QUICK_KILLS, STRESS_KILLS = 14, 200
+QUICK_KILLS, STRESS_KILLS = 14, part_of(180)
 # Turns of a commit at which the server stalls while a driver is killed.
 QUICK_STALLS: Sequence[int] = (DONE,)
-STRESS_STALLS: Sequence[int] = (DONE, -1, 3, -1, 0, -1, 8, -1) * 4
+STRESS_STALLS: Sequence[int] = (DONE, -1, 3, -1, 0, -1, 8, -1) * part_of(4)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_server_that_dies_at_each_step_gets_each_row_once(
     spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer, plans: Path, progress: Progress
 ) -> None:
     source.extra_rows = 60
-    die_at_each(spark, tmp_path, source, server, STRESS_DEATHS, progress)
+    die_at_each(spark, tmp_path, source, server, some_of(STRESS_DEATHS), progress)
     assert len(deaths(plans)) == server.deaths >= STRESS_KILLS
 
 

@@ -19,6 +19,7 @@ from tests.connector.sink_failures.owner import OWNERS_QUEUES
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.local_spark import PROJECT
+from tests.support.long_runs import part_of
 from tests.support.programs import child_environment
 from tests.support.waiting import wait_for
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 BATCHES = 5
-STRESS_BATCHES = 50
+STRESS_BATCHES = part_of(50)
 
 
 @contextmanager

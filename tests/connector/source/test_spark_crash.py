@@ -14,7 +14,7 @@ import pytest
 
 from tests.connector.source.crash_driver import into_files
 from tests.support.killed_driver import Drivers
-from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.long_runs import LONG_RUN_S, Progress, part_of
 from tests.support.spark_programs import SparkPrograms
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -46,7 +46,7 @@ def test_a_query_killed_at_any_moment_reads_every_message_once(
 def test_a_query_killed_many_times_reads_every_message_once(
     spark: SparkSession, tmp_path: Path, drivers: Drivers, progress: Progress
 ) -> None:
-    kill_again_and_again(spark, tmp_path, drivers, progress, kills=8)
+    kill_again_and_again(spark, tmp_path, drivers, progress, kills=part_of(8, least=3))
 
 
 def kill_again_and_again(

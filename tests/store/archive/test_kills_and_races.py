@@ -16,12 +16,12 @@ from commitlog_store.archive.generations import commit, newest, newest_or_none
 from commitlog_store.errors import FileChanged
 from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, objects_of, small_store, tree, url_of
-from tests.support.long_runs import Progress
+from tests.support.long_runs import Progress, part_of
 from tests.support.programs import child_environment
 from tests.support.waiting import wait_for
 
 KILLS = 8
-STRESS_KILLS = 200
+STRESS_KILLS = part_of(200)
 
 
 def _archive(store: Path, archive: Path) -> subprocess.Popen[bytes]:

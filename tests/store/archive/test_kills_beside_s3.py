@@ -17,12 +17,12 @@ from commitlog_store.archive.restore import restore_store
 from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, small_store
 from tests.support.killing_proxy import KillingProxy
-from tests.support.long_runs import Progress
+from tests.support.long_runs import Progress, part_of
 from tests.support.s3_server import BUCKET, options_for, s3_server
 
 # A segment takes about fourteen requests: these kills come at each of them, and in the next segment.
 _REQUESTS = 25
-KILLS, STRESS_KILLS = 5, 200
+KILLS, STRESS_KILLS = 5, part_of(200)
 
 
 @pytest.fixture(scope="module")

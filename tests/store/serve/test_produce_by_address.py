@@ -26,7 +26,7 @@ from commitlog_store.message import PutMessageStatus
 from commitlog_store.remote import put_wire
 from tests.store.cli.commands import SCRIPT, ended, plain
 from tests.store.serve.servers import ServeProcess, served
-from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.long_runs import LONG_RUN_S, Progress, part_of
 from tests.support.programs import child_environment
 from tests.support.readable import readable
 from tests.support.tcp_proxy import TcpProxy
@@ -194,7 +194,7 @@ def test_a_kill_on_either_side_loses_and_doubles_no_line(tmp_path: Path, progres
 @pytest.mark.stress
 @pytest.mark.timeout(LONG_RUN_S)
 def test_many_kills_on_either_side_lose_and_double_no_line(tmp_path: Path, progress: Progress) -> None:
-    check_kills(tmp_path / "store", 100, 2, progress)
+    check_kills(tmp_path / "store", part_of(100), 2, progress)
 
 
 def check_kills(path: Path, rounds: int, seed: int, progress: Progress) -> None:

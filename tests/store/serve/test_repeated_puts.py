@@ -20,7 +20,7 @@ from commitlog_store.message import Message, PutMessageStatus
 from commitlog_store.remote import table_puts
 from commitlog_store.serve.call_limits import CallLimits
 from tests.store.serve.servers import ServeProcess, served
-from tests.support.long_runs import LONG_RUN_S, Progress
+from tests.support.long_runs import LONG_RUN_S, Progress, part_of
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_for
 
@@ -258,7 +258,7 @@ def test_a_server_that_is_killed_and_started_again(tmp_path: Path, progress: Pro
 @pytest.mark.stress
 @pytest.mark.timeout(LONG_RUN_S)
 def test_a_server_that_is_killed_hundreds_of_times(tmp_path: Path, progress: Progress) -> None:
-    check_kills(tmp_path / "store", 200, progress)
+    check_kills(tmp_path / "store", part_of(200), progress)
 
 
 def check_kills(path: Path, kills: int, progress: Progress) -> None:
