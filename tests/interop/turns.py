@@ -82,16 +82,7 @@ class Turns:
                 put = [one for pair in pairs for one in acknowledged(*pair)]
                 process.close()
                 return put
-            put = _put_until_killed(process, _noted(operations.endless(), sent), turn.killed_after)
-        if turn.writer == "RocketMQ":
-            self._remove_empty_file()
-        return put
-
-    def _remove_empty_file(self) -> None:
-        """RocketMQ gives a file its size after its name. Killed between the two, it asks for a look by hand."""
-        last = max((self.path / "commitlog").iterdir())
-        if last.stat().st_size == 0:
-            last.unlink()
+            return _put_until_killed(process, _noted(operations.endless(), sent), turn.killed_after)
 
     def _operations(self, turn: Turn) -> Operations:
         ours = turn.writer == "MessageStore"
