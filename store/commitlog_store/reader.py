@@ -7,7 +7,6 @@ process. New messages are visible at the next call; messages removed by retentio
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -23,27 +22,15 @@ from commitlog_store.batch_id import CommittedBatch, is_store_application
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS
 from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.delayed.timer_listing import WaitingTimers
-from commitlog_store.errors import CommitLogError, QueueNotFound, ReaderClosed, TopicNotFound
+from commitlog_store.errors import CommitLogError, ReaderClosed
 from commitlog_store.files import disk
 from commitlog_store.files.file_watch import FileWatch
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.groups.group_settings import (
-    ConsumerFilter,
-    SubscriptionGroupConfig,
-    SubscriptionGroups,
-    consumer_filters,
-)
-from commitlog_store.groups.positions import (
-    DeadLetters,
-    GroupPosition,
-    committed_offsets,
-    dead_letters,
-    group_offsets,
-    group_positions,
-)
-from commitlog_store.half.pending import HalfPlace, pending_half_messages, pending_places, read_pending
+from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
+from commitlog_store.groups.positions import DeadLetters, GroupPosition
+from commitlog_store.half.pending import HalfPlace, pending_half_messages
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.many_keys import SearchedIndex
 from commitlog_store.index.service import IndexFileInfo
@@ -53,7 +40,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.message import MessageExt
-from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, checked_text
+from commitlog_store.paths import ABORT, CHECKPOINT, INDEX
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
@@ -65,41 +52,30 @@ from commitlog_store.queue.get_message import (
     PullLimits,
     Pulls,
     ReadCounts,
-    checked_int,
-    wait_for_match,
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockSource, LogBlocks, QueueRange
 from commitlog_store.queue.lost_ends import lost_ends
-from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
-from commitlog_store.queue.views import CatalogView, QueueInfo, QueueView
-from commitlog_store.reading import arguments
-from commitlog_store.reading.arrivals import wait_for_files
+from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.reading import arguments, groups
+from commitlog_store.reading.arrivals import pull_or_wait, wait_for_files
 from commitlog_store.reading.bounds import Bounds
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
 from commitlog_store.reading.look_ups import KeyQueries, message_at, message_by_id, stored_bytes
-from commitlog_store.reading.opening import (
-    Directory,
-    FilterAt,
-    OpenOptions,
-    checked_filter_at,
-    open_reader,
-    snapshot_of,
-)
-from commitlog_store.reading.places import Places, answer_or_error, checked_time
+from commitlog_store.reading.opening import Directory, FilterAt, OpenOptions, open_log, open_reader
+from commitlog_store.reading.places import Places, answer_or_error, offsets_by_time
 from commitlog_store.reading.ranges import (
     MessageBatches,
     RangeReads,
     SideBySideBatches,
     batch_limits,
     chosen_filter,
-    while_open,
 )
 from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.reading.waiting_messages import WaitingMessages
 from commitlog_store.storage_stats import StorageStats
-from commitlog_store.timestamps import GivenTime, checked_seconds
+from commitlog_store.timestamps import GivenTime
 
 if TYPE_CHECKING:
     from commitlog_store.verify.assessment import Assessment
@@ -112,7 +88,6 @@ __all__ = [
     "OnDamage",
     "QueueInfo",
     "StoreReader",
-    "checked_filter_at",
     "pulls_of",
 ]
 
@@ -145,16 +120,12 @@ class StoreReader:
         self.paths = paths
         self.path = path = paths.root
         self._counts = counts
-        self._commit_log = CommitLog(paths.commit_log)
         self._on_damage = checked_on_damage(on_damage)
         self._skipped: list[SkippedRange] = []
-        try:
-            refuse_lost_log(path, self._commit_log)
-            # The log as it was when the reader was opened, with ``from_log``.
-            self._snapshot: LogSnapshot | None = snapshot_of(path, self._commit_log) if from_log else None
-        except BaseException:
-            self._commit_log.close()
-            raise
+        self._commit_log: CommitLog
+        # The log as it was when the reader was opened, with ``from_log``.
+        self._snapshot: LogSnapshot | None
+        self._commit_log, self._snapshot = open_log(paths, from_log=from_log)
         self._catalog: CatalogView = (
             QueueCatalog(path, self._commit_log, tolerant=on_damage != "raise")
             if self._snapshot is None
@@ -309,7 +280,7 @@ class StoreReader:
     @property
     def _places(self) -> Places:
         tolerant = self._on_damage != "raise"
-        return Places(self, self._commit_log, self._catalog, self._settled, tolerant=tolerant)
+        return Places(self, self._commit_log, self._catalog, self._settled, self._snapshot, tolerant=tolerant)
 
     @property
     def _key_queries(self) -> KeyQueries:
@@ -324,10 +295,6 @@ class StoreReader:
             raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
         if self._before_call is not None:
             self._before_call()
-
-    def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
-        """The items; ``ReaderClosed`` for the next one once the reader is closed."""
-        return while_open(items, self._refuse_closed)
 
     @property
     def for_shell(self) -> str:
@@ -381,9 +348,7 @@ class StoreReader:
                     print(rows, "messages, and there were more:", problem)
         """
         self._refuse_closed()
-        shot = self._snapshot
-        # A gap at the end is reported by itself.
-        end = None if shot is None else max([shot.end, *(gap.stop for gap in shot.gaps)])
+        end = None if self._snapshot is None else self._snapshot.end_with_gaps
         return lost_ends(self.paths, self._commit_log, log_end=end)
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
@@ -489,15 +454,14 @@ class StoreReader:
         ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
         ``StoreBusy``.
         """
-        now = int(time.time() * 1000) if now_ms is None else checked_int("now_ms", now_ms)
-        return self.consistently(lambda: group_positions(self, now, arguments.checked_group(group)))
+        return groups.group_positions(self, group, now_ms)
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """The positions of a consumer group: ``{(topic, queue id): next queue offset}``; empty for an unknown group.
 
         ``CorruptConfig``, ``ReadFailed``.
         """
-        return self.consistently(lambda: group_offsets(self, checked_text("consumer group", group)))
+        return groups.group_offsets(self, group)
 
     def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
         """The dead letters of all consumer groups, or of one: how many there are, and how many were not put back.
@@ -505,7 +469,7 @@ class StoreReader:
         ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
         ``StoreBusy``.
         """
-        return self.consistently(lambda: dead_letters(self, committed_offsets(self), arguments.checked_group(group)))
+        return groups.dead_letters(self, group)
 
     @property
     def config_home(self) -> str:
@@ -518,7 +482,6 @@ class StoreReader:
 
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
-        self._refuse_closed()
         return read_topic_settings(self.config_home)
 
     def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
@@ -526,18 +489,14 @@ class StoreReader:
 
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
-        self._refuse_closed()
-        found, wanted = SubscriptionGroups(self.config_home).all(), arguments.checked_group(group)
-        return [one for one in found if wanted in (None, one.group_name)]
+        return groups.group_settings(self.config_home, group)
 
     def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
         """The SQL92 filters of all consumer groups, or of one, which brokers keep in ``config/consumerFilter.json``.
 
         ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``.
         """
-        self._refuse_closed()
-        found, wanted = consumer_filters(self.config_home), arguments.checked_group(group)
-        return [one for one in found if wanted in (None, one.consumer_group)]
+        return groups.group_filters(self.config_home, group)
 
     def log_start(self) -> int:
         """The log's first byte, a physical offset, which moves when retention deletes files; -1 without files."""
@@ -731,14 +690,10 @@ class StoreReader:
         """
         return self._ranges.read_side_by_side(ranges, columns, filter, verify_crc=verify_crc)
 
-    def _checked_ranges(self, ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[QueueView, int, int]]:
-        """The ranges with their queues. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``."""
-        return self._ranges.checked(ranges)
-
     def blocks_of(self, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[BlockSource, list[QueueRange]]:
         """Where blocks of records come from, and the checked ranges: for a server, which sends them undecoded."""
         self._refuse_closed()
-        return self._blocks, self._checked_ranges(ranges)
+        return self._blocks, self._ranges.checked(ranges)
 
     def get_message(
         self,
@@ -775,12 +730,8 @@ class StoreReader:
         """
         wanted = chosen_filter(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
-        return wait_for_match(
-            lambda position: self._pull(*arguments.checked_queue(topic, queue_id), position, limits, wanted),
-            lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
-            checked_int("offset", offset),
-            checked_seconds("wait_s", wait_s),
-        )
+        pull = partial(self._pull, limits=limits, wanted=wanted)
+        return pull_or_wait(self, pull, (topic, queue_id, offset), wait_s)
 
     def _pull(
         self, topic: str, queue_id: int, position: int, limits: PullLimits, wanted: MessageFilter
@@ -801,14 +752,7 @@ class StoreReader:
                 position = result.next_begin_offset
         """
         self._refuse_closed()
-        return wait_for_files(self._watch, self.path, positions, timeout_s, self._is_filled)
-
-    def _is_filled(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a queue has a message at an offset or after it."""
-        try:
-            return self.queue_info(topic, queue_id).max_offset > offset
-        except (TopicNotFound, QueueNotFound):
-            return False
+        return wait_for_files(self, self._watch, positions, timeout_s)
 
     def _skips(self, on_damage: OnDamage | None = None) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
@@ -888,18 +832,9 @@ class StoreReader:
         With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
         ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
         """
-        wanted_ms = checked_time(timestamp_ms, boundary)
-
-        def find(info: QueueInfo) -> int:
-            skips, is_snapshot = self._skips(on_damage), self._snapshot is not None
-            return self._places.offset_by_time(
-                info, wanted_ms, boundary, self._time_bounds, skips=skips, lost_are_skipped=is_snapshot
-            )
-
-        if bounds is not None:
-            self._refuse_closed()
-            return find(arguments.checked_bounds(bounds))
-        return self.consistently(lambda: find(self.queue_info(topic, queue_id)), one_moment=False)
+        self._refuse_closed()
+        skips, place = partial(self._skips, on_damage), (topic, queue_id)
+        return self._places.offset_by_time(place, timestamp_ms, boundary, bounds, self._time_bounds, skips)
 
     def _time_bounds(self, info: QueueInfo, wanted_ms: int, *, after: bool) -> tuple[int, int]:
         """The offsets between which the first message of a queue stored at or after a time is; the end is among them.
@@ -918,18 +853,7 @@ class StoreReader:
     ) -> list[int | CommitLogError]:
         """``offset_by_time`` for each queue, with its bounds, and a time; or the error that it raises."""
         self._refuse_closed()
-        return [
-            answer_or_error(
-                partial(
-                    self.offset_by_time,
-                    *(bounds.topic, bounds.queue_id, time_ms),
-                    boundary=boundary,
-                    bounds=bounds,
-                    on_damage=on_damage,
-                )
-            )
-            for bounds, time_ms in wanted
-        ]
+        return offsets_by_time(partial(self.offset_by_time, boundary=boundary, on_damage=on_damage), wanted)
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
@@ -1058,15 +982,10 @@ def pending_half_part(
 
     The errors of ``pending_half_messages``.
     """
-
-    def ask() -> list[PendingHalfMessage]:
-        skips = reader._skips()
-        places = pending_places(reader, reader._commit_log, reader._catalog, skips)
-        wanted = [place for place in places if is_wanted(place)]
-        found = (read_pending(reader._commit_log, place, skips) for place in wanted[part(len(wanted))])
-        return [one[1] for one in found if one is not None]
-
-    return reader.consistently(ask)
+    store = reader._commit_log, reader._catalog
+    return reader.consistently(
+        lambda: pending_half_messages(reader, *store, reader._skips(), is_wanted=is_wanted, part=part)
+    )
 
 
 def stored_record(reader: StoreReader, physical_offset: int, size: int) -> bytes:

@@ -47,7 +47,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "owned_store": _ENGINE | _SUBJECTS,
     "verify": _PARTS | {"recovery", "delayed", "groups", "retention"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reading": _PARTS | {"filter", "recovery", "delayed", "key_lookup"},
+    "reading": _PARTS | {"filter", "recovery", "delayed", "groups", "key_lookup"},
     "reader": _PARTS | {"filter", "half", "delayed", "groups", "key_lookup", "reading", "verify"},
     "reader_pool": frozenset({"leaves", "reader"}),
     "producing": _ENGINE,

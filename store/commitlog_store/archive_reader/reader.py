@@ -39,7 +39,7 @@ from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.reading.arrivals import checked_deadline
+from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.verify.store_facts import StoreFacts
 
@@ -275,7 +275,7 @@ class ArchiveReader(StoreReader):
         deadline = checked_deadline(positions, timeout_s)
         while True:
             self._refuse_closed()
-            if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
+            if is_any_filled(self, positions):
                 return True
             left = _WAIT_S if deadline is None else deadline - time.monotonic()
             if left <= 0:

@@ -44,6 +44,11 @@ class LogSnapshot:
     gaps: tuple[Gap, ...]
     strays: tuple[Stray, ...]
 
+    @property
+    def end_with_gaps(self) -> int:
+        """The physical offset after the last record or gap."""
+        return max([self.end, *(gap.stop for gap in self.gaps)])
+
 
 def take_snapshot(
     store_path: str, commit_log: CommitLog, *, begin_at: int = 0, all_committed: bool = False

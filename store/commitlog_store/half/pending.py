@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -408,8 +408,18 @@ def pending_places(
 
 
 def pending_half_messages(
-    reader: ReaderView, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None
+    reader: ReaderView,
+    commit_log: CommitLog,
+    catalog: CatalogView,
+    skips: Skips | None,
+    *,
+    is_wanted: Callable[[HalfPlace], bool] = lambda _: True,
+    part: Callable[[int], slice] = slice,
 ) -> list[PendingHalfMessage]:
-    """``StoreReader.pending_half_messages``, read once. The errors of ``pending_places``."""
-    found = (read_pending(commit_log, place, skips) for place in pending_places(reader, commit_log, catalog, skips))
+    """``StoreReader.pending_half_messages``, read once. The errors of ``pending_places``.
+
+    Of those that are wanted, ``part`` chooses some by their number, by default all; only their bodies are read.
+    """
+    places = [place for place in pending_places(reader, commit_log, catalog, skips) if is_wanted(place)]
+    found = (read_pending(commit_log, place, skips) for place in places[part(len(places))])
     return [one[1] for one in found if one is not None]

@@ -48,7 +48,8 @@ from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arguments import repeatable
-from commitlog_store.reading.arrivals import checked_deadline
+from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
+from commitlog_store.reading.ranges import while_open
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 from commitlog_store.verify.assessment import Assessment
@@ -181,8 +182,8 @@ class HistoryReader(StoreReader):
     ) -> Iterator[tuple[int, Units]]:
         self._refuse_closed()
         checked_count("chunk", chunk)
-        self._checked_ranges(ranges)
-        return self._while_open(self._units_of(list(ranges), chunk))
+        self._ranges.checked(ranges)
+        return while_open(self._units_of(list(ranges), chunk), self._refuse_closed)
 
     def _units_of(self, ranges: list[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
         positions, bridged, first = [start for _, _, start, _ in ranges], 0, 0
@@ -436,7 +437,7 @@ class HistoryReader(StoreReader):
                 yield from (part.select(range(len(columns))) for part in parts)
 
         live = ask(self.live, wanted)
-        return self._while_open(found())
+        return while_open(found(), self._refuse_closed)
 
     def _pull(
         self, topic: str, queue_id: int, position: int, limits: PullLimits, wanted: MessageFilter
@@ -458,7 +459,7 @@ class HistoryReader(StoreReader):
     def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
         self._refuse_closed()
         deadline = checked_deadline(positions, timeout_s)
-        if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
+        if is_any_filled(self, positions):
             return True
         left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
         return self.live.wait_for_any(positions, left)

@@ -19,6 +19,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES, without_secrets
+from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.reading.damage import OnDamage, checked_on_damage
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 
@@ -143,7 +144,18 @@ def _refuse_archive(path: str, archive: str, *, from_log: bool) -> None:
         )
 
 
-def snapshot_of(path: str, commit_log: CommitLog) -> LogSnapshot:
+def open_log(paths: StorePaths, *, from_log: bool) -> tuple[CommitLog, LogSnapshot | None]:
+    """The log of a store, and with ``from_log`` its snapshot. ``LogNotFound``, and the errors of ``take_snapshot``."""
+    commit_log = CommitLog(paths.commit_log)
+    try:
+        refuse_lost_log(paths.root, commit_log)
+        return commit_log, _snapshot_of(paths.root, commit_log) if from_log else None
+    except BaseException:
+        commit_log.close()
+        raise
+
+
+def _snapshot_of(path: str, commit_log: CommitLog) -> LogSnapshot:
     """The log of the store at ``path`` as it is now, with the queues that are derived from it."""
     if not is_kept_piece(path):
         return take_snapshot(path, commit_log)

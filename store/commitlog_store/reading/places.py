@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
+from commitlog_store.batch.log_snapshot import LogSnapshot
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo
-from commitlog_store.reading.arguments import checked_places, checked_searches, repeatable
+from commitlog_store.reading.arguments import checked_bounds, checked_places, checked_searches, repeatable
 from commitlog_store.reading.ranges import BoundedReader, checked_range
 from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
@@ -44,14 +45,16 @@ class Places:
         commit_log: CommitLog,
         catalog: CatalogView,
         settled: SettledAnswers,
+        snapshot: LogSnapshot | None,
         *,
         tolerant: bool,
     ) -> None:
-        """``tolerant``: a damaged record counts as no message."""
+        """``tolerant``: a damaged record counts as no message. With a snapshot, lost messages are skipped silently."""
         self._reader = reader
         self._commit_log = commit_log
         self._catalog = catalog
         self._settled = settled
+        self._snapshot = snapshot
         self._tolerant = tolerant
 
     def first_offsets_from(self, wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
@@ -123,21 +126,33 @@ class Places:
 
     def offset_by_time(
         self,
-        info: QueueInfo,
-        wanted_ms: int,
+        place: tuple[str, int],
+        timestamp_ms: GivenTime,
         boundary: Boundary,
+        bounds: QueueInfo | None,
         within: TimeBounds,
-        *,
-        skips: Skips | None,
-        lost_are_skipped: bool,
+        skips: Callable[[], Skips | None],
     ) -> int:
-        """The offset in a queue with these bounds. ``lost_are_skipped``: without a report, as with ``from_log``."""
+        """``skips`` gives what a search reports damage to."""
+        wanted_ms = checked_time(timestamp_ms, boundary)
+
+        def find(info: QueueInfo) -> int:
+            return self._offset_within(info, wanted_ms, boundary, within, skips())
+
+        if bounds is not None:
+            return find(checked_bounds(bounds))
+        return self._reader.consistently(lambda: find(self._reader.queue_info(*place)), one_moment=False)
+
+    def _offset_within(
+        self, info: QueueInfo, wanted_ms: int, boundary: Boundary, within: TimeBounds, skips: Skips | None
+    ) -> int:
+        """The offset in a queue with these bounds."""
         queue = self._catalog.queue(info.topic, info.queue_id)
         if queue.last_unit()[0] < info.max_offset - 1:  # another reader has seen these bounds
             self._reader.queue_info(info.topic, info.queue_id)
         times, after = StoreTimes(self._commit_log, queue, whole=skips is not None), boundary == "upper"
         first, at = times.first_from(wanted_ms, *within(info, wanted_ms, after=after), after=after)
-        if first < at and not lost_are_skipped:
+        if first < at and self._snapshot is None:
             times.refuse_or_skip(first, at, skips, wanted_ms, self._reader.for_shell)
         return at if boundary == "lower" else max(first - 1, info.min_offset)
 
@@ -155,3 +170,14 @@ def answer_or_error(ask: Callable[[], _T]) -> _T | CommitLogError:
         return ask()
     except CommitLogError as error:
         return error
+
+
+class _AskOffset(Protocol):
+    """``StoreReader.offset_by_time`` with a boundary."""
+
+    def __call__(self, topic: str, queue_id: int, timestamp_ms: GivenTime, *, bounds: QueueInfo) -> int: ...
+
+
+def offsets_by_time(ask: _AskOffset, wanted: Sequence[tuple[QueueInfo, GivenTime]]) -> list[int | CommitLogError]:
+    """``StoreReader.offsets_by_time``: the answer of ``ask`` for each queue, with its bounds, and a time."""
+    return [answer_or_error(partial(ask, one.topic, one.queue_id, time, bounds=one)) for one, time in wanted]

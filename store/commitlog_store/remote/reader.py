@@ -40,7 +40,7 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLi
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
-from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader, checked_filter_at
+from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arguments import (
     checked_bounds,
     checked_group,
@@ -54,6 +54,7 @@ from commitlog_store.reading.arguments import (
 from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.reading.damage import checked_on_damage
 from commitlog_store.reading.look_ups import checked_query
+from commitlog_store.reading.opening import checked_filter_at
 from commitlog_store.reading.places import answer_or_error, checked_time
 from commitlog_store.reading.ranges import batch_limits, checked_range, chosen_filter, refuse_reversed
 from commitlog_store.remote.blocks import RemoteBlocks
