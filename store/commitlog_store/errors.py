@@ -40,7 +40,7 @@
     │   │   └── AccessRefused       a broker with access control wants keys, others, or some that may do more
     │   ├── RemoteFailed            ``commitlog serve`` did not answer, or not as this version does
     │   │   ├── RemoteAccessRefused it wants a token, another, or one that may do more
-    │   │   └── ServerBusy          it has as many calls under way as it takes
+    │   │   ├── ServerBusy          it has as many calls under way as it takes
     │   │   └── SessionLost         it was started again, or forgot the client; what the call continues is gone
     │   ├── ArchiveFailed           an object store refused a request, or did not answer it
     │   │   └── ArchiveAccessRefused  it wants credentials, or others
