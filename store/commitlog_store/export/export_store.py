@@ -13,7 +13,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -152,31 +151,86 @@ def export_store(
         print(report.rows, "new rows")
     """
     target = parse_target(target, objects=True) if isinstance(target, str) else target
-    served = str(path).startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES))
-    source = str(path) if served else disk.absolute_path(path)
+    source = str(path) if _is_url(str(path)) else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
-    first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
-    opened = partial(StoreReader.open, storage_options=storage_options, cache_dir=cache_dir, cache_size=cache_size)
-    opened = partial(opened, source, store_path_commit_log=store_path_commit_log, archive=archive)
-    with opened(from_log=from_log, on_damage=on_damage) as reader:
-        for inside in () if served or target.in_objects else (source, reader.paths.commit_log):
+    kept = None if tags is None else sorted(set(tags))
+    wanted = _Wanted(
+        target=target,
+        topics=topics,
+        since_ms=_time("since", since),
+        until_ms=_time("until", until),
+        chosen=_chosen(tags, filter),
+        asked=ExportState(store=source, format=target.format.value, columns=list(columns), tags=kept, filter=filter),
+        resume=resume,
+        verify_crc=verify_crc,
+        compression=compression,
+        file_size=file_size,
+        progress=progress,
+    )
+    with StoreReader.open(
+        source,
+        store_path_commit_log=store_path_commit_log,
+        from_log=from_log,
+        on_damage=on_damage,
+        storage_options=storage_options,
+        cache_dir=cache_dir,
+        cache_size=cache_size,
+        archive=archive,
+    ) as reader:
+        return _export_from(reader, wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """What one call exports, and how. ``asked`` is its state before the first row, without an earlier call."""
+
+    target: ExportTarget
+    topics: Sequence[str]
+    since_ms: int | None
+    until_ms: int | None
+    chosen: MessageFilter
+    asked: ExportState
+    resume: bool
+    verify_crc: bool
+    compression: str
+    file_size: int
+    progress: Progress | None
+
+
+def _export_from(reader: StoreReader, wanted: _Wanted) -> ExportReport:
+    target = wanted.target
+    _check_outside_store(target, reader, wanted.asked.store)
+    topics = _readable_topics(reader, wanted.topics)
+    place = _place(target)
+    with place.locked(resume=wanted.resume):
+        began = _begun(place, wanted)
+        positions = ExportPositions(reader, began)
+        ranges = _ranges(reader, wanted, topics, positions)
+        export = _Export(reader, place, _with_starts(place, began, positions, ranges), positions, wanted)
+        state = export.run(ranges)
+    return ExportReport(
+        target=target,
+        topics=topics,
+        rows=export.new_rows,
+        total_rows=state.rows,
+        skipped=_not_reported_yet(began, state),
+        total_skipped=state.skipped,
+        committed=state.committed,
+        lost_ends=reader.lost_ends() if wanted.until_ms is None else [],
+        storage=reader.stats(),
+    )
+
+
+def _is_url(path: str) -> bool:
+    """Whether the store is a served one, or an archive, without files here."""
+    return path.startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES))
+
+
+def _check_outside_store(target: ExportTarget, reader: StoreReader, source: str) -> None:
+    """``InvalidValue`` for a target within the directories of the store."""
+    if not _is_url(source) and not target.in_objects:
+        for inside in (source, reader.paths.commit_log):
             check_outside(target.path, inside)
-        names = _wanted(reader, topics)
-        kept = None if tags is None else sorted(set(tags))
-        asked = ExportState(store=source, format=target.format.value, columns=list(columns), tags=kept, filter=filter)
-        place = _place(target)
-        with place.locked(resume=resume):
-            began = _begun(place, target, asked, resume=resume)
-            positions = ExportPositions(reader, began)
-            ranges = _ranges(reader, target, names, positions, first, last)
-            state = _with_starts(place, began, positions, ranges)
-            writer = place.writer(columns, state.committed, file_size=file_size, compression=compression)
-            with contextlib.closing(writer):
-                export = _Export(reader, place, writer, state, positions, chosen, progress, verify_crc=verify_crc)
-                state = export.run(ranges)
-        lost_ends = reader.lost_ends() if last is None else []
-        storage = reader.stats()
-    return replace(_report(target, names, export.new_rows, began, state), lost_ends=lost_ends, storage=storage)
 
 
 def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
@@ -247,7 +301,7 @@ class _LocalPlace:
         return new_writer(self._target, columns, committed, file_size=file_size, compression=compression)
 
 
-def _wanted(reader: StoreReader, topics: Sequence[str]) -> list[str]:
+def _readable_topics(reader: StoreReader, topics: Sequence[str]) -> list[str]:
     """The names of the topics to export, in order. ``TopicNotFound``."""
     known = reader.topics()
     if not known:
@@ -287,12 +341,12 @@ def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter
     return replace(MessageFilter.parse(filter=expression), tags=subscription)
 
 
-def _begun(place: _Place, target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
+def _begun(place: _Place, wanted: _Wanted) -> ExportState:
     """The state to continue from, of a target that is locked."""
-    began = place.load(resume=resume)
+    began = place.load(resume=wanted.resume)
     if began is None:
-        return asked
-    began.check_same(asked, target)
+        return wanted.asked
+    began.check_same(wanted.asked, wanted.target)
     return began
 
 
@@ -307,29 +361,13 @@ def _with_starts(
     return state
 
 
-def _report(target: ExportTarget, topics: list[str], rows: int, began: ExportState, state: ExportState) -> ExportReport:
-    """The report of a call that began at one state and ended at another."""
-    # What a call skipped that did not come to its end, no report has said.
+def _not_reported_yet(began: ExportState, state: ExportState) -> dict[str, int]:
+    """The skipped messages that no earlier report has: a call that did not come to its end has made none."""
     reported = Counter(began.skipped if began.finished else {})
-    return ExportReport(
-        target=target,
-        topics=topics,
-        rows=rows,
-        total_rows=state.rows,
-        skipped=dict(Counter(state.skipped) - reported),
-        total_skipped=state.skipped,
-        committed=state.committed,
-    )
+    return dict(Counter(state.skipped) - reported)
 
 
-def _ranges(
-    reader: StoreReader,
-    target: ExportTarget,
-    topics: list[str],
-    positions: ExportPositions,
-    since_ms: int | None,
-    until_ms: int | None,
-) -> list[_Range]:
+def _ranges(reader: StoreReader, wanted: _Wanted, topics: Sequence[str], positions: ExportPositions) -> list[_Range]:
     """What is to be read of each queue: from its position, or from the given time, or from its start. ``TailLost``."""
 
     def queues() -> Iterator[tuple[str, int]]:
@@ -342,10 +380,10 @@ def _ranges(
 
     def look() -> list[_Range]:
         infos = reader.queue_infos(queues)
-        positions.refuse_lost_tails(infos, target)
+        positions.refuse_lost_tails(infos, wanted.target)
         starts = {one: at for one in infos if (at := positions.get(one.topic, one.queue_id)) is not None}
-        starts |= _by_time(reader, [one for one in infos if one not in starts], since_ms, "min_offset")
-        stops = _by_time(reader, infos, until_ms, "max_offset")
+        starts |= _by_time(reader, [one for one in infos if one not in starts], wanted.since_ms, "min_offset")
+        stops = _by_time(reader, infos, wanted.until_ms, "max_offset")
         return [_Range(one.topic, one.queue_id, starts[one], max(starts[one], stops[one])) for one in infos]
 
     return reader.consistently(look, one_moment=False)
@@ -372,34 +410,31 @@ class _Export:
         self,
         reader: StoreReader,
         place: _Place,
-        writer: RowWriter,
         state: ExportState,
         positions: ExportPositions,
-        chosen: MessageFilter,
-        progress: Progress | None,
-        *,
-        verify_crc: bool,
+        wanted: _Wanted,
     ) -> None:
         self.new_rows = 0
         self._reader = reader
         self._place = place
-        self._writer = writer
+        self._writer = place.writer(
+            state.columns, state.committed, file_size=wanted.file_size, compression=wanted.compression
+        )
         self._state = state
-        self._progress = progress
         self._positions = positions
+        self._wanted = wanted
         self._rows = state.rows
-        self._chosen = chosen
-        self._verify_crc = verify_crc
         self._skipped_before = Counter(state.skipped)
         self._batch_rows = DEFAULT_ROWS if state.format == ExportFormat.PARQUET.value else _TEXT_ROWS
 
     def run(self, ranges: list[_Range]) -> ExportState:
         """Export all ranges. Returns the last state. Damage is raised with what to do about it."""
-        try:
-            return self._run(ranges)
-        except (CorruptStoreError, FileMissing) as error:
-            error.advised(_PAST_DAMAGE)
-            raise
+        with contextlib.closing(self._writer):
+            try:
+                return self._run(ranges)
+            except (CorruptStoreError, FileMissing) as error:
+                error.advised(_PAST_DAMAGE)
+                raise
 
     def _run(self, ranges: list[_Range]) -> ExportState:
         total = sum(one.stop - one.start for one in ranges)
@@ -412,8 +447,8 @@ class _Export:
             batches = self._read(one)
             for batch in batches:
                 self._write(one, batch, batches.position)
-                if self._progress is not None:
-                    self._progress(done + batches.position - one.start, total)
+                if self._wanted.progress is not None:
+                    self._wanted.progress(done + batches.position - one.start, total)
             self._positions.move(one.topic, one.queue_id, one.stop)
             done += one.stop - one.start
         self._commit(finished=True)
@@ -426,9 +461,9 @@ class _Export:
             one.start,
             one.stop,
             columns=self._state.columns,
-            verify_crc=self._verify_crc,
+            verify_crc=self._wanted.verify_crc,
             max_batch_rows=self._batch_rows,
-            filter=self._chosen,
+            filter=self._wanted.chosen,
         )
 
     def _write(self, one: _Range, batch: pa.RecordBatch, following: int) -> None:
