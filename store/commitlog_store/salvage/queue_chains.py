@@ -25,6 +25,7 @@ import numpy as np
 
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.record import MIN_RECORD_SIZE
+from commitlog_store.queue.offset_hole import OffsetHole
 
 Queue = tuple[str, int]
 # A last message so many offsets after the one before it is taken for right.
@@ -179,12 +180,17 @@ class Chains:
     def _take_out_strays(self, doubtful: list[QueueChain], rules: _Rules) -> None:
         """Single records that do not fit into their queue, and into a hole of another one that no bytes explain."""
         pairs = [pair for chain in doubtful for pair in zip(chain.runs, chain.runs[1:], strict=False)]
-        holes = [(one, other) for one, other in pairs if one.stop < other.start and not rules.follows(one, other)]
+        holes = [
+            OffsetHole(one.stop, other.start, one.last_place, other.first_place)
+            for one, other in pairs
+            if one.stop < other.start and not rules.follows(one, other)
+        ]
         for chain in self.queues.values() if holes else ():
             fits = list(rules.fitting(chain.runs))
             for place, run in reversed(list(enumerate(chain.runs))):
                 begins = place == 0 and run.start > 0
-                if run.is_single and (begins or not fits[place]) and any(_fills(run, *hole) for hole in holes):
+                misfits = run.is_single and (begins or not fits[place])
+                if misfits and any(hole.is_filled_by(run.start, run.first_place) for hole in holes):
                     del chain.runs[place]
                     self.wrong.append((run, (chain.topic, chain.queue_id)))
 
@@ -240,8 +246,3 @@ class _Rules:
     def fitting(self, runs: Sequence[Run]) -> Iterable[bool]:
         """For each run, whether it can come after the one before it."""
         return (self.follows(before, run) for before, run in zip([None, *runs], runs, strict=False))
-
-
-def _fills(run: Run, one: Run, other: Run) -> bool:
-    """Whether a record lies where the hole between two runs is, and has an offset that is missing there."""
-    return one.last_place < run.first_place < other.first_place and one.stop <= run.start < other.start

@@ -28,6 +28,7 @@ from commitlog_store.queue.consume_queue_ext import LAST_EXT_ADDRESS
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import sound_units
 from commitlog_store.queue.light_queues import first_light_offset, places_of, taken_rows
+from commitlog_store.queue.offset_hole import OffsetHole
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
@@ -92,8 +93,7 @@ class QueueCheck:
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records whose QUEUEID, QUEUEOFFSET or TOPIC is damaged, by these units or their neighbours.
         self.misplaced: set[int] = set()
-        # Missing offsets [start, stop) of queues, and the places in the log between which nothing explains them.
-        self._holes_in_log: list[tuple[int, int, int, int]] = []
+        self._holes_in_log: list[OffsetHole] = []
         # Places of records that do not continue their queue; and topic, queue, offset and place of units that lead to
         # whole records of another queue or offset.
         self._out_of_line: set[int] = set()
@@ -250,7 +250,7 @@ class QueueCheck:
                 places, sizes = unit["physical_offset"].astype(np.int64), unit["size"].astype(np.int64)
                 self._note_lost(queue, queue.next, places, sizes)
             if first > queue.next:
-                self._holes_in_log.append((queue.next, first, queue.last_physical_offset, place))
+                self._holes_in_log.append(OffsetHole(queue.next, first, queue.last_physical_offset, place))
             what = "given twice" if first < queue.next else "in no message of the log"
             low, high = sorted((first, queue.next))
             self._add(queue, "queue.contiguous", "error", low, f"expected offset {queue.next} at physical offset "
@@ -434,16 +434,13 @@ class QueueCheck:
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
 
     def _settle_strays(self) -> None:
-        """The only record of a queue without files has a damaged QUEUEID or TOPIC if it fits a hole of another queue.
-
-        ``salvage/queue_chains.py`` has the same rule.
-        """
+        """The only record of a queue without files is misplaced if it fits a hole of another queue."""
         for queue in self._queues.values():
-            at, place = queue.first, queue.last_physical_offset
-            if at is not None and queue.next == at + 1 and not queue.files.exists:
-                for start, stop, after, before in self._holes_in_log:
-                    if start <= at < stop and after < place < before:
-                        self.misplaced.add(place)
+            if queue.first is None or queue.next != queue.first + 1 or queue.files.exists:
+                continue
+            offset, place = queue.first, queue.last_physical_offset
+            if any(hole.is_filled_by(offset, place) for hole in self._holes_in_log):
+                self.misplaced.add(place)
 
     def _settle_leads(self) -> None:
         """Tell damaged records from wrong units, as of two queues whose files were swapped.
