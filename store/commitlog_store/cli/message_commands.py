@@ -10,46 +10,37 @@ import pyarrow as pa
 import typer
 
 from commitlog_store.cli.completion import complete_topic
-from commitlog_store.cli.decoding import decoding
-from commitlog_store.cli.message_format import FORMAT_HELP
-from commitlog_store.cli.message_output import MessageOutput, message_output
-from commitlog_store.cli.open_reader import (
-    FromLogOption,
-    NoVerifyCrcOption,
-    OnDamage,
-    OnDamageOption,
-    open_reader,
-    say_lost_ends,
+from commitlog_store.cli.message_options import (
+    ALL_MESSAGES,
+    AS_STORED,
+    LINES,
+    ONE_MESSAGE,
+    LinesLook,
+    MessageLook,
+    Reading,
+    Selection,
 )
+from commitlog_store.cli.message_output import MessageOutput
+from commitlog_store.cli.open_reader import say_lost_ends
 from commitlog_store.cli.options import (
     LOOK,
     AsJson,
-    ColumnsOption,
     CommitLogDir,
-    DecodeOption,
-    FilterOption,
-    FullOption,
-    GrepOption,
-    KeyOption,
     Output,
     OutputFormat,
     QueueOption,
     Since,
     StorePath,
-    TagOption,
     Topics,
     Until,
-    ZoneOption,
     chosen_output,
     examples,
 )
 from commitlog_store.cli.progress import count_bar
 from commitlog_store.cli.render import say, stop_without_reader
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
-from commitlog_store.cli.times import Clock, parse_time, parse_zone
-from commitlog_store.cli.values import parse_columns, parse_filter
+from commitlog_store.cli.times import parse_time
 from commitlog_store.columnar.columns import arrow_schema
-from commitlog_store.errors import InvalidValue
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
@@ -64,7 +55,6 @@ from commitlog_store.reader import StoreReader
 _LOOK_SECONDS = 0.25
 _ANY_BODY = BodyPattern()
 
-FormatOption = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help=f"As kcat's -f: {FORMAT_HELP}.")]
 BodyOption = Annotated[bool, typer.Option("--body", help="Only the bodies: their bytes, nothing between them.")]
 
 
@@ -121,19 +111,10 @@ def cat(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many messages.")
     ] = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    where: FilterOption = None,
-    grep: GrepOption = None,
+    selection: Selection = ALL_MESSAGES,
     body: BodyOption = False,
-    line_format: FormatOption = None,
-    decode: DecodeOption = None,
-    columns: ColumnsOption = None,
-    tz: ZoneOption = "UTC",
-    full: FullOption = False,
-    from_log: FromLogOption = False,
-    on_damage: OnDamageOption = OnDamage.RAISE,
-    no_verify_crc: NoVerifyCrcOption = False,
+    look: LinesLook = LINES,
+    reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
     storage: Storage = NO_STORAGE,
@@ -141,17 +122,14 @@ def cat(
     """Print messages from the first one on, or from an offset or a time."""
     if offset is not None and (queue is None or since is not None or len(topics) > 1):
         raise typer.BadParameter("--offset needs one topic and --queue, and excludes --since.", param_hint="--offset")
-    clock = Clock(parse_zone(tz))
-    begin, end = (None if text is None else parse_time(text, clock.zone) for text in (since, until))
-    names = None if columns is None else parse_columns(columns)
-    form, pattern = chosen_output(output, as_json), _body_pattern(grep)
-    chosen = parse_filter(tag=tag, key=key, where=where)
-    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
-        out = message_output(
-            form, clock=clock, columns=names, body=body, line_format=line_format, full=full, decoders=decoders
-        )
+    zone = look.clock().zone
+    begin, end = (None if text is None else parse_time(text, zone) for text in (since, until))
+    output_of = look.output(chosen_output(output, as_json), body=body)
+    pattern, chosen = selection.pattern(), selection.filter()
+    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+        out = output_of(decoders)
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
-        is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc) and end is None
+        is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=reading.verify_crc) and end is None
         lost = is_whole and say_lost_ends(reader.lost_ends(), reader.for_shell)
     if lost:
         raise typer.Exit(1)
@@ -167,19 +145,10 @@ def tail(
         int, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Begin with this many newest messages.")
     ] = 10,
     since: Since = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    where: FilterOption = None,
-    grep: GrepOption = None,
+    selection: Selection = ALL_MESSAGES,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
-    line_format: FormatOption = None,
-    decode: DecodeOption = None,
-    columns: ColumnsOption = None,
-    tz: ZoneOption = "UTC",
-    full: FullOption = False,
-    from_log: FromLogOption = False,
-    on_damage: OnDamageOption = OnDamage.RAISE,
-    no_verify_crc: NoVerifyCrcOption = False,
+    look: LinesLook = LINES,
+    reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
     storage: Storage = NO_STORAGE,
@@ -189,24 +158,22 @@ def tail(
     With a filter these are the newest that match. It looks back over a million messages for them; with --since, back
     to that time.
     """
-    names = None if columns is None else parse_columns(columns)
-    clock = Clock(parse_zone(tz))
-    begin = None if since is None else parse_time(since, clock.zone)
-    form, pattern = chosen_output(output, as_json), _body_pattern(grep)
-    chosen = parse_filter(tag=tag, key=key, where=where)
-    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
-        out = message_output(form, clock=clock, columns=names, line_format=line_format, full=full, decoders=decoders)
+    begin = None if since is None else parse_time(since, look.clock().zone)
+    output_of = look.output(chosen_output(output, as_json))
+    pattern, chosen, verify_crc = selection.pattern(), selection.filter(), reading.verify_crc
+    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+        out = output_of(decoders)
         whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
         position = scan.after(whole)
         if chosen.is_all and pattern.pattern is None:
-            _print(reader, scan.newest(reader, whole, count), out, verify_crc=not no_verify_crc)
+            _print(reader, scan.newest(reader, whole, count), out, verify_crc=verify_crc)
         else:
             most = None if since else MOST_LOOKED_AT
-            _print_newest_matching(reader, whole, out, chosen, pattern, count, most=most, verify_crc=not no_verify_crc)
+            _print_newest_matching(reader, whole, out, chosen, pattern, count, most=most, verify_crc=verify_crc)
         while follow:
             # Topics that match a pattern may appear at any time.
             found, position = scan.arrived(reader, chosen_topics(reader, topics), queue, position)
-            _print(reader, found, out, chosen, pattern, verify_crc=not no_verify_crc)
+            _print(reader, found, out, chosen, pattern, verify_crc=verify_crc)
             sys.stdout.flush()
             reader.wait_for_any(position, _LOOK_SECONDS)
             stop_without_reader()
@@ -231,13 +198,8 @@ def get(
         ),
     ] = None,
     body: BodyOption = False,
-    line_format: FormatOption = None,
-    decode: DecodeOption = None,
-    columns: ColumnsOption = None,
-    tz: ZoneOption = "UTC",
-    from_log: FromLogOption = False,
-    on_damage: OnDamageOption = OnDamage.RAISE,
-    no_verify_crc: NoVerifyCrcOption = False,
+    look: MessageLook = ONE_MESSAGE,
+    reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
     storage: Storage = NO_STORAGE,
@@ -247,24 +209,20 @@ def get(
     Unique keys are looked up in the index files, topic by topic. In an archive that costs a request for each of its
     log files and topics: name the --topic.
     """
-    clock = Clock(parse_zone(tz))
-    names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
-        found = find_message(reader, message, topic, verify_crc=not no_verify_crc)
-        if form is OutputFormat.TABLE and not body and line_format is None:
+    output_of = look.output(form, body=body)
+    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+        found = find_message(reader, message, topic, verify_crc=reading.verify_crc)
+        if form is OutputFormat.TABLE and not body and look.line_format is None:
             from commitlog_store.cli.console import print_message
 
             row = scan.as_row(found)
             decoded = decoders.decode(found.topic, found.body)
             if decoded is not None and decoded.json is not None:
                 row["body"] = decoded.json.encode(errors="replace")
-            print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
+            print_message({name: row[name] for name in look.names() or scan.ROW_COLUMNS}, look.clock())
         else:
-            out = message_output(
-                form, clock=clock, columns=names, body=body, line_format=line_format, decoders=decoders
-            )
-            _write(out, [found])
+            _write(output_of(decoders), [found])
 
 
 @takes_storage
@@ -288,14 +246,8 @@ def query(
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="At most this many, the newest.")
     ] = 64,
-    line_format: FormatOption = None,
-    decode: DecodeOption = None,
-    columns: ColumnsOption = None,
-    tz: ZoneOption = "UTC",
-    full: FullOption = False,
-    from_log: FromLogOption = False,
-    on_damage: OnDamageOption = OnDamage.RAISE,
-    no_verify_crc: NoVerifyCrcOption = False,
+    look: LinesLook = LINES,
+    reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
     storage: Storage = NO_STORAGE,
@@ -308,23 +260,14 @@ def query(
         form = f"commitlog query {path} {ctx.args[0]} --topic {key}"
         say(f"The key comes first, and topics are options: {form}")
         raise typer.Exit(2)
-    clock = Clock(parse_zone(tz))
-    begin = parse_time(since, clock.zone) if since is not None else 0
-    end = parse_time(until, clock.zone) if until is not None else MAX_LONG
-    names = None if columns is None else parse_columns(columns)
-    form = chosen_output(output, as_json)
-    with decoding(decode) as decoders, open_reader(path, from_log, on_damage, commit_log, storage) as reader:
-        out = message_output(form, clock=clock, columns=names, line_format=line_format, full=full, decoders=decoders)
-        found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
+    zone = look.clock().zone
+    begin = parse_time(since, zone) if since is not None else 0
+    end = parse_time(until, zone) if until is not None else MAX_LONG
+    output_of = look.output(chosen_output(output, as_json))
+    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+        out = output_of(decoders)
+        found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=reading.verify_crc)
         _write(out, found)
-
-
-def _body_pattern(grep: str | None) -> BodyPattern:
-    """The pattern of ``--grep``. ``BadParameter``."""
-    try:
-        return BodyPattern.of(grep)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error), param_hint="--grep") from None
 
 
 def _print(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import ArchiveOption, EndpointOption
 from commitlog_store.cli.render import counted, say
 from commitlog_store.cli.values import size_option
@@ -88,23 +88,11 @@ NO_STORAGE = Storage()
 
 
 def takes_storage(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options, which its parameter ``storage`` gets."""
-    hints, own = get_type_hints(command, include_extras=True), inspect.signature(command)
-    options = {one.name: one.default for one in fields(Storage)}
-    kinds = get_type_hints(Storage, include_extras=True)
-    parameters = [one.replace(annotation=hints[one.name]) for one in own.parameters.values() if one.name != "storage"]
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name])
-        for name, default in options.items()
-    ]
+    """The command with the options, which its parameter ``storage`` gets, and with those of its other groups."""
 
     @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> None:
-        storage = Storage(**{name: given.pop(name, default) for name, default in options.items()})
+    def run(*args: Any, storage: Storage, **given: Any) -> None:
         with storage.counted():
             command(*args, **given, storage=storage)
 
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
-    del run.__wrapped__  # whose parameters typer would look at
-    return run
+    return takes_groups(run)
