@@ -28,9 +28,9 @@ import msgspec
 
 from commitlog_store.batch.frames import FoundFrame
 from commitlog_store.batch_id import BatchId, CommittedBatch, delay_level_of
-from commitlog_store.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed, StoreIOError
+from commitlog_store.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed
 from commitlog_store.files import disk
-from commitlog_store.files.whole_file import replace_failed, replace_file, reserve_space
+from commitlog_store.files.whole_file import replace_durably, replace_failed, reserve_space
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog_store.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG, checked_text
 
@@ -247,15 +247,8 @@ class BatchLedger:
         data = msgspec.json.encode(
             _LedgerFile(version=_FORMAT, queueOffset=self.next_offset, batches=entries, lastFrame=last)
         )
-        try:
-            text, backup = msgspec.json.format(data, indent=1), self.path + BACKUP_SUFFIX
-            replace_file(self.path, text, keep_as=backup, from_reserve=from_reserve)
-        except OSError as error:
-            raise replace_failed(self.path, error) from error
-        try:
-            disk.sync_directory(os.path.dirname(self.path))
-        except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error) from error
+        text, backup = msgspec.json.format(data, indent=1), self.path + BACKUP_SUFFIX
+        replace_durably(self.path, text, keep_as=backup, from_reserve=from_reserve)
         self._saved, self._saved_offset, self.file_is_wrong = dict(self._batches), self.next_offset, False
 
 

@@ -34,9 +34,9 @@ from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-from commitlog_store.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
+from commitlog_store.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied
 from commitlog_store.files import disk
-from commitlog_store.files.whole_file import replace_failed, replace_file
+from commitlog_store.files.whole_file import replace_failed, replace_file, sync_names_beside
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.paths import BACKUP_SUFFIX
 
@@ -189,10 +189,7 @@ class JsonConfigFile:
             ) from error
         except OSError as error:
             raise replace_failed(self.path, error) from error
-        try:
-            disk.sync_directory(directory)
-        except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error) from error
+        sync_names_beside(self.path)
         self._sound, self._is_own = _sum_of(data), True
 
     def _refuse_links(self) -> None:

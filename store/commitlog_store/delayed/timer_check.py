@@ -11,9 +11,9 @@ import re
 
 from commitlog_store.batch_id import BatchId
 from commitlog_store.delayed.timer_log import NOTHING_DELIVERED, Delivered, Key
-from commitlog_store.errors import ReadFailed, StoreIOError
+from commitlog_store.errors import ReadFailed
 from commitlog_store.files import disk
-from commitlog_store.files.whole_file import replace_failed, replace_file
+from commitlog_store.files.whole_file import replace_durably
 from commitlog_store.format.timer_log import CHECK_SIZE, OwnCheck, TimerCheck, decode_check, encode_check
 from commitlog_store.paths import CONFIG, TIMER_CHECK
 
@@ -51,11 +51,4 @@ class TimerCheckFile:
 
     def write(self, read_time: int, own: OwnCheck, *, repeats: bool) -> None:
         """Replace it. What it counts is on the device. ``DiskFull``, ``StoreIOError``; see ``encode_check``."""
-        try:
-            replace_file(self.path, encode_check(read_time, own, repeats=repeats))
-        except OSError as error:
-            raise replace_failed(self.path, error) from error
-        try:
-            disk.sync_directory(os.path.dirname(self.path))
-        except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error) from error
+        replace_durably(self.path, encode_check(read_time, own, repeats=repeats))

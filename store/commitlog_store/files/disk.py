@@ -139,6 +139,11 @@ def open_file(path: str) -> int:
         if error.errno in (errno.ENXIO, errno.ELOOP):  # a socket; a link that leads to itself
             raise _no_file(path) from error
         raise
+    return _of_regular_file(descriptor, path)
+
+
+def _of_regular_file(descriptor: int, path: str) -> int:
+    """The descriptor; of anything else than a regular file, it is closed and refused."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _no_file(path)
@@ -434,10 +439,7 @@ def open_for_writing(path: str) -> int:
         if error.errno in (errno.ENXIO, errno.ELOOP, errno.EISDIR):
             raise _no_file(path) from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _no_file(path)
-    return descriptor
+    return _of_regular_file(descriptor, path)
 
 
 def allocate(descriptor: int, offset: int, length: int) -> None:

@@ -132,6 +132,23 @@ def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: boo
         raise
 
 
+def replace_durably(path: str, data: bytes, *, keep_as: str = "", from_reserve: bool = False) -> None:
+    """``replace_file``, and its names are on the device. ``DiskFull``, ``StoreIOError``."""
+    try:
+        replace_file(path, data, keep_as=keep_as, from_reserve=from_reserve)
+    except OSError as error:
+        raise replace_failed(path, error) from error
+    sync_names_beside(path)
+
+
+def sync_names_beside(path: str) -> None:
+    """Sync the directory of a file that was replaced. ``StoreIOError``: after a crash, the old one may be there."""
+    try:
+        disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise StoreIOError("write", path=path, cause=error) from error
+
+
 def reserve_space(path: str, size: int) -> None:
     """Reserve the space for a new content of a file, unless that much is reserved. ``OSError``; then none is.
 
