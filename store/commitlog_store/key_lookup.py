@@ -31,6 +31,7 @@ from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.format.properties import KEY_SEPARATOR, decode_utf8
 from commitlog_store.format.single_record import message_of
 from commitlog_store.index.many_keys import KeyIndex
+from commitlog_store.index.service import IndexHit
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap, walk_past_damage
@@ -169,31 +170,36 @@ class KeyLookup:
             offset = hit.physical_offset
             if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
                 continue
-            try:
-                message = self._message_at(offset, verify_crc=verify_crc)
-            except MessageNotFound as error:
-                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
-                if 0 <= offset < self._commit_log.min_offset or not clean:
-                    continue
-                self._index.refuse_damaged_index(hit)
-                raise CorruptIndex(
-                    "Physical offset of an entry",
-                    path=hit.path,
-                    offset=hit.position,
-                    expected="the place of a message",
-                    found=offset,
-                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
-                ) from error
-            except CorruptRecord as error:
-                self._index.refuse_damaged_index(hit)
-                self._refuse_or_skip(offset, error)
-                continue
-            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
+            message = self._message_of(hit, clean=clean, verify_crc=verify_crc)
+            if message is not None and _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
                 found[offset] = message
                 size += len(message.body)
                 if len(found) == limit or size > most_bytes:
                     break
         return [found[offset] for offset in sorted(found)]
+
+    def _message_of(self, hit: IndexHit, *, clean: bool, verify_crc: bool) -> MessageExt | None:
+        """The message that an index entry names; None where it is lost, or damaged and skipped. Errors of ``query``."""
+        offset = hit.physical_offset
+        try:
+            return self._message_at(offset, verify_crc=verify_crc)
+        except MessageNotFound as error:
+            # A crash may keep the index and lose the end of the log; retention may just have removed the head.
+            if 0 <= offset < self._commit_log.min_offset or not clean:
+                return None
+            self._index.refuse_damaged_index(hit)
+            raise CorruptIndex(
+                "Physical offset of an entry",
+                path=hit.path,
+                offset=hit.position,
+                expected="the place of a message",
+                found=offset,
+                advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
+            ) from error
+        except CorruptRecord as error:
+            self._index.refuse_damaged_index(hit)
+            self._refuse_or_skip(offset, error)
+            return None
 
     def newest(
         self, topic: str, keys: pa.StringArray, below: int = MAX_LONG, *, check_crc: bool = True

@@ -70,26 +70,15 @@ def add_messages(
     arrow_udf = find_arrow_udf()
     log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
     validate_topic(topic)
-    if how not in ("left", "inner"):
-        raise OptionError(f"how is {how!r}; expected left or inner.", option="how", value=str(how))
-    if on_damage not in ("raise", "skip"):
-        raise OptionError(
-            f"on_damage is {on_damage!r}; expected raise or skip.", option="on_damage", value=str(on_damage)
-        )
+    _check_choice("how", how, "left", "inner")
+    _check_choice("on_damage", on_damage, "raise", "skip")
     names = _checked_columns(columns)
     if message_column.lower() in (name.lower() for name in df.columns):
         raise SchemaError(
             f"The frame has a column {message_column} already; name another one with message_column=...",
             column=message_column,
         )
-    key = col(key_column) if isinstance(key_column, str) else key_column
-    key_type = df.select(key).schema.fields[0].dataType
-    if not isinstance(key_type, StringType):
-        raise SchemaError(
-            f"The key is {key_type.simpleString().upper()}; keys of messages are STRING. Cast it, as in "
-            "key_column=col('id').cast('string').",
-            column=key_column if isinstance(key_column, str) else None,
-        )
+    key = _checked_key(df, key_column)
     # A client of Spark Connect may not have the store; the tasks do.
     if not is_remote():
         _refuse_hopeless(store, log, topic, remote, streaming=df.isStreaming)
@@ -107,6 +96,25 @@ def add_messages(
     look_up = arrow_udf(task.run, message).asNondeterministic()
     found = df.withColumn(message_column, look_up(key))
     return found.where(col(_quoted(message_column)).isNotNull()) if how == "inner" else found
+
+
+def _check_choice(option: str, value: str, one: str, other: str) -> None:
+    """``OptionError`` for a value that is neither one nor the other."""
+    if value not in (one, other):
+        raise OptionError(f"{option} is {value!r}; expected {one} or {other}.", option=option, value=str(value))
+
+
+def _checked_key(df: DataFrame, key_column: str | Column) -> Column:
+    """``SchemaError`` for a key that is not a STRING."""
+    key = col(key_column) if isinstance(key_column, str) else key_column
+    key_type = df.select(key).schema.fields[0].dataType
+    if not isinstance(key_type, StringType):
+        raise SchemaError(
+            f"The key is {key_type.simpleString().upper()}; keys of messages are STRING. Cast it, as in "
+            "key_column=col('id').cast('string').",
+            column=key_column if isinstance(key_column, str) else None,
+        )
+    return key
 
 
 def _quoted(name: str) -> str:

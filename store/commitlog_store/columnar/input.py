@@ -252,16 +252,7 @@ def parse_messages(
     levels = _given_levels(chunk, schema, limits, refusals)
     delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
     timer_outs = properties.timers(delay_levels, born_timestamp_ms, limits.timer_max_delay_sec, refusals.add)
-    texts = {
-        KEYS: _keys(_column(chunk, schema, "keys"), refusals),
-        SHARDING_KEY: _text(chunk, schema, "shardingKey"),
-        TAGS: _text(chunk, schema, "tags"),
-    }
-    for name, text in texts.items():
-        if text is not None:
-            column = f"its column {schema.called(_COLUMN_OF[name])}"
-            refusals.add(separator_rows(text), f"{column} holds '\\x01' or '\\x02', which separate properties".format)
-            refusals.add(illegible_rows(text), f"{column} is not UTF-8 text".format)
+    texts = _property_texts(chunk, schema, refusals)
     own = {name: _first_given(text, properties.own.get(name)) for name, text in texts.items()}
     return MessageColumns(
         count=count,
@@ -281,6 +272,21 @@ def parse_messages(
         timer_outs=timer_outs,
         refusals=refusals,
     )
+
+
+def _property_texts(chunk: pa.RecordBatch, schema: MessageSchema, refusals: Refusals) -> dict[str, pa.Array | None]:
+    """The columns that become properties, by the property's name; what no property can hold is noted."""
+    texts = {
+        KEYS: _keys(_column(chunk, schema, "keys"), refusals),
+        SHARDING_KEY: _text(chunk, schema, "shardingKey"),
+        TAGS: _text(chunk, schema, "tags"),
+    }
+    for name, text in texts.items():
+        if text is not None:
+            column = f"its column {schema.called(_COLUMN_OF[name])}"
+            refusals.add(separator_rows(text), f"{column} holds '\\x01' or '\\x02', which separate properties".format)
+            refusals.add(illegible_rows(text), f"{column} is not UTF-8 text".format)
+    return texts
 
 
 def _column(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.Array | None:

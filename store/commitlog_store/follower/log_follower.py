@@ -129,25 +129,12 @@ class LogFollower:
         on_wait: OnWait | None = None,
         lock_timeout_s: float = 0.0,
     ) -> None:
-        if ack not in ("none", "received", "synced"):
-            raise InvalidValue(
-                f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received or synced"
-            )
-        if access_keys is not None and config_from is None:
-            raise InvalidValue(
-                "access_keys (--access-keys) are for a broker's remoting port: give config_from (--config-from), too."
-            )
+        _check_options(ack, access_keys=access_keys is not None, config_from=config_from is not None)
         check_start(start)
         _refuse_log_elsewhere(config)
         self.master = parse_address(master)
         self.path = disk.absolute_path(path)
-        settings = dataclasses.replace(
-            config or MessageStoreConfig(),
-            broker_role=BrokerRole.SLAVE,
-            flush_disk_type=FlushDiskType.SYNC_FLUSH if ack == "synced" else FlushDiskType.ASYNC_FLUSH,
-            # As in RocketMQ, not for slaves: what is received would be in this process alone.
-            transient_store_pool_enable=False,
-        )
+        settings = _settings_of_mirror(config, ack)
         asks_for_hello = settings.ha_token_file or settings.ha_tls_ca
         security = security_of(settings) if asks_for_hello else None
         remoting = None if config_from is None else parse_address(config_from, _REMOTING_PORT)
@@ -281,6 +268,26 @@ class LogFollower:
 
 def _nothing() -> None:
     """Nothing is to be done."""
+
+
+def _check_options(ack: Ack, *, access_keys: bool, config_from: bool) -> None:
+    """``InvalidValue``. Whether ``access_keys`` and ``config_from`` are given."""
+    if ack not in ("none", "received", "synced"):
+        raise InvalidValue(f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received or synced")
+    if access_keys and not config_from:
+        raise InvalidValue(
+            "access_keys (--access-keys) are for a broker's remoting port: give config_from (--config-from), too."
+        )
+
+
+def _settings_of_mirror(config: MessageStoreConfig | None, ack: Ack) -> MessageStoreConfig:
+    return dataclasses.replace(
+        config or MessageStoreConfig(),
+        broker_role=BrokerRole.SLAVE,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH if ack == "synced" else FlushDiskType.ASYNC_FLUSH,
+        # As in RocketMQ, not for slaves: what is received would be in this process alone.
+        transient_store_pool_enable=False,
+    )
 
 
 def _refuse_log_elsewhere(config: MessageStoreConfig | None) -> None:

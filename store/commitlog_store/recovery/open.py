@@ -141,15 +141,7 @@ def open_log(
             start=start,
             recovered=recovered,
         )
-        parts.queues.deleted.keep_within(parts.files.max_wrote)
-        half_deleted = parts.queues.half_deleted()
-        for topic in half_deleted:
-            parts.queues.discount_topic(topic)
-        # From here on the mark of the last close is wrong; it must be removed before the first record is appended.
-        parts.checkpoint.flush(opened.mark(closed=False))
-        directory.mark_in_use()
-        for topic in half_deleted:
-            parts.queues.remove_topic(topic)
+        _mark_in_use(directory, opened)
         return opened
     except BaseException as error:
         parts.gate.put_back(shown)  # readers see what they saw before
@@ -157,6 +149,20 @@ def open_log(
         if isinstance(error, OSError):
             raise StoreIOError("open", path=str(error.filename or directory.path), cause=error) from error
         raise
+
+
+def _mark_in_use(directory: OwnerDirectory, opened: OpenedLog) -> None:
+    """Note on the device that the store is in use, and end the deletions of topics that a crash has cut short."""
+    queues = opened.queues
+    queues.deleted.keep_within(opened.files.max_wrote)
+    half_deleted = queues.half_deleted()
+    for topic in half_deleted:
+        queues.discount_topic(topic)
+    # From here on the mark of the last close is wrong; it must be removed before the first record is appended.
+    opened.checkpoint.flush(opened.mark(closed=False))
+    directory.mark_in_use()
+    for topic in half_deleted:
+        queues.remove_topic(topic)
 
 
 def _recover(

@@ -173,17 +173,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             http.warm()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
-        deadline = time.monotonic() + request.drain_timeout_s
-        server.end_waits()
-        if archive is not None:
-            archive.begin_stop()
-        if broker is not None:
-            broker.stop(request.drain_timeout_s)
-        if http is not None:
-            http.stop(max(deadline - time.monotonic(), 0.0))
-        drained = _drain(server, max(deadline - time.monotonic(), 0.0))
-        if archive is not None:
-            drained &= archive.stop(max(deadline - time.monotonic(), 0.0))
+        drained = _stop_all(server, broker, http, archive, request.drain_timeout_s)
     if not drained:
         # Arrow Flight waits for its calls at exit, and a request to object storage may still be under way. The store is
         # closed, and nothing else is left to do.
@@ -337,6 +327,30 @@ class _StopSignals:
 
 def _ignore(*_: object) -> None:
     """What Python does at a signal, beside telling ``_StopSignals``."""
+
+
+def _stop_all(
+    server: StoreServer,
+    broker: RocketMQBroker | None,
+    http: HttpFront | None,
+    archive: ArchiveService | None,
+    seconds: float,
+) -> bool:
+    """Whether all calls, and the requests to object storage, ended in time."""
+    deadline = time.monotonic() + seconds
+
+    def left() -> float:
+        return max(deadline - time.monotonic(), 0.0)
+
+    server.end_waits()
+    if archive is not None:
+        archive.begin_stop()
+    if broker is not None:
+        broker.stop(seconds)
+    if http is not None:
+        http.stop(left())
+    drained = _drain(server, left())
+    return archive.stop(left()) and drained if archive is not None else drained
 
 
 def _drain(server: StoreServer, seconds: float) -> bool:
