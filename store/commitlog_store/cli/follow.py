@@ -17,8 +17,10 @@ from rich.markup import escape
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in, unread_rows
+from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.kept_output import kept_to_json
-from commitlog_store.cli.options import MIRROR, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
+from commitlog_store.cli.option_groups import takes_groups
+from commitlog_store.cli.options import MIRROR, AsJson, LockTimeout, StorePath, examples
 from commitlog_store.cli.render import json_text, printable_text, say
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
@@ -70,6 +72,7 @@ _Ack = Annotated[
 ]
 
 
+@takes_groups
 def follow(
     master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The master's replication port (10912).")],
     path: Annotated[str, typer.Argument(metavar="PATH", help="The mirror: a store directory, or a new one.")],
@@ -95,10 +98,7 @@ def follow(
     reset: Annotated[
         bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
     ] = False,
-    mapped_file_size_commit_log: SizeOption = None,
-    mapped_file_size_consume_queue: SizeOption = None,
-    max_hash_slot_num: CountOption = None,
-    max_index_num: CountOption = None,
+    sizes: FileSizes = USUAL_SIZES,
     token_file: Annotated[
         str, typer.Option(metavar="FILE", help="The token of a master of this package.", show_default=False)
     ] = "",
@@ -115,14 +115,7 @@ def follow(
     at the broker. Exit code 0 after a signal, 1 when it cannot continue: another log at the address, a hole, files
     of other sizes.
     """
-    settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca}
-    sizes = {
-        "mapped_file_size_commit_log": mapped_file_size_commit_log,
-        "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
-        "max_hash_slot_num": max_hash_slot_num,
-        "max_index_num": max_index_num,
-    }
-    settings |= {name: size for name, size in sizes.items() if size is not None}
+    settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca, **sizes.given()}
     place = int(start) if start.isdigit() else start
     request = FollowRequest(master, path, place, ack, config_from, access_keys, settings)
     follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -166,16 +167,17 @@ def groups_reset(
     """
     form, target = chosen_output(output, as_json), _target(to, topic, parse_zone(tz))
     for_program = form is not OutputFormat.TABLE
+    reset = _Reset(path, group, topic, queue, target, on_damage, commit_log)
 
     def show() -> list[Move]:
-        moves = reset_group(path, group, topic, queue, target, None, on_damage, commit_log)
+        moves = reset.look()
         print_moves(moves, form)
         if not for_program:
             print_skips(moves)
         return moves
 
     def do(shown: list[Move] | None) -> None:
-        moves = reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log, shown)
+        moves = reset.set(lock_timeout, shown)
         if shown is None:
             print_moves(moves, form)
         else:
@@ -328,36 +330,44 @@ def _target(text: str, topic: str | None, zone: tzinfo) -> Target:
         raise typer.BadParameter(str(error), param_hint="--to") from None
 
 
-def reset_group(
-    path: str,
-    group: str,
-    topic: str | None,
-    queue_id: int | None,
-    target: Target,
-    lock_timeout_s: float | None,
-    on_damage: OnDamage = OnDamage.RAISE,
-    commit_log: str | None = None,
-    shown: Sequence[Move] | None = None,
-) -> list[Move]:
-    """The new positions of a group; with ``lock_timeout_s`` they are set, too, by an owner.
+@dataclass(frozen=True)
+class _Reset:
+    """The positions that are asked for. Errors: ``InvalidValue`` if there is none, and those of ``StoreReader``."""
 
-    ``Changed`` when these are not the ones of ``shown``; ``InvalidValue`` if there is none; the errors of
-    ``owned_config``, ``StoreReader`` and ``ConsumerOffsets.flush``.
-    """
-    validate_group(group)
-    if lock_timeout_s is None:
-        return _moves(path, group, topic, queue_id, target, on_damage, commit_log)
-    if is_address(path):
-        moves = _moves(path, group, topic, queue_id, target, on_damage, commit_log)
-        _refuse_changed(moves, shown)
-        with connect_to(path, lock_timeout_s) as store:
-            _reset_at_server(store, group, moves, as_shown=shown is not None)
-        return moves
-    with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
-        moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
-        _refuse_changed(moves, shown)
-        set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
-        return moves
+    path: str
+    group: str
+    topic: str | None
+    queue_id: int | None
+    target: Target
+    on_damage: OnDamage
+    commit_log: str | None
+
+    def look(self) -> list[Move]:
+        """What setting them would do now."""
+        validate_group(self.group)
+        return self._moves(self.path)
+
+    def set(self, lock_timeout_s: float, shown: Sequence[Move] | None) -> list[Move]:
+        """Set them, as an owner. ``Changed`` when they are not those of ``shown``.
+
+        The errors of ``owned_config`` and ``ConsumerOffsets.flush``.
+        """
+        validate_group(self.group)
+        if is_address(self.path):
+            moves = self._moves(self.path)
+            _refuse_changed(moves, shown)
+            with connect_to(self.path, lock_timeout_s) as store:
+                _reset_at_server(store, self.group, moves, as_shown=shown is not None)
+            return moves
+        with owned_config(self.path, lock_timeout_s=lock_timeout_s) as owned:
+            moves = self._moves(owned)
+            _refuse_changed(moves, shown)
+            set_positions(owned, self.group, {(one.topic, one.queue_id): one.after for one in moves})
+            return moves
+
+    def _moves(self, path: str) -> list[Move]:
+        with StoreReader.open(path, store_path_commit_log=self.commit_log, on_damage=self.on_damage.value) as reader:
+            return group_moves(reader, self.group, self.topic, self.queue_id, self.target, option=" with --topic")
 
 
 def _refuse_changed(moves: Sequence[Move], shown: Sequence[Move] | None) -> None:
@@ -371,16 +381,3 @@ def _reset_at_server(store: RemoteStore, group: str, moves: Sequence[Move], *, a
     before = {(one.topic, one.queue_id): one.before for one in moves if as_shown}
     if not store.commit_group_offsets(group, after, expected=before):
         raise Changed
-
-
-def _moves(
-    path: str,
-    group: str,
-    topic: str | None,
-    queue_id: int | None,
-    target: Target,
-    on_damage: OnDamage,
-    commit_log: str | None,
-) -> list[Move]:
-    with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=on_damage.value) as reader:
-        return group_moves(reader, group, topic, queue_id, target, option=" with --topic")

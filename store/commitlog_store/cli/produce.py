@@ -23,16 +23,16 @@ import orjson
 import typer
 
 from commitlog_store.cli.completion import complete_queue, complete_topic
+from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.message_lines import BadLine, Defaults, MessageBatch, read_batches
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
     WRITE,
     BrokerConf,
     CommitLogDir,
-    CountOption,
     CreateStore,
     LineFormat,
     LockTimeout,
-    SizeOption,
     StorePath,
     examples,
 )
@@ -95,6 +95,7 @@ def register(app: typer.Typer) -> None:
     )(produce)
 
 
+@takes_groups
 def produce(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -120,10 +121,7 @@ def produce(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each message: id and offsets.")
     ] = False,
-    mapped_file_size_commit_log: SizeOption = None,
-    mapped_file_size_consume_queue: SizeOption = None,
-    max_hash_slot_num: CountOption = None,
-    max_index_num: CountOption = None,
+    sizes: FileSizes = USUAL_SIZES,
 ) -> None:
     """Put messages from standard input, one per line, into a store. Takes the store's lock; at an address, the server
     puts them.
@@ -136,13 +134,7 @@ def produce(
     back: the fields that only a store gives, such as queueOffset and msgId, are ignored.
     """
     line_format = LineFormat.NDJSON if ndjson else LineFormat.LINES
-    sizes = {
-        "mapped_file_size_commit_log": mapped_file_size_commit_log,
-        "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
-        "max_hash_slot_num": max_hash_slot_num,
-        "max_index_num": max_index_num,
-    }
-    given = {name: size for name, size in sizes.items() if size is not None}
+    given = sizes.given()
     _refuse_topic(topic, line_format)
     if is_address(path):
         _refuse_at_address(given, sync=sync, create=create, commit_log=commit_log, config=config_file)

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.completion import one_of
-from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, CreateStore, DecodeOption, examples
-from commitlog_store.cli.values import size_option
+from commitlog_store.cli.option_groups import takes_groups
+from commitlog_store.cli.options import SERVE, BrokerConf, CommitLogDir, CreateStore, examples
+from commitlog_store.cli.serve_options import (
+    NO_ACCESS_RULES,
+    NO_ARCHIVE,
+    NO_PAGES,
+    NO_ROCKETMQ,
+    USUAL_LIMITS,
+    Access,
+    ArchivingOptions,
+    CallLimits,
+    PagesOptions,
+    RocketMQOptions,
+)
 
 if TYPE_CHECKING:
-    from commitlog_store.serve.listen import ListenSettings, TlsFiles
     from commitlog_store.serve.run import ServeRequest
 
 
@@ -48,87 +59,12 @@ def register(app: typer.Typer) -> None:
 _ReadOnly = Annotated[
     bool, typer.Option("--read-only", help="Show the store beside its owner: no lock, nothing is written.")
 ]
-_Certificate = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
-]
-_Key = Annotated[str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)]
-_ClientCa = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
-]
 # The keys of a broker's file that RocketMQ's clients see, and a store does not use.
 _BROKER_NAMES = ("brokerName", "brokerClusterName")
 _BROKER_PROPERTIES = (*_BROKER_NAMES, "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
-_RocketMQ = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
-]
-_Tokens = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
-]
-_NoDownload = Annotated[bool, typer.Option("--no-download", help="Pages show messages, and offer none for download.")]
-_DrainTimeout = Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")]
-_Http = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
-]
-_TrustedProxies = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESSES",
-        help="With --http: proxies whose X-Forwarded-Host, -Proto and -For count: 127.0.0.1,10.0.0.0/8.",
-        show_default="none",
-    ),
-]
-_NameServers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT;...", help="RocketMQ's name servers, where the broker registers.", show_default=False
-    ),
-]
-_Advertise = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="The broker's address that RocketMQ's clients get.", show_default="--rocketmq"
-    ),
-]
-_MaxCalls = Annotated[
-    int, typer.Option(min=1, metavar="COUNT", help="The most calls at once; more are asked to come again.")
-]
-_CallTimeout = Annotated[
-    float, typer.Option(min=1.0, metavar="SECONDS", help="How long a call may take; readers continue with another.")
-]
-_MaxStaged = Annotated[
-    int | None,
-    typer.Option(
-        parser=size_option,
-        metavar="SIZE",
-        help="The most that batches hold which are not committed: 50G.",
-        show_default="a quarter of the disk",
-    ),
-]
-_Archive = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Archive closed log files there; retention waits.", show_default=False),
-]
-_MaxRate = Annotated[
-    int | None,
-    typer.Option(
-        parser=size_option,
-        metavar="SIZE",
-        help="With --archive: upload at most so many bytes a second.",
-        show_default=False,
-    ),
-]
-_Acl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="RocketMQ's clients must sign with an account of this plain_acl.yml.", show_default=False
-    ),
-]
 
 
+@takes_groups
 def serve(
     stores: Annotated[list[str], typer.Argument(metavar="PATH", help="A store directory; NAME=PATH for several.")],
     read_only: _ReadOnly = False,
@@ -136,24 +72,11 @@ def serve(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = "127.0.0.1:8815",
     config_file: BrokerConf = None,
     commit_log: CommitLogDir = None,
-    tls_cert: _Certificate = None,
-    tls_key: _Key = None,
-    tls_client_ca: _ClientCa = None,
-    tokens: _Tokens = None,
-    http: _Http = None,
-    no_download: _NoDownload = False,
-    trusted_proxies: _TrustedProxies = None,
-    decode: DecodeOption = None,
-    rocketmq: _RocketMQ = None,
-    advertise: _Advertise = None,
-    namesrv: _NameServers = None,
-    acl: _Acl = None,
-    archive: _Archive = None,
-    max_rate: _MaxRate = None,
-    drain_timeout: _DrainTimeout = 10.0,
-    max_calls: _MaxCalls = 256,
-    call_timeout: _CallTimeout = 300.0,
-    max_staged: _MaxStaged = None,
+    access: Access = NO_ACCESS_RULES,
+    pages: PagesOptions = NO_PAGES,
+    rocketmq: RocketMQOptions = NO_ROCKETMQ,
+    archiving: ArchivingOptions = NO_ARCHIVE,
+    limits: CallLimits = USUAL_LIMITS,
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for each call.")] = False,
 ) -> None:
     """Serve a store to other hosts, until Ctrl-C or SIGTERM.
@@ -167,33 +90,34 @@ def serve(
     from commitlog_store.cli.render import say
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
-    _refuse_without(http, "--http", no_download=no_download, trusted_proxies=trusted_proxies, decode=decode)
-    _refuse_without(archive, "--archive", max_rate=max_rate)
-    file = None if read_only else broker_settings(config_file, commit_log, used=_used(rocketmq, http))
+    for group in (rocketmq, pages, archiving):
+        group.check()
+    used = _used(rocketmq.rocketmq, pages.http)
+    file = None if read_only else broker_settings(config_file, commit_log, used=used)
+    unused = {} if file is None else file.unused
     _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
-        listen=_listening(listen, _tls_files(tls_cert, tls_key, tls_client_ca), tokens),
+        listen=access.listening(listen),
         read_only=read_only,
         commit_log=commit_log,
         config=None if file is None else file.config,
-        drain_timeout_s=drain_timeout,
-        max_calls=max_calls,
-        call_timeout_s=call_timeout,
+        drain_timeout_s=limits.drain_timeout,
+        max_calls=limits.max_calls,
+        call_timeout_s=limits.call_timeout,
         access_log=access_log,
-        max_staged=max_staged,
-        rocketmq=rocketmq,
-        advertise=advertise,
-        name_servers=namesrv,
-        broker_properties={key: file.unused[key] for key in _BROKER_PROPERTIES if file.unused.get(key)} if file else {},
-        acl=acl,
-        http=http,
-        http_downloads=not no_download,
-        trusted_proxies=trusted_proxies,
-        decode=decode or (),
-        archive=archive,
-        archive_max_rate=max_rate or 0,
+        max_staged=limits.max_staged,
+        rocketmq=rocketmq.rocketmq,
+        advertise=rocketmq.advertise,
+        name_servers=rocketmq.namesrv,
+        broker_properties={key: unused[key] for key in _BROKER_PROPERTIES if unused.get(key)},
+        acl=rocketmq.acl,
+        http=pages.http,
+        http_downloads=not pages.no_download,
+        trusted_proxies=pages.trusted_proxies,
+        decode=pages.decode or (),
+        archive=archiving.archive,
+        archive_max_rate=archiving.max_rate or 0,
     )
     serve_until_stopped(_checked(request, create=create), say)
 
@@ -213,13 +137,6 @@ def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
     return replace(request, is_new=refuse_missing(path, create=create))
 
 
-def _refuse_without(needed: str | None, name: str, **given: object) -> None:
-    """``BadParameter`` for options that mean nothing without another one."""
-    lonely = ", ".join(f"--{option.replace('_', '-')}" for option, value in given.items() if value)
-    if needed is None and lonely:
-        raise typer.BadParameter(f"Needs {name}.", param_hint=lonely)
-
-
 def _used(rocketmq: str | None, http: str | None) -> tuple[str, ...]:
     """The names in a broker's file that are used beside a store's settings."""
     return _BROKER_PROPERTIES if rocketmq else _BROKER_NAMES if http else ()
@@ -231,24 +148,6 @@ def _log_calls(*, wanted: bool) -> None:
     import logging
 
     logging.getLogger("commitlog_store.serve.flight_server.access").setLevel(logging.INFO)
-
-
-def _listening(address: str, tls: TlsFiles | None, tokens: str | None) -> ListenSettings:
-    """``InvalidValue``."""
-    from commitlog_store.serve.listen import ListenSettings
-
-    return ListenSettings.parse(address, tls=tls, tokens=tokens)
-
-
-def _tls_files(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
-    """``BadParameter`` for a part of what TLS takes."""
-    from commitlog_store.serve.listen import TlsFiles
-
-    if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
-        raise typer.BadParameter("TLS takes both, the certificate and its key.", param_hint="--tls-cert, --tls-key")
-    if certificate is None or key is None:
-        return None
-    return TlsFiles(certificate=certificate, key=key, client_ca=client_ca)
 
 
 def token_new(
