@@ -51,7 +51,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reader": _PARTS | {"filter", "half", "delayed", "groups", "key_lookup", "reading", "verify"},
     "reader_pool": frozenset({"leaves", "reader"}),
     "producing": _ENGINE,
-    "remote": _ENGINE | _SUBJECTS | {"filter", "key_lookup", "producing", "reader", "reading", "verify"},
+    "consuming": frozenset({"leaves"}),
+    "remote": _ENGINE | _SUBJECTS | {"consuming", "filter", "key_lookup", "producing", "reader", "reading", "verify"},
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "reader_pool", "remote", "stager"}
@@ -70,7 +71,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"reader", "reading", "threads", "verify"},
     "history": _PARTS
     | {"archive_reader", "delayed", "filter", "groups", "half", "key_lookup", "reader", "reading", "verify"},
-    "consumers": _ENGINE | {"filter", "groups", "reader", "reader_pool", "owned_store", "transaction"},
+    "consumers": _ENGINE | {"consuming", "filter", "groups", "reader", "reader_pool", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
     "testing": frozenset({"leaves", "recovery", "owned_store", "store", "serve"}),

@@ -9,11 +9,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from operator import index
-from types import TracebackType
 from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from commitlog_store.consumers.group import ConsumerGroup, MemberClient, Queue
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.read_ahead import Moved, ReadAhead
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
+from commitlog_store.consuming import Consuming, check_one_message
 from commitlog_store.delay_level import delay_level
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.put_message import PutMessageResult
@@ -97,7 +97,7 @@ def open_consumer(
     return Consumer(user, owned, members, settings, names, found, consume_from)
 
 
-class Consumer:
+class Consumer(Consuming):
     """Reads the messages of topics for a consumer group. Made by ``MessageStore.consumer``.
 
     Meant for one thread or task; calls of others take turns, and ``close`` ends a poll that waits. A task that is
@@ -120,6 +120,8 @@ class Consumer:
                 print(batch.num_rows)
                 consumer.commit()
     """
+
+    _WAIT_S = _LONGEST_WAIT_S
 
     def __init__(
         self,
@@ -168,18 +170,6 @@ class Consumer:
         except BaseException:
             self.close()
             raise
-
-    def __repr__(self) -> str:
-        topics = ", ".join(self.topics)
-        return f"<Consumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
-
-    def __enter__(self) -> Consumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_member") and not self._engine.state.forked:
@@ -247,15 +237,6 @@ class Consumer:
                     return None
                 wakeup.wait(min(left, _LONGEST_WAIT_S))
 
-    def __iter__(self) -> Iterator[MessageExt]:
-        """The messages, one by one, and new ones as they come; ends when the consumer is closed."""
-        while True:
-            try:
-                messages = self.poll(1, _LONGEST_WAIT_S)
-            except ConsumerClosed:
-                return
-            yield from messages
-
     async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``poll`` for asyncio: another thread reads, and no thread waits. A task that is cancelled takes no message
         with it: what was read ahead for it is there for the next poll."""
@@ -276,19 +257,9 @@ class Consumer:
                     return []
                 await wakeup.wait(min(left, _LONGEST_WAIT_S))
 
-    async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """``async for message in consumer``: as iteration, without blocking the event loop."""
-        while True:
-            try:
-                messages = await self.apoll(1, _LONGEST_WAIT_S)
-            except ConsumerClosed:
-                return
-            for message in messages:
-                yield message
-
     def ack(self, message: MessageExt) -> None:
         """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``; ``InvalidValue`` for a list."""
-        _check_one_message("ack", message)
+        check_one_message("ack", message)
         self.acknowledge([(message.topic, message.queue_id, message.queue_offset)])
 
     def acknowledge(self, places: Iterable[tuple[str, int, int]]) -> None:
@@ -401,7 +372,7 @@ class Consumer:
         ``InvalidValue`` for a delay that is none of the levels', for a message that is done (acknowledged, committed,
         or given back before), and for a list of messages; ``PutRefused``: nothing was done; ``PutNotConfirmed``.
         """
-        _check_one_message("retry", message)
+        check_one_message("retry", message)
         level = self._checked_level(delay_level)
         with self._enter(), self._lock:
             self._begin()
@@ -634,14 +605,6 @@ class Consumer:
 def note_client(consumer: Consumer, client: MemberClient) -> None:
     """Note the client of a server, for which a consumer is open."""
     consumer._members.note_client(consumer._member, client)
-
-
-def _check_one_message(method: str, message: object) -> None:
-    if not isinstance(message, MessageExt):
-        raise InvalidValue(
-            f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
-            f"'for message in messages: consumer.{method}(message)'."
-        )
 
 
 def _checked_topics(topics: str | Sequence[str]) -> list[str]:

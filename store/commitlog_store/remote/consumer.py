@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog_store.consuming import Consuming, check_one_message
 from commitlog_store.delay_level import delay_level as level_of
 from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import (
@@ -42,7 +42,7 @@ _MOST_DONE = 256
 _FINAL = frozenset({"commit_positions", "retry"})
 
 
-class RemoteConsumer:
+class RemoteConsumer(Consuming):
     """``Consumer`` of a store at a server, with its methods and promises. Made by ``RemoteStore.consumer``.
 
     The server shares the queues of the topics among all consumers of the group, wherever they are. A consumer that
@@ -56,6 +56,8 @@ class RemoteConsumer:
                     print(message.body)
                     consumer.ack(message)
     """
+
+    _WAIT_S = _WAIT_SECONDS
 
     def __init__(
         self, sessions: SessionPool, group: str, topics: Sequence[str], wanted: FilterTexts, first: str | int
@@ -77,18 +79,6 @@ class RemoteConsumer:
         self._interrupted = False
         with self._lock:
             self._joined()
-
-    def __repr__(self) -> str:
-        topics = ", ".join(self.topics)
-        return f"<RemoteConsumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
-
-    def __enter__(self) -> RemoteConsumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Leave the group: its other consumers take the queues over. What is not committed comes again."""
@@ -143,15 +133,6 @@ class RemoteConsumer:
             if found or not left or abandoned:
                 return found
 
-    def __iter__(self) -> Iterator[MessageExt]:
-        """The messages, one by one, and new ones as they come; ends when the consumer is closed."""
-        while True:
-            try:
-                messages = self.poll(1, _WAIT_SECONDS)
-            except ConsumerClosed:
-                return
-            yield from messages
-
     async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``poll`` for asyncio, in another thread. After a task was cancelled, what is not committed comes again."""
         import asyncio  # programs without it do not import it
@@ -172,19 +153,9 @@ class RemoteConsumer:
             self._interrupted = True
             raise
 
-    async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """``async for message in consumer``: as iteration, without blocking the event loop."""
-        while True:
-            try:
-                messages = await self.apoll(1, _WAIT_SECONDS)
-            except ConsumerClosed:
-                return
-            for message in messages:
-                yield message
-
     def ack(self, message: MessageExt) -> None:
         """``Consumer.ack``: note that a message of ``poll`` is done."""
-        _check_one_message("ack", message)
+        check_one_message("ack", message)
         self._refuse_closed()
         self._done.append((message.topic, message.queue_id, message.queue_offset))
         if len(self._done) >= _MOST_DONE:
@@ -221,7 +192,7 @@ class RemoteConsumer:
 
     def retry(self, message: MessageExt, delay_level: int | str | timedelta = 0) -> PutMessageResult:
         """``Consumer.retry``: give a message of ``poll`` back, which then comes again, or is a dead letter."""
-        _check_one_message("retry", message)
+        check_one_message("retry", message)
         if isinstance(delay_level, str | timedelta):
             level = level_of(delay_level, self._sessions.delay_levels) or 0
         else:
@@ -298,11 +269,3 @@ class RemoteConsumer:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
-
-
-def _check_one_message(method: str, message: object) -> None:
-    if not isinstance(message, MessageExt):
-        raise InvalidValue(
-            f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
-            f"'for message in messages: consumer.{method}(message)'."
-        )
