@@ -153,7 +153,7 @@ def verification_report(
     queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
     owned = mark is not None and mark.closed
     # The derived parts first: all they hold was in the log before.
-    index_path, topics, deletions = os.path.join(directory, INDEX), TopicSummary(), None
+    index_path, topics = os.path.join(directory, INDEX), TopicSummary()
     with contextlib.ExitStack() as closing:
         log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
         closing.callback(log.close)
@@ -162,10 +162,8 @@ def verification_report(
         deleted, files = _deleted_topics(directory), _files(log_path, aborted=aborted)
         if files is not None:
             closing.callback(files.close)
-        if deleted is not None and files is not None:
-            times = None if mark is not None else checkpoint
-            with contextlib.suppress(StoreAccessDenied, ReadFailed):  # of a queue, which is reported by itself
-                deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
+        times = None if mark is not None else checkpoint
+        deletions = None if deleted is None else _broker_deletions(directory, files, times, aborted=aborted)
         queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
@@ -246,6 +244,16 @@ def _deleted_topics(directory: str) -> DeletedTopics | None:
     except (CorruptConfig, ReadFailed):
         return None
     return found
+
+
+def _broker_deletions(
+    directory: str, files: LogOnDisk | None, times: Checkpoint | None, *, aborted: bool
+) -> BrokerDeletions | None:
+    """The topics that a broker has deleted; None if they cannot be found."""
+    if files is not None:
+        with contextlib.suppress(StoreAccessDenied, ReadFailed):  # of a queue, which is reported by itself
+            return BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
+    return None
 
 
 def _files(log_path: str, *, aborted: bool) -> LogOnDisk | None:
