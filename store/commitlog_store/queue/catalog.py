@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from fnmatch import fnmatchcase
 from operator import index
 from typing import SupportsIndex
@@ -81,6 +81,16 @@ class QueueCatalog:
         self._all_plain = not has_other_kinds(self._path)
         names = (name for name in self._topics.names if name not in besides)
         return sorted(name for name in names if _is_topic(name) and self._is_filled(name))
+
+    def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
+        """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""
+        for topic in self.topics(besides):
+            try:
+                queue_ids = self.queue_ids(topic)
+            except (TopicNotFound, UnsupportedStore):
+                continue
+            for queue_id in queue_ids:
+                yield topic, queue_id
 
     def _is_filled(self, topic: str) -> bool:
         """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""

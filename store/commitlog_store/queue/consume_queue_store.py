@@ -7,10 +7,7 @@ import errno
 import logging
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +15,6 @@ import numpy.typing as npt
 
 from commitlog_store.columnar.dispatch import QueueUnits
 from commitlog_store.errors import (
-    CommitLogError,
     CorruptConsumeQueue,
     NotAStore,
     ReadFailed,
@@ -29,11 +25,9 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_SIZE
-from commitlog_store.log.store_directory import has_other_kinds
 from commitlog_store.paths import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
-    file_name_for_offset,
     names_directory,
     parse_file_name,
 )
@@ -44,9 +38,9 @@ from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.expired_units import sound_units
 from commitlog_store.queue.light_queues import append_light, rewrite_light
 from commitlog_store.queue.new_names import NewNames
-from commitlog_store.queue.saved_ends import SavedEnds, load_saved_ends, save_ends
+from commitlog_store.queue.queue_survey import QueueFiles, QueueSurvey
+from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.queue.settled_queues import SettledFile
-from commitlog_store.queue.written_units import written_units
 from commitlog_store.threads.fair_lock import FairLock
 from commitlog_store.threads.parallel import for_each
 
@@ -57,17 +51,6 @@ _QUEUES_AT_ONCE = 64
 
 Units = npt.NDArray[Any]
 _NO_UNITS: Units = np.empty(0, UNIT_DTYPE)
-
-
-@dataclass(frozen=True)
-class QueueFiles:
-    """The files of all queues: their number, and a queue with a fault.
-
-    ``uneven`` is the directory of a queue whose files have several sizes, or a gap between them.
-    """
-
-    count: int
-    uneven: str | None
 
 
 class QueueLook(NamedTuple):
@@ -110,21 +93,7 @@ class ConsumeQueueStore:
         self._sized = False
         # Queue files that were on disk when they were counted.
         self._counted = 0
-        # The last file (base and size) of each queue in the last survey, and the ends found in them; but for the topics
-        # that were as they are saved, of which the saved ends and their sum are kept.
-        self._last_files: dict[tuple[str, int], tuple[int, int]] = {}
-        self._ends: dict[tuple[str, int], int] = {}
-        self._unchanged: set[str] = set()
-        self._unchanged_ends = 0
-        self._surveyed: SavedEnds | None = None
-        # What the last owner saved of them; the topics of which not all is saved; and the generation for the mark.
-        self._saved: SavedEnds | None = None
-        self._known = known
-        self._not_saved: set[str] | None = None
-        # Topics that were deleted since, and those with changed queues that were forgotten.
-        self._removed: set[str] = set()
-        self._forgotten: set[str] = set()
-        self.saved_generation = 0
+        self._survey = QueueSurvey(store_path, catalog, known)
         # Dispatch takes it for one queue at a time: making its files must not hold up puts into others.
         self._lock = FairLock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
@@ -145,98 +114,43 @@ class ConsumeQueueStore:
                 self._settled.settle(dispatched_to)
 
     def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
-        """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""
-        for topic in self._catalog.topics(besides):
-            try:
-                queue_ids = self._catalog.queue_ids(topic)
-            except (TopicNotFound, UnsupportedStore):
-                continue
-            for queue_id in queue_ids:
-                yield topic, queue_id
+        """``QueueCatalog.known_queues``."""
+        return self._catalog.known_queues(besides)
 
     def survey(self) -> QueueFiles:
         """Look at the names and sizes of all queue files; ``file_count`` continues from their number. ``OSError``."""
-        self._ends = {}
-        self._unchanged, self._unchanged_ends, count, sizes = set(), 0, 0, defaultdict[int, int](int)
-        found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        self._surveyed = self._saved
-        for topic, saved in self._saved.unchanged_topics() if self._saved is not None else ():
-            self._unchanged.add(topic)
-            for queue_id, end in saved.ends.items():
-                files = end.extents
-                for _, size in files:
-                    sizes[size] += 1
-                count += len(files)
-                self._unchanged_ends += _ends_of(sum(files[-1]), end.end)
-                if len(files) > 1:
-                    found[topic, queue_id] = files
-        self._not_saved = set()
-        self._last_files = {}
-        for key in self.known_queues(self._unchanged):
-            self._not_saved.add(key[0])
-            path = self._path_of(key)
-            with contextlib.suppress(NotADirectoryError):
-                bases = sorted(base for name in disk.list_names(path) if (base := parse_file_name(name)) is not None)
-                files = [(base, disk.file_size(os.path.join(path, file_name_for_offset(base)))) for base in bases]
-                for _, size in files:
-                    sizes[size] += 1
-                count += len(files)
-                found[key] = files
-                if files:
-                    self._last_files[key] = files[-1]
-        fitting = [size for size in sizes if size and size % UNIT_SIZE == 0]
-        if fitting:
-            self._file_size = max(fitting, key=sizes.__getitem__)
-            self._sized = True
-        self._counted = count - self._names.files
-        uneven = next((self._path_of(key) for key, files in found.items() if _is_uneven(files)), None)
-        return QueueFiles(count=count, uneven=uneven)
-
-    def _path_of(self, key: tuple[str, int]) -> str:
-        return f"{self.path}/{key[0]}/{key[1]}"
+        files, size = self._survey.look()
+        if size is not None:
+            self._file_size, self._sized = size, True
+        self._counted = files.count - self._names.files
+        return files
 
     def use_saved_ends(self) -> None:
-        """Let the next survey use what the last owner saved of the queues of a closed store."""
-        # A topic of another kind has no queues here, whatever was saved of it.
-        self._saved = None if has_other_kinds(self._store_path) else load_saved_ends(self._store_path, self._known)
-        self._catalog.use(self._saved)
-        self.saved_generation = 0 if self._saved is None else self._saved.generation
+        """``QueueSurvey.use_saved_ends``."""
+        self._survey.use_saved_ends()
 
     def distrust_saved_ends(self) -> None:
-        """Use no saved ends, and let no mark name them, until they are saved again."""
-        self._saved, self._not_saved, self.saved_generation = None, None, 0
-        self._catalog.use(None)
+        """``QueueSurvey.distrust_saved_ends``."""
+        self._survey.distrust_saved_ends()
+
+    @property
+    def saved_generation(self) -> int:
+        """The generation of the saved ends that the mark names; 0 for none."""
+        return self._survey.saved_generation
 
     def save_ends(self) -> None:
-        """At a clean close, when all queues are on the device: save their ends for the next look at them.
-
-        Without space for the file, or after any other failure, there is none.
-        """
-        self.saved_generation = 0
-        with self._lock, contextlib.suppress(OSError, CommitLogError):
-            touched: dict[str, dict[int, int]] = {topic: {} for topic in self._forgotten.union(self._not_saved or ())}
-            for (topic, queue_id), writer in self._writers.items():
-                if not writer.has_changed:
-                    continue
-                ends = touched.setdefault(topic, {})
-                if writer.next_offset is not None:
-                    ends[queue_id] = writer.next_offset
-            if self._saved is None or self._not_saved is None:
-                topics = {topic for topic, _ in self.known_queues()}
-            else:
-                topics = {topic for topic in self._saved.topics() if topic not in self._removed} | touched.keys()
-            self.saved_generation = save_ends(self._store_path, self._saved, topics, touched)
+        """``QueueSurvey.save``."""
+        with self._lock:
+            self._survey.save(self._writers)
 
     def find_ends(self) -> int:
-        """``ends`` of all queues that the last survey saw. Reads the last units of each. ``OSError``.
+        """``QueueSurvey.find_ends``."""
+        return self._survey.find_ends(self._writers)
 
-        To be compared with the mark: where zeros between units mislead the search, it finds another end.
-        """
-        for key, (base, size) in self._last_files.items():
-            if key not in self._ends:
-                units = _units_in(f"{self._path_of(key)}/{file_name_for_offset(base)}")
-                self._ends[key] = _ends_of(base + size, base // UNIT_SIZE + units)
-        return self.ends
+    @property
+    def ends(self) -> int:
+        """``QueueSurvey.ends``."""
+        return self._survey.ends(self._writers)
 
     def count_units(self, start: int, stop: int) -> int:
         """The number of units, of all queues, of messages at the physical offsets ``[start, stop)``."""
@@ -247,29 +161,6 @@ class ConsumeQueueStore:
     def file_count(self) -> int:
         """The number of queue files whose names are on the device, without a look at the directories."""
         return self._counted + self._names.files
-
-    @property
-    def ends(self) -> int:
-        """The sum of the bytes at which the queues' last files and last units end, without a look at the files.
-
-        Both, since a file that lost zeros after its units is damaged too: it has another size than all others.
-        """
-        now = self._ends | self._touched_ends()
-        return self._unchanged_ends + sum(now.values()) - sum(map(self._saved_ends_of, now))
-
-    def _touched_ends(self) -> dict[tuple[str, int], int]:
-        return {
-            key: _ends_of(one.files_end, one.next_offset or 0)
-            for key, one in self._writers.items()
-            if one.next_offset is not None or one.is_empty
-        }
-
-    def _saved_ends_of(self, key: tuple[str, int]) -> int:
-        """What a queue adds to ``_unchanged_ends``."""
-        topic, queue_id = key
-        saved = None if self._surveyed is None or topic not in self._unchanged else self._surveyed.topic(topic)
-        end = None if saved is None else saved.ends.get(queue_id)
-        return 0 if end is None else _ends_of(sum(end.extents[-1]), end.end)
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's message at ``offset``; None while it has none there or after it.
@@ -451,8 +342,7 @@ class ConsumeQueueStore:
         """Forget all queues; each is read from disk again. ``StoreIOError``."""
         self.flush_all()
         with self._lock:
-            self._ends |= self._touched_ends()
-            self._forgotten |= {topic for (topic, _), writer in self._writers.items() if writer.has_changed}
+            self._survey.note_forgotten(self._writers)
             self._writers = {}
 
     def flush(self, least_pages: int = 0) -> None:
@@ -604,15 +494,14 @@ class ConsumeQueueStore:
         """Delete the queues of a topic, whose files are discounted; their next offset is 0. ``StoreIOError``."""
         with self._lock:
             self._unsettle()
-            self._removed.add(topic)
+            self._survey.note_removed_topic(topic)
             for writer in self._writers_of(topic):
                 key = topic, writer.queue_id
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)
                 remove_ext_files(self._ext_directory(*key), None)
                 del self._writers[key]
-                self._ends[key] = 0
-                self._last_files.pop(key, None)
+                self._survey.note_removed(*key)
             self._remove_directory(os.path.join(self.path, topic))
 
     def _writers_of(self, topic: str) -> list[ConsumeQueueWriter]:
@@ -639,15 +528,6 @@ class ConsumeQueueStore:
                 self._settled.close()
 
 
-def _units_in(path: str) -> int:
-    """The number of units of a file, where no zeros are between them. ``OSError``."""
-    descriptor = disk.open_file(path)
-    try:
-        return written_units(descriptor)
-    finally:
-        disk.close(descriptor)
-
-
 @contextlib.contextmanager
 def _names_failed_reads(path: str) -> Iterator[None]:
     """``ReadFailed`` with the file's path for each ``OSError`` of the block; ``path`` where it names none."""
@@ -655,10 +535,6 @@ def _names_failed_reads(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ReadFailed("read", path=str(error.filename or path), cause=error) from error
-
-
-def _ends_of(files_end: int, next_offset: int) -> int:
-    return files_end + next_offset * UNIT_SIZE
 
 
 def _sync_file(path: str) -> None:
@@ -683,11 +559,3 @@ def _sync_directory(path: str) -> None:
         pass  # deleted since
     except OSError as error:
         raise StoreIOError("sync", path=path, cause=error) from error
-
-
-def _is_uneven(files: Sequence[tuple[int, int]]) -> bool:
-    """Whether a queue's files (base and size) have several sizes, or a gap between them."""
-    size = files[0][1] if files else 0
-    return any(one != size for _, one in files) or any(
-        base + size != following for (base, _), (following, _) in pairwise(files)
-    )

@@ -24,7 +24,8 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.scan import LogWalk
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.paths import CONSUME_QUEUE
-from commitlog_store.queue.consume_queue_store import ConsumeQueueStore, QueueFiles
+from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.queue.queue_survey import QueueFiles
 from commitlog_store.recovery.log_end import RecoveryPolicy
 
 

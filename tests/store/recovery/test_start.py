@@ -16,7 +16,7 @@ from commitlog_store.files.mapped_file_queue_writer import AllocateNow
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog_store.format.index_file import HEADER_SIZE
 from commitlog_store.log.owner_directory import OwnerDirectory
-from commitlog_store.queue.consume_queue_store import QueueFiles
+from commitlog_store.queue.queue_survey import QueueFiles
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.recovery.start import Evidence, StartKind, StartParts, decide, gather
 from commitlog_store.testing import kill, start_of
