@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from commitlog_store.errors import ReadFailed
+
 
 @contextlib.contextmanager
 def errors_name(path: str) -> Iterator[None]:
@@ -19,3 +21,12 @@ def errors_name(path: str) -> Iterator[None]:
         if error.filename is None:
             error.filename = path
         raise
+
+
+@contextlib.contextmanager
+def failed_reads(path: str, operation: str = "read") -> Iterator[None]:
+    """``ReadFailed`` for each ``OSError`` that leaves the block, with its file's path; ``path`` where it names none."""
+    try:
+        yield
+    except OSError as error:
+        raise ReadFailed(operation, path=str(error.filename or path), cause=error) from error

@@ -21,8 +21,9 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from commitlog_store.errors import InvalidValue, ReadFailed
+from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 
 # Bytes of a file of keys; far more than one needs.
 _LARGEST_FILE = 64 << 10
@@ -42,9 +43,8 @@ class AccessKeys:
         """The keys of a file. ``InvalidValue`` for a file without both keys, ``ReadFailed``."""
         place = os.fspath(path)
         try:
-            text = disk.read_file(place, _LARGEST_FILE).decode()
-        except OSError as error:
-            raise ReadFailed("read", path=place, cause=error) from error
+            with failed_reads(place):
+                text = disk.read_file(place, _LARGEST_FILE).decode()
         except UnicodeDecodeError:
             raise InvalidValue(f"The access keys in {place} are not UTF-8 text.") from None  # which the cause quotes
         found = {}

@@ -17,13 +17,13 @@ from commitlog_store.columnar.dispatch import QueueUnits
 from commitlog_store.errors import (
     CorruptConsumeQueue,
     NotAStore,
-    ReadFailed,
     StoreIOError,
     TooManyOpenFiles,
     TopicNotFound,
     UnsupportedStore,
 )
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_SIZE
 from commitlog_store.paths import (
     CONSUME_QUEUE,
@@ -167,7 +167,7 @@ class ConsumeQueueStore:
 
         A damaged unit has that of the last message before it. ``ReadFailed``.
         """
-        with self._lock, _names_failed_reads(self.path):
+        with self._lock, failed_reads(self.path):
             # The store remembers each queue whose offset is read, so only existing queues are read.
             if queue_id > self._highest_id(topic):
                 return None
@@ -179,7 +179,7 @@ class ConsumeQueueStore:
 
         The units are those of one file, as in RocketMQ's ``getMessage``. ``ReadFailed``.
         """
-        with self._lock, _names_failed_reads(self.path):
+        with self._lock, failed_reads(self.path):
             writer = self._writers.get((topic, queue_id))
             if writer is None or writer.is_empty or writer.next_offset is None:
                 if queue_id > self._highest_id(topic):
@@ -193,7 +193,7 @@ class ConsumeQueueStore:
 
     def first_left(self, topic: str, queue_id: int, log_start: int) -> int:
         """The offset of the first message of an existing queue that the log still has. ``ReadFailed``."""
-        with self._lock, _names_failed_reads(self.path):
+        with self._lock, failed_reads(self.path):
             writer = self._positioned(topic, queue_id)
             return max(writer.first_offset, writer.end_before(log_start))
 
@@ -201,7 +201,7 @@ class ConsumeQueueStore:
         """``place_from`` of the messages that the log still has: units of those before ``log_start`` are skipped, and
         the fillers with which a queue may begin. ``ReadFailed``.
         """
-        with self._lock, _names_failed_reads(self.path):
+        with self._lock, failed_reads(self.path):
             if queue_id > self._highest_id(topic):
                 return None
             writer = self._positioned(topic, queue_id)
@@ -223,7 +223,7 @@ class ConsumeQueueStore:
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's message at ``offset``; None where nothing was written. ``ReadFailed``."""
-        with self._lock, _names_failed_reads(self.path):
+        with self._lock, failed_reads(self.path):
             unit = self.writer(topic, queue_id).unit(offset)
             return None if unit is None else unit[0]
 
@@ -281,7 +281,7 @@ class ConsumeQueueStore:
 
         ``ReadFailed``.
         """
-        with self._lock, _names_failed_reads(self.path):
+        with self._lock, failed_reads(self.path):
             return self._positioned(topic, queue_id).read(first, stop)
 
     def _positioned(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
@@ -526,15 +526,6 @@ class ConsumeQueueStore:
             self._writers = {}
             if self._settled is not None:
                 self._settled.close()
-
-
-@contextlib.contextmanager
-def _names_failed_reads(path: str) -> Iterator[None]:
-    """``ReadFailed`` with the file's path for each ``OSError`` of the block; ``path`` where it names none."""
-    try:
-        yield
-    except OSError as error:
-        raise ReadFailed("read", path=str(error.filename or path), cause=error) from error
 
 
 def _sync_file(path: str) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from commitlog_store.errors import ReadFailed
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.log.commit_log import CommitLog
@@ -62,16 +62,15 @@ def _lost_queues(paths: StorePaths, mark: CheckpointMark, closed: bool) -> Itera
     log = CommitLog(paths.commit_log)
     queues = ConsumeQueueStore(paths.root, 0, QueueCatalog(paths.root, log), read_only=True)
     try:
-        log.refresh()
-        if closed:
-            queues.use_saved_ends()
-        count = queues.survey().count
-        if count < mark.queue_file_count and log.min_offset <= mark.log_start:  # else retention has removed some
-            yield f"Of {mark.queue_file_count} consume-queue files, {count} exist."
-        elif closed and queues.find_ends() != mark.queue_ends:
-            yield "The consume queues do not end where they ended when the store was closed."
-    except OSError as error:
-        raise ReadFailed("look at", path=str(error.filename or paths.root), cause=error) from error
+        with failed_reads(paths.root, "look at"):
+            log.refresh()
+            if closed:
+                queues.use_saved_ends()
+            count = queues.survey().count
+            if count < mark.queue_file_count and log.min_offset <= mark.log_start:  # else retention has removed some
+                yield f"Of {mark.queue_file_count} consume-queue files, {count} exist."
+            elif closed and queues.find_ends() != mark.queue_ends:
+                yield "The consume queues do not end where they ended when the store was closed."
     finally:
         queues.close()
         log.close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from commitlog_store.errors import LogNotFound, ReadFailed
+from commitlog_store.errors import LogNotFound
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import CONSUME_QUEUE, is_system_topic, parse_file_name
 from commitlog_store.queue.written_units import last_written
@@ -48,8 +49,7 @@ def _has_units(path: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return last_written(descriptor) > 0
-    except OSError as error:
-        raise ReadFailed("read", path=path, cause=error) from error
+        with failed_reads(path):
+            return last_written(descriptor) > 0
     finally:
         disk.close(descriptor)

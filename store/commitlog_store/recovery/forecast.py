@@ -17,7 +17,6 @@ from commitlog_store.errors import (
     LogNotFound,
     LogShort,
     NotAStore,
-    ReadFailed,
     StoreAccessDenied,
     StoreBusy,
     StoreLocked,
@@ -25,6 +24,7 @@ from commitlog_store.errors import (
     UnsupportedStore,
 )
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.files.store_lock import lock_holder
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
@@ -140,12 +140,11 @@ def forecast_locked(
     size = config.mapped_file_size_consume_queue
     queues = ConsumeQueueStore(directory, size, QueueCatalog(directory, log), read_only=True, known=saved)
     try:
-        checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
-        aborted = disk.exists(os.path.join(directory, ABORT))
-        parts = StartParts(paths, aborted, queues, index, checkpoint)
-        return _forecast(parts, config, progress, accept_lost_log=accept_lost_log, scan=scan)
-    except OSError as error:
-        raise ReadFailed("look at", path=str(error.filename or directory), cause=error) from error
+        with failed_reads(directory, "look at"):
+            checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
+            aborted = disk.exists(os.path.join(directory, ABORT))
+            parts = StartParts(paths, aborted, queues, index, checkpoint)
+            return _forecast(parts, config, progress, accept_lost_log=accept_lost_log, scan=scan)
     finally:
         queues.close()
         log.close()

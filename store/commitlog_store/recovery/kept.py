@@ -25,6 +25,7 @@ import msgspec
 
 from commitlog_store.errors import CorruptConfig, DiskFull, InvalidValue, ReadFailed, StoreIOError
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.files.limits import free_bytes
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.space import NO_SPACE
@@ -89,10 +90,8 @@ class _Report(msgspec.Struct, rename="camel"):
 def kept_pieces(store_path: str | os.PathLike[str]) -> list[KeptPiece]:
     """The kept pieces of a store, oldest first. Changes nothing. ``CorruptConfig``, ``ReadFailed``."""
     parent = os.path.join(os.path.abspath(os.fspath(store_path)), REPAIR)
-    try:
+    with failed_reads(parent, "list"):
         names = sorted(_names(parent))
-    except OSError as error:
-        raise ReadFailed("list", path=parent, cause=error) from error
     paths = [os.path.join(parent, name) for name in names if _OUR_NAME.fullmatch(name)]
     # What a link leads to is not the store's (invariant 10).
     return [read_kept_piece(path) for path in paths if is_kept_piece(path) and not disk.is_symlink(path)]

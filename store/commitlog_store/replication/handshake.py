@@ -15,8 +15,9 @@ import time
 from dataclasses import dataclass
 
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import InvalidValue, PeerRefused, ReadFailed
+from commitlog_store.errors import InvalidValue, PeerRefused
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.format.ha_hello import (
     ANSWER_SIZE,
     HELLO_SIZE,
@@ -139,9 +140,8 @@ def _token(path: str) -> str:
     if not path:
         return ""
     try:
-        token = disk.read_file(path, _LONGEST_TOKEN).decode().strip()
-    except OSError as error:
-        raise ReadFailed("read", path=path, cause=error) from error
+        with failed_reads(path):
+            token = disk.read_file(path, _LONGEST_TOKEN).decode().strip()
     except UnicodeDecodeError as error:
         raise InvalidValue(f"The token in {path} (ha_token_file) is not UTF-8 text.") from error
     if not token:

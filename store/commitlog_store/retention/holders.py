@@ -37,8 +37,9 @@ from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_po
 from commitlog_store.delayed.timer_listing import read_check, timer_bounds, waiting_timers
 from commitlog_store.delayed.timer_waiting import TIMER_HOLDER
 from commitlog_store.engine.subject import Hold
-from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, ReadFailed, TopicNotFound
+from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
@@ -236,10 +237,8 @@ def _batches(directory: str) -> list[int]:
 
 
 def _lines(path: str) -> list[str]:
-    try:
+    with failed_reads(path):
         return disk.read_file(path, LARGEST_CONFIG).decode("utf-8", "replace").splitlines()
-    except OSError as error:
-        raise ReadFailed("read", path=path, cause=error) from error
 
 
 def _our_offsets(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

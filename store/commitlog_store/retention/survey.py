@@ -16,8 +16,9 @@ from types import UnionType
 from typing import Any, Literal
 
 from commitlog_store.engine.subject import Hold
-from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound, ReadFailed
+from commitlog_store.errors import CorruptRecord, InvalidValue, MessageNotFound
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
@@ -158,7 +159,7 @@ def survey(
     """
     store_path = paths.root
     with contextlib.closing(CommitLog(paths.commit_log)) as log:
-        try:
+        with failed_reads(store_path, "look at"):
             log.refresh()
             files = _log_files(log, request.clock, most=most)
             end = _end_of(store_path, files) if log_end is None else log_end
@@ -171,8 +172,6 @@ def survey(
             named.append(unapplied_positions(store_path, catalog))
             unfinished = delayed_messages(store_path, catalog, log) if holds is None else holds
             needed = [*unfinished, *(one for one in named if one is not None)]
-        except OSError as error:
-            raise ReadFailed("look at", path=str(error.filename or store_path), cause=error) from error
         decision = Decision()
         if request.first in (None, log.min_offset):
             decision = decide(files, end, request.limits, needed, now_ms, most=most)
@@ -227,14 +226,11 @@ class LogFiles:
 
 def log_files(paths: StorePaths) -> LogFiles:
     """The files of a store's log. Takes no lock, also beside a live owner. ``ReadFailed``."""
-    with contextlib.closing(CommitLog(paths.commit_log)) as log:
-        try:
-            log.refresh()
-            files = _log_files(log, "store")
-            first_ms = _first_time(log, files[0].base) if files else None
-            return LogFiles(files=files, first_ms=first_ms, end=_end_of(paths.root, files))
-        except OSError as error:
-            raise ReadFailed("look at", path=str(error.filename or paths.root), cause=error) from error
+    with contextlib.closing(CommitLog(paths.commit_log)) as log, failed_reads(paths.root, "look at"):
+        log.refresh()
+        files = _log_files(log, "store")
+        first_ms = _first_time(log, files[0].base) if files else None
+        return LogFiles(files=files, first_ms=first_ms, end=_end_of(paths.root, files))
 
 
 def forecast_clean(

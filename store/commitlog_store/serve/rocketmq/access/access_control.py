@@ -17,8 +17,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from commitlog_store.errors import CommitLogError, InvalidValue, ReadFailed
+from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files import disk
+from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.format.properties import REAL_TOPIC, decode_properties
 from commitlog_store.format.record import Record, decode_record
@@ -54,11 +55,9 @@ class AccessControl:
     def __init__(self, path: str) -> None:
         """``InvalidValue`` for what is no file of accounts; ``ReadFailed``."""
         self._path = path
-        try:
+        with failed_reads(path):
             self._seen: tuple[int, ...] | None = disk.file_signature(path)
             self._acl = _read(path)
-        except OSError as error:
-            raise ReadFailed("read", path=path, cause=error) from error
         self._logged_at = -_LOG_S
         # The handler of VIEW_MESSAGE_BY_ID, which shows the message that another request names.
         self._view: Handler | None = None
