@@ -11,7 +11,8 @@ from typing import Any, get_type_hints
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer takes it: in the place of each group are its options, by the names of its fields."""
-    hints, own = get_type_hints(command, include_extras=True), inspect.signature(command)
+    # Those of the innermost function: what wraps it may have annotations of its own.
+    hints, own = get_type_hints(inspect.unwrap(command), include_extras=True), inspect.signature(command)
     groups: dict[str, Any] = {name: hints[name] for name in own.parameters if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
     for one in own.parameters.values():
