@@ -230,7 +230,7 @@ def make(path: Path) -> None:
 
 
 async def our_answers(store: MessageStore) -> list[RemotingCommand]:
-    parts = GroupProcessors(store, BrokerIdentity("127.0.0.1:10911"), asyncio.to_thread)
+    parts = GroupProcessors(store, BrokerIdentity("127.0.0.1:10911"), lambda _: asyncio.to_thread)
     handlers = {code: one for one in parts.processors for code in one.handlers()}
     client, answers = AClient(), []
     for one in REQUESTS:

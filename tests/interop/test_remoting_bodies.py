@@ -49,7 +49,7 @@ def read(broker: RocketMqBroker, tmp_path: Path, bodies: Mapping[str, bytes]) ->
 
 async def all_bodies(store: MessageStore) -> dict[str, bytes]:
     """Every body that is answered or sent, by the class that reads it."""
-    parts = GroupProcessors(store, BrokerIdentity("127.0.0.1:10911"), asyncio.to_thread)
+    parts = GroupProcessors(store, BrokerIdentity("127.0.0.1:10911"), lambda _: asyncio.to_thread)
     handlers = {code: one for one in parts.processors for code in one.handlers()}
     client = AClient()
 

@@ -183,6 +183,8 @@ class Consumer(Consuming):
         self._closed = True
         if self._engine.state.forked:
             return
+        # Before others take the queues over, and note how far they have pulled.
+        self._groups.pulled.forget(self.group, list(self._progress))
         self._members.leave(self._member)
         self._engine.waiters.wake_all()
         if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
@@ -498,6 +500,7 @@ class Consumer(Consuming):
         status, messages, next_begin_offset = moved
         wrong = progress.fetched
         progress.note_pulled(messages, next_begin_offset)
+        self._groups.pulled.note(self.group, *progress.key, next_begin_offset)
         if status is GetMessageStatus.FOUND:
             return
         if status is not GetMessageStatus.NO_MATCHED_MESSAGE:

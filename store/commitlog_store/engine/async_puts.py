@@ -78,6 +78,11 @@ class AsyncPutService(Generic[_MessageT]):
         """Whether no message waits or is being put: one that is put now comes after all that were given before."""
         return not self._waiting and not self._is_putting
 
+    @property
+    def waiting_count(self) -> int:
+        """How many messages wait for the service's next round."""
+        return len(self._waiting)
+
     def _add(self, waiting: _Waiting[_MessageT]) -> None:
         self._waiting.append(waiting)
         self._wakeup.set()

@@ -34,6 +34,7 @@ from commitlog_store.format.half_messages import TRANSACTION_GROUP
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog_store.groups.positions import Queue, ReadableQueues, restore_positions
+from commitlog_store.groups.pulled_offsets import PulledOffsets
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog_store.queue.block_reader import BlockReader
@@ -59,6 +60,7 @@ class GroupPositions(Subject):
         self._interval = config.flush_consumer_offset_interval / _MS
         self._lock = threading.Lock()
         self._offsets: ConsumerOffsets | None = None
+        self.pulled = PulledOffsets()
         self._subscription_groups: SubscriptionGroups | None = None
         self._restored = False
         # The failure that the log has already.
@@ -125,6 +127,7 @@ class GroupPositions(Subject):
             if now != dict(expected):
                 return False
         self.offsets.commit(group, offsets)
+        self.pulled.forget(group, offsets)
         self.flush()
         return True
 
@@ -134,6 +137,7 @@ class GroupPositions(Subject):
         offsets = self.offsets
         for group in offsets.groups():
             offsets.remove(group, [topic])
+        self.pulled.forget_all(topic=topic)
         self.flush()
 
     def run_once(self) -> float:

@@ -39,6 +39,8 @@ class ConnectionCounts:
         self._listeners: dict[str, Callable[[], ConnectionCount]] = {}
         self.clients: Callable[[], ClientCount] = lambda: ClientCount({}, {})
         self.group_clients = GroupClients()
+        # Requests of RocketMQ's clients that wait for a thread, by processor.
+        self.waiting_requests: Callable[[], Mapping[str, int]] = dict
 
     def add(self, listener: str, count: Callable[[], ConnectionCount]) -> None:
         """``count`` is called by any thread."""

@@ -60,6 +60,12 @@ _ROCKETMQ = (
     Metric("rocketmq_message_size", _H, "Bytes of the records of puts; messages put together have their mean size."),
     Metric("rocketmq_topic_number", _G, "Topics in config/topics.json.", (), Shown.BOTH),
     Metric("rocketmq_consumer_group_number", _G, "Groups with settings or a position.", (), Shown.BOTH),
+    Metric(
+        "rocketmq_processor_watermark",
+        _G,
+        "Requests of RocketMQ's clients that wait for a thread, by what they ask.",
+        ("processor",),
+    ),
     Metric("rocketmq_broker_permission", _G, "6: messages are read and put; 4: they are only read; 0: neither."),
     Metric("rocketmq_consumer_lag_messages", _G, "Messages of the topic that wait for the group.", _GROUP, Shown.BOTH),
     Metric(
@@ -68,6 +74,19 @@ _ROCKETMQ = (
         "For how long the oldest of them has been in the store.",
         _GROUP,
         Shown.BOTH,
+    ),
+    Metric("rocketmq_consumer_ready_messages", _G, "Messages that wait, and that no consumer has pulled.", _GROUP),
+    Metric(
+        "rocketmq_consumer_queueing_latency_milliseconds",
+        _G,
+        "For how long the oldest message that waits and that no consumer has pulled has been in the store.",
+        _GROUP,
+    ),
+    Metric(
+        "rocketmq_consumer_inflight_messages",
+        _G,
+        "Messages that wait, and that consumers of the group have pulled: they are not acknowledged.",
+        _GROUP,
     ),
     Metric(
         "rocketmq_send_to_dlq_messages_total",

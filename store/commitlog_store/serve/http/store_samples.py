@@ -156,7 +156,8 @@ class StoreSamples:
         offsets = self._offsets(reader)
         groups = {one.group_name for one in reader.group_settings()} | set(offsets.groups())
         samples.values.append(("rocketmq_consumer_group_number", (), len(groups)))
-        self._lag(samples, reader, group_lags(reader, offsets))
+        pulled = None if self._owned is None else owned_by(self._owned).groups.pulled.all()
+        self._lag(samples, reader, group_lags(reader, offsets, pulled))
 
     def _delayed(self, samples: Samples, levels: Iterable[DelayLevel]) -> None:
         for level in levels:
@@ -218,6 +219,8 @@ class StoreSamples:
             add(("commitlog_connections", (listener, "active"), count.active))
             add(("commitlog_connections", (listener, "idle"), count.idle))
             add(("commitlog_connections_refused_total", (listener,), count.refused))
+        for processor, waiting in counts.waiting_requests().items():
+            add(("rocketmq_processor_watermark", (processor,), waiting))
         clients = counts.clients()
         self._producers.admit(clients.producers)
         producers, rest = self._producers.split(clients.producers)
@@ -277,19 +280,35 @@ class StoreSamples:
 
     def _lag(self, samples: Samples, reader: StoreReader, lags: Iterable[GroupLag]) -> None:
         by_name = {(one.group, one.topic): one for one in lags}
-        messages = {name: one.messages for name, one in by_name.items()}
-        self._lags.admit(messages)
-        own, rest = self._lags.split(messages)
+        self._lags.admit({name: one.messages for name, one in by_name.items()})
+        for name, one in by_name.items():
+            if name in self._lags:
+                self._lag_of(samples, reader, one)
+        rest = [one for name, one in by_name.items() if name not in self._lags]
+        if rest:
+            self._lag_messages(samples, (REST, REST, "false", "false"), rest)
+
+    def _lag_messages(self, samples: Samples, labels: tuple[str, ...], lags: Iterable[GroupLag]) -> None:
+        """How many messages wait; what consumers have pulled is known to the owner alone."""
+        waiting, ready = (sum(numbers) for numbers in zip(*((one.messages, one.ready) for one in lags), strict=True))
+        samples.values.append(("rocketmq_consumer_lag_messages", labels, waiting))
+        if self._owned is not None:
+            samples.values.append(("rocketmq_consumer_ready_messages", labels, ready))
+            samples.values.append(("rocketmq_consumer_inflight_messages", labels, waiting - ready))
+
+    def _lag_of(self, samples: Samples, reader: StoreReader, lag: GroupLag) -> None:
+        labels = _lag_labels(lag.group, lag.topic)
+        self._lag_messages(samples, labels, [lag])
+        latencies = [("rocketmq_consumer_lag_latency_milliseconds", lag.first_waiting)]
+        if self._owned is not None:
+            latencies.append(("rocketmq_consumer_queueing_latency_milliseconds", lag.first_ready))
+        places = sorted({place for _, first in latencies for place in first})
+        times = dict(zip(places, reader.store_timestamps(places), strict=True))
         now_ms = self._now_ms()
-        for name, count in own.items():
-            labels = _lag_labels(*name)
-            samples.values.append(("rocketmq_consumer_lag_messages", labels, count))
-            stored = [time for time in reader.store_timestamps(by_name[name].first_waiting) if isinstance(time, int)]
-            if stored or not count:
-                waited = max(now_ms - min(stored), 0) if stored else 0
-                samples.values.append(("rocketmq_consumer_lag_latency_milliseconds", labels, waited))
-        if rest is not None:
-            samples.values.append(("rocketmq_consumer_lag_messages", (REST, REST, "false", "false"), rest))
+        for name, first in latencies:
+            stored = [time for place in first if isinstance(time := times[place], int)]
+            if stored or not first:
+                samples.values.append((name, labels, max(now_ms - min(stored), 0) if stored else 0))
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -35,9 +35,12 @@ from commitlog_store.serve.rocketmq.processors.pull_message import PullMessagePr
 from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor, own_topics
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
+from commitlog_store.serve.rocketmq.waiting_requests import WaitingRequests
 from commitlog_store.store import MessageStore, owned_by, pulls_from
 
 _T = TypeVar("_T")
+# RocketMQ's name of what answers sends.
+_SEND = "send"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +140,13 @@ class RocketMQBroker:
                 in_thread,
             )
         self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
-
-        self._groups = GroupProcessors(store, identity, in_thread)
+        self._waiting = WaitingRequests(loop)
+        self._async_puts = owned_by(store).engine.async_puts
+        self._groups = GroupProcessors(store, identity, self._waiting.in_thread)
         self._in_thread = in_thread
         self._processors: list[Processor] = [
             *self._groups.processors,
-            *_processors(store, identity, self._groups, self._hold, loop, in_thread),
+            *_processors(store, identity, self._groups, self._hold, loop, self._waiting.in_thread),
         ]
         if self._access is not None:
             self._processors = [self._access.guarded(processor) for processor in self._processors]
@@ -152,6 +156,11 @@ class RocketMQBroker:
         counts.add("rocketmq", self._server.connections)
         counts.clients = self._groups.clients.count
         counts.group_clients = self._groups.group_clients
+        counts.waiting_requests = self._waiting_requests
+
+    def _waiting_requests(self) -> Mapping[str, int]:
+        counts = self._waiting.counts()
+        return {**counts, _SEND: counts[_SEND] + self._async_puts.waiting_count}
 
     def start(self) -> None:
         """Answer clients from now on, and ask producers for the outcome of their half messages."""
@@ -174,7 +183,7 @@ def _processors(
     groups: GroupProcessors,
     hold: PullRequestHoldService,
     loop: asyncio.AbstractEventLoop,
-    in_thread: InThread,
+    in_thread: Callable[[str], InThread],
 ) -> Sequence[Processor]:
     """Those of routes, sends and pulls."""
     owned = owned_by(store)
@@ -185,11 +194,11 @@ def _processors(
             StorePuts(owned, loop),
             topics,
             _retry_max_times(groups.groups),
-            in_thread,
+            in_thread(_SEND),
             models=own_topics(identity),
             has_locks=groups.locks.has_locks,
         ),
-        PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread),
+        PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread("pull")),
     )
 
 

@@ -10,6 +10,8 @@ Source: RocketMQ ``broker/subscription/SubscriptionGroupManager.java`` (``findSu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.consumers.retry import retry_topic
 from commitlog_store.errors import TopicNotFound
@@ -99,6 +101,14 @@ class ConsumerGroups:
         """Set a position. ``InvalidValue``; ``StoreClosed`` where a closing store may not have saved it."""
         self._groups.offsets.commit(group, {(topic, queue_id): offset})
         self._engine.state.refuse_closed()  # afterwards: closing saves what was set before it began
+
+    def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Note how far the group's consumers have pulled."""
+        self._groups.pulled.note(group, topic, queue_id, next_offset)
+
+    def forget_pulled(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
+        """Note that the group's consumers pull these queues from its positions on."""
+        self._groups.pulled.forget(group, [(topic, queue_id) for queue_id in queue_ids])
 
     def lists_queue(self, topic: str, queue_id: int) -> bool:
         """Whether the queue is known to exist. It does not wait."""

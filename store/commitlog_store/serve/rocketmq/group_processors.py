@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.serve.group_clients import GroupClients
 from commitlog_store.serve.rocketmq.answering import InThread
@@ -29,7 +31,8 @@ class GroupProcessors:
     ``calls`` is to be given the answers that clients send, and ``transactions.start_checks`` the event loop.
     """
 
-    def __init__(self, store: MessageStore, identity: BrokerIdentity, in_thread: InThread) -> None:
+    def __init__(self, store: MessageStore, identity: BrokerIdentity, in_thread: Callable[[str], InThread]) -> None:
+        """``in_thread`` gives the threads of a processor, by RocketMQ's name of it."""
         owned = owned_by(store)
         self.clients = clients = ClientRegistry()
         self.calls = calls = ClientCalls()
@@ -39,18 +42,21 @@ class GroupProcessors:
         self.group_clients = GroupClients(
             clients.members, lambda group, queues: locks.locked_by(group, identity.name, queues)
         )
-        self.transactions = EndTransactionProcessor(store, clients, readers, in_thread)
+        admin = in_thread("admin")
+        self.transactions = EndTransactionProcessor(store, clients, readers, in_thread("transaction"))
         self.processors: tuple[Processor, ...] = (
-            ClientManageProcessor(clients, groups, in_thread),
-            ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], in_thread),
+            ClientManageProcessor(clients, groups, in_thread("client_manager")),
+            ConsumerManageProcessor(
+                clients, groups, readers, lambda: store.physical_bounds()[1], in_thread("consumer_manager")
+            ),
             locks,
-            SendBackProcessor(owned, groups, readers, in_thread),
+            SendBackProcessor(owned, groups, readers, in_thread("send")),
             self.transactions,
-            QueryMessageProcessor(readers, in_thread),
-            TopicAdminProcessor(store, identity, groups, readers, in_thread),
-            GroupAdminProcessor(store, identity, clients, groups, readers, in_thread),
-            ConsumerAdminProcessor(store, identity, clients, calls, groups, readers, in_thread),
-            BrokerAdminProcessor(store, identity, readers, in_thread),
+            QueryMessageProcessor(readers, in_thread("query_message")),
+            TopicAdminProcessor(store, identity, groups, readers, admin),
+            GroupAdminProcessor(store, identity, clients, groups, readers, admin),
+            ConsumerAdminProcessor(store, identity, clients, calls, groups, readers, admin),
+            BrokerAdminProcessor(store, identity, readers, admin),
         )
 
     def close(self) -> None:

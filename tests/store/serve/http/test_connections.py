@@ -113,6 +113,9 @@ def test_a_server_with_all_listeners_shows_the_connections_of_each(tmp_path: Pat
         assert values(found, "rocketmq_consumer_connections", *labels) == {("billing", "python", "push", "false"): 1}
         assert sum(values(found, "rocketmq_producer_connections", "language").values()) == 1
         assert set(values(found, "commitlog_connections_refused_total", "listener").values()) == {0}
+        processors = {"send", "pull", "query_message", "client_manager", "consumer_manager", "transaction", "admin"}
+        waiting = values(found, "rocketmq_processor_watermark", "processor")
+        assert waiting == {(name,): 0 for name in processors}
 
 
 def test_clients_of_many_kinds_are_summed_up_beyond_the_limit() -> None:

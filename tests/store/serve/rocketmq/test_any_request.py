@@ -61,7 +61,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupProcessors]
         with store.consumer("billing", ["orders"]) as consumer:
             consumer.poll(1, 5)
             consumer.commit()
-        yield GroupProcessors(store, BrokerIdentity("127.0.0.1:1"), asyncio.to_thread)
+        yield GroupProcessors(store, BrokerIdentity("127.0.0.1:1"), lambda _: asyncio.to_thread)
 
 
 def test_no_two_processors_answer_one_code(parts: GroupProcessors) -> None:

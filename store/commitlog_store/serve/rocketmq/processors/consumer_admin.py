@@ -116,6 +116,7 @@ class ConsumerAdminProcessor(Processor):
             )
         for queue_id, at in found.items():
             self._groups.commit(group, topic, queue_id, at)
+        self._groups.forget_pulled(group, topic, found)
         return found
 
     def _offsets_body(self, topic: str, offsets: Mapping[int, int], *, for_c: bool = False) -> bytes:

@@ -88,6 +88,7 @@ class GroupAdminProcessor(Processor):
         def delete() -> None:
             self._engine.state.refuse_on_replica()
             self._positions.subscription_groups.remove(group)
+            self._positions.pulled.forget_all(group=group)
             if flag_field(request, "cleanOffset"):
                 self._positions.offsets.remove(group)
                 self._positions.flush()

@@ -100,6 +100,9 @@ class Groups(Protocol):
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set a position. ``InvalidValue``, ``StoreClosed``."""
 
+    def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Note how far the group's consumers have pulled."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Pull:
@@ -157,7 +160,7 @@ class PullMessageProcessor(Processor):
             return self._pull_slowly(pull, connection)
         if self._may_hold(pull, found):
             return self._hold_for(connection, pull)
-        return _answer(pull, found)
+        return self._answer(pull, found)
 
     async def _pull_slowly(self, pull: _Pull, connection: Connection) -> RemotingCommand:
         group = pull.group.group_name
@@ -167,7 +170,7 @@ class PullMessageProcessor(Processor):
         found = await self._look(pull)
         if self._may_hold(pull, found):
             return await self._hold_for(connection, pull)
-        return _answer(pull, found)
+        return self._answer(pull, found)
 
     async def _look(self, pull: _Pull) -> StoredPull:
         place = (pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
@@ -211,7 +214,12 @@ class PullMessageProcessor(Processor):
         if _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.offset != asked:
             # None of those before matched: the client continues after them.
             found = found._replace(status=GetMessageStatus.NO_MATCHED_MESSAGE, next_begin_offset=pull.offset)
-        return _answer(pull, found)
+        return self._answer(pull, found)
+
+    def _answer(self, pull: _Pull, found: StoredPull) -> RemotingCommand:
+        self._groups.note_pulled(pull.group.group_name, pull.topic, pull.queue_id, found.next_begin_offset)
+        fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, pull.group.group_sys_flag)
+        return pull.request.answer(_code(pull, found), found.status.value, fields=fields, body=found.data)
 
     def _checked(self, request: RemotingCommand) -> _Pull:
         """The request, if it may be answered. ``RequestFault``, ``_Forbidden``."""
@@ -312,11 +320,6 @@ def _code(pull: _Pull, found: StoredPull) -> ResponseCode:
     if code is None:
         code = ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
     return code
-
-
-def _answer(pull: _Pull, found: StoredPull) -> RemotingCommand:
-    fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, pull.group.group_sys_flag)
-    return pull.request.answer(_code(pull, found), found.status.value, fields=fields, body=found.data)
 
 
 def _header(next_begin: int, low: int, high: int, group_sys_flag: int = 0) -> dict[str, str]:

@@ -1,0 +1,94 @@
+"""What /metrics shows of messages that consumers have and have not acknowledged, and of those that none has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commitlog_store import MessageStore
+from commitlog_store.serve.http.bounded_names import REST
+from commitlog_store.serve.http.samples import Samples
+from commitlog_store.serve.http.store_samples import StoreSamples
+from commitlog_store.serve.rocketmq.codes import RequestCode
+from tests.store.serve.rocketmq.brokers import broker
+from tests.store.serve.rocketmq.remoting_client import RemotingClient
+
+_LATENCY = "queueing_latency_milliseconds"
+# The time of the scrape, in seconds: long after every message.
+_NOW = 4_000_000_000
+
+
+def _put(store: MessageStore, count: int, topic: str = "orders") -> None:
+    for _ in range(count):
+        store.put(topic, b"x", queue_id=0)
+    store.dispatch()
+
+
+def _age_ms(store: MessageStore, offset: int) -> int:
+    """The age of a message of the queue at the time of the scrape."""
+    with store.reader() as reader:
+        (stored,) = reader.store_timestamps([("orders", 0, offset)])
+    assert isinstance(stored, int)
+    return _NOW * 1000 - stored
+
+
+def _shown(store: MessageStore, group: str = "billing", topic: str = "orders", most: int = 9) -> dict[str, float]:
+    """The series of a group in a topic, by the rest of their names."""
+    samples = Samples([], [])
+    with store.reader() as reader:
+        StoreSamples(store, most_lags=most, clock=lambda: _NOW).read(samples, reader)
+    return {
+        name.removeprefix("rocketmq_consumer_"): value
+        for name, labels, value in samples.values
+        if name.startswith("rocketmq_consumer_") and labels[:2] == (group, topic)
+    }
+
+
+def test_messages_of_an_open_consumer_are_in_flight_until_they_are_committed(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        _put(store, 5)
+        store.commit_group_offsets("billing", {("orders", 0): 0})
+        before = _shown(store)
+        assert (before["lag_messages"], before["ready_messages"], before["inflight_messages"]) == (5, 5, 0)
+        assert before[_LATENCY] == before["lag_latency_milliseconds"] == _age_ms(store, 0)
+        with store.consumer("billing", "orders") as consumer:
+            assert len(consumer.poll(2)) == 2  # with the other three read ahead
+            polled = _shown(store)
+            assert (polled["lag_messages"], polled["ready_messages"], polled["inflight_messages"]) == (5, 0, 5)
+            assert (polled["lag_latency_milliseconds"], polled[_LATENCY]) == (_age_ms(store, 0), 0)
+            consumer.commit()
+            _put(store, 3)
+            acknowledged = _shown(store)
+            assert (acknowledged["ready_messages"], acknowledged["inflight_messages"]) == (3, 3)
+            ages = _age_ms(store, 2), _age_ms(store, 5)
+            assert (acknowledged["lag_latency_milliseconds"], acknowledged[_LATENCY]) == ages
+        closed = _shown(store)
+        assert (closed["lag_messages"], closed["ready_messages"], closed["inflight_messages"]) == (6, 6, 0)
+
+
+def test_messages_that_clients_of_rocketmq_have_pulled_are_in_flight(tmp_path: Path) -> None:
+    with broker(tmp_path) as served, RemotingClient(served.address) as client:
+        _put(served.store, 5)
+        served.store.commit_group_offsets("billing", {("orders", 0): 1})
+        client.pull("orders", 0, 1, maxMsgNums=3, consumerGroup="billing")
+        pulled = _shown(served.store)
+        assert (pulled["lag_messages"], pulled["ready_messages"], pulled["inflight_messages"]) == (4, 1, 3)
+        client.pull("orders", 0, 4, maxMsgNums=3, consumerGroup="billing")
+        position = {"consumerGroup": "billing", "topic": "orders", "queueId": 0}
+        assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, position | {"commitOffset": 4}).code == 0
+        done = _shown(served.store)
+        assert (done["lag_messages"], done["ready_messages"], done["inflight_messages"]) == (1, 0, 1)
+        back = {"topic": "orders", "group": "billing", "timestamp": 0, "isForce": "true"}
+        assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, back).code == 0
+        moved = _shown(served.store)
+        assert (moved["lag_messages"], moved["ready_messages"], moved["inflight_messages"]) == (5, 5, 0)
+
+
+def test_groups_beyond_the_limit_are_summed_up(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as store:
+        for number in range(4):
+            _put(store, number + 1, f"t{number}")
+            store.commit_group_offsets("billing", {(f"t{number}", 0): 0})
+        with store.consumer("billing", "t2") as consumer:
+            consumer.poll(1)
+            rest = _shown(store, REST, REST, most=1)
+    assert rest == {"lag_messages": 1 + 2 + 3, "ready_messages": 1 + 2, "inflight_messages": 3}
