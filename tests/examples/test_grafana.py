@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from commitlog_store import Message, connect
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind
+from commitlog_store.serve.rocketmq.codes import RequestCode
+from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.store.serve.servers import ServeProcess
 from tests.support.local_spark import PROJECT
 from tests.support.waiting import wait_for
@@ -86,6 +90,13 @@ def test_the_legends_name_labels_of_their_series() -> None:
     legends = re.findall(r"\{\{(\w+)\}\}", DASHBOARD.read_text())
     assert legends
     assert set(legends) <= known
+
+
+def test_the_board_shows_every_metric_with_rocketmqs_name() -> None:
+    shown = " ".join(board_expressions())
+    missing = {name for name in METRICS if name.startswith("rocketmq_") and name not in shown}
+    # Ready is what waits and is not in flight; the size of a directory is not that of its disk.
+    assert missing == {"rocketmq_consumer_ready_messages", "rocketmq_broker_permission", "rocketmq_storage_size_bytes"}
 
 
 def test_the_panels_do_not_overlap() -> None:
@@ -173,20 +184,25 @@ def _use(url: str, rounds: Iterator[int]) -> None:
             return
         store.put("%DLQ%billing", b"given up").raise_for_status()
         store.put_message(Message(topic="orders", body=b"later", properties={"DELAY": "18"})).raise_for_status()
+        in_an_hour = {"TIMER_DELAY_SEC": "3600"}
+        store.put_message(Message(topic="orders", body=b"timed", properties=in_an_hour)).raise_for_status()
         with store.consumer("billing", "orders") as consumer:
             wait_for(lambda: consumer.poll(2, timeout_s=1))
             consumer.commit()
 
 
 def test_a_real_prometheus_scrapes_a_real_server_and_every_panel_has_values(tmp_path: Path) -> None:
-    with ServeProcess(tmp_path / "store", "--http", "127.0.0.1:0") as server:
-        target = server.first_line.partition("at http://")[2].split()[0]
-        with prometheus(target, tmp_path) as client:
+    with ServeProcess(tmp_path / "store", "--http", "127.0.0.1:0", "--rocketmq", "127.0.0.1:0") as server:
+        target = server.first_line.rpartition(" at http://")[2].split()[0]
+        of_rocketmq = RemotingClient(server.first_line.partition(", and at ")[2].split()[0])
+        with of_rocketmq, prometheus(target, tmp_path) as client:
+            beat = orjson.dumps(heartbeat(consumers={"billing": {"orders": "*"}}, producers=["shop"]))
             rounds = itertools.count()
             missing = [one for one in board_expressions() if not any(name in one for name in _WITHOUT_VALUES)]
             deadline = time.monotonic() + 200
             while missing:
                 assert time.monotonic() < deadline, missing
+                assert of_rocketmq.ask(RequestCode.HEART_BEAT, {}, beat).code == 0
                 _use(server.url, rounds)
                 missing = [one for one in missing if not query(client, one)]
             assert query(client, 'rocketmq_messages_in_total{topic="orders"}')[0]["metric"]["job"] == "commitlog"
