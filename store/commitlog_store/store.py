@@ -650,6 +650,11 @@ def consumers_of(store: MessageStore, group: str) -> ConsumerGroup | None:
     return store._groups.get(group)
 
 
+def open_groups(store: MessageStore) -> list[str]:
+    """The groups that have consumers in this process, those of clients among them; for the rooms that serve it."""
+    return [name for name, group in store._groups.copy().items() if group.member_count]
+
+
 def _close_soon(opened: list[MessageStore]) -> None:
     """Close the store for which no task waits any more, if it is open by now."""
     with contextlib.suppress(IndexError):  # the other thread took it

@@ -11,7 +11,7 @@ import httpx
 import orjson
 import pytest
 
-from commitlog_store import MessageStore, RemoteStore, connect
+from commitlog_store import MessageStore, RemoteStore, SubscriptionGroupConfig, connect
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.store import consumers_of
@@ -151,3 +151,38 @@ def test_a_client_of_rocketmq_is_listed_and_holds_what_it_has_locked(tmp_path: P
             assert "\u202e" not in page
         wait_for(lambda: "No consumer of the group is open." in _text(client))
         assert _held_by(_text(client)) == {0: "–", 1: shown}, "a lock outlives its connection"
+
+
+def test_a_group_without_a_position_has_a_page_with_its_consumers(store: MessageStore) -> None:
+    with browsing(owned=store, headers=_PAGE) as client:
+        assert client.get("/groups/audit").status_code == 404
+        with store.consumer("audit", "orders"):
+            page = _text(client, "/groups/audit")
+            assert "The group has no position yet" in page
+            assert [row[0] for row in _rows(page, "consumers")] == ["consumer 1 of this process"]
+            with client.stream("GET", "/live/groups/audit") as live:
+                assert live.status_code == 200
+            listed = _text(client, "/groups").partition('id="without"')[2]
+            assert 'href="/groups/audit"' in listed
+            assert "billing" not in listed
+            assert 'id="without"' not in _text(client, "/groups?q=bill")
+        assert client.get("/groups/audit").status_code == 404
+
+
+def test_a_group_with_settings_alone_has_a_page_that_shows_them(store: MessageStore) -> None:
+    store.set_group_settings(SubscriptionGroupConfig(group_name="audit", retry_max_times=7))
+    store.set_group_settings(SubscriptionGroupConfig(group_name="CID_RMQ_SYS_x"))
+    with browsing(store.path, headers=_PAGE) as client:
+        page = _text(client, "/groups/audit")
+        assert "<dt>Most retries</dt><dd>7</dd>" in page
+        assert "The group has no position yet" in page
+        assert "The store's owner knows its consumers" in page
+        assert 'href="/groups/audit"' in _text(client, "/groups")
+        assert "CID_RMQ_SYS_x" not in _text(client, "/groups")
+        assert "CID_RMQ_SYS_x" in _text(client, "/groups?system=1")
+    Path(store.path, "config", "subscriptionGroup.json").write_text("{")
+    Path(store.path, "config", "subscriptionGroup.json.bak").unlink(missing_ok=True)
+    with browsing(store.path, headers=_PAGE) as client:
+        assert client.get("/groups/audit").status_code >= 500
+        assert "subscriptionGroup.json" in _text(client, "/groups")
+        assert "subscriptionGroup.json" in _text(client)

@@ -94,7 +94,7 @@ def test_a_group_shows_what_waits_in_each_queue(client: httpx.Client) -> None:
     assert "Behind" in page
     assert "billing" in _text(client, "/groups?q=bill")
     assert "billing" not in _text(client, "/groups?q=audit")
-    assert "no positions of a group" in _text(client, "/groups/nothing", 404)
+    assert "has no group" in _text(client, "/groups/nothing", 404)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commitlog_store.errors import CommitLogError, NotFoundError
+from commitlog_store.paths import is_system_group
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.pages.open_consumers import open_consumers
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
+from commitlog_store.store import open_groups
 
 _ROWS = 50
 _QUEUE_ROWS = 200
+_MOST_WITHOUT = 50
 _SORTS = ("behind", "lag", "name")
 
 
@@ -34,29 +37,47 @@ def _list(reader: StoreReader, asked: Asked) -> Values:
     elif sort == "lag":
         found.sort(key=lambda one: (-(one.lag or 0), one.group))
     paging = Paging.of(asked, len(found), _ROWS)
+    names, problem = _without_positions(reader, asked)
+    without = [one for one in names if (shows_system or not is_system_group(one)) and wanted in one.lower()]
     return {
         "rows": found[paging.start : paging.stop], "paging": paging, "q": asked.text("q"), "sort": sort,
-        "shows_system": shows_system,
+        "shows_system": shows_system, "without": without[:_MOST_WITHOUT],
+        "more_without": max(len(without) - _MOST_WITHOUT, 0), "problem": problem,
     }  # fmt: skip
 
 
+def _without_positions(reader: StoreReader, asked: Asked) -> tuple[list[str], str]:
+    """The groups that have settings or open consumers, and no position; and why those with settings are not known."""
+    names, problem = set() if asked.owned is None else set(open_groups(asked.owned)), ""
+    try:
+        names |= {one.group_name for one in reader.group_settings()}
+    except CommitLogError as error:
+        problem = str(error)
+    return sorted(names - {one.group for one in asked.shared.groups.of(reader)}), problem
+
+
 def _one(reader: StoreReader, asked: Asked) -> Values:
+    """A group with positions, settings or open consumers."""
     group = asked.names["name"]
     rows = reader.groups(group)
-    if not rows:
-        raise NotFoundError(f"The store of {reader.path} has no positions of a group {group!r}.")
+    paging = Paging.of(asked, len(rows), _QUEUE_ROWS)
+    rows.sort(key=lambda one: (one.topic, one.queue_id))
+    shown = rows[paging.start : paging.stop]
+    consumers = open_consumers(asked, group, [(one.topic, one.queue_id) for one in shown])
     settings, problem = None, ""
     try:
         settings = next(iter(reader.group_settings(group)), None)
     except CommitLogError as error:
+        if not rows and not consumers["consumers"]:
+            raise
         problem = str(error)
-    paging = Paging.of(asked, len(rows), _QUEUE_ROWS)
-    rows.sort(key=lambda one: (one.topic, one.queue_id))
-    (summary,) = group_summaries(rows)
-    shown = rows[paging.start : paging.stop]
+    if not (rows or settings or consumers["consumers"]):
+        raise NotFoundError(
+            f"The store of {reader.path} has no group {group!r}: no position, no settings and no open consumer of it."
+        )
     return {
-        "group": group, "summary": summary, "rows": shown, "paging": paging, "settings": settings, "problem": problem,
-        **open_consumers(asked, group, [(one.topic, one.queue_id) for one in shown]),
+        "group": group, "summary": next(iter(group_summaries(rows)), None), "rows": shown, "paging": paging,
+        "settings": settings, "problem": problem, **consumers,
     }  # fmt: skip
 
 
