@@ -7,6 +7,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,31 @@ class Admin:
         done = self.confirm(path, shown)
         assert done.status_code == 200, done.text
         return html.unescape(done.text)
+
+
+class Forms(HTMLParser):
+    """The forms of a page that post: by action, the fields that a browser sends without further input."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.posts: dict[str, dict[str, str]] = {}
+        self._fields: dict[str, str] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._fields = {}
+            if given.get("method") == "post":
+                self.posts[given["action"]] = self._fields
+        elif tag == "input" and "name" in given:
+            self._fields[given["name"]] = given.get("value", "")
+
+
+def press(client: httpx.Client, page: httpx.Response, action: str) -> httpx.Response:
+    """Press the button of the page's form with this action, as a browser does."""
+    assert page.status_code == 200, page.text
+    return client.post(action, data=Forms(page.text).posts[action], headers={"referer": str(page.url)})
 
 
 def _hidden(page: str) -> dict[str, str]:

@@ -9,11 +9,12 @@ import re
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from commitlog_store import MessageStore
 from commitlog_store.serve.tokens import Role, new_token
-from tests.store.serve.http.admins import Admin, audit, signed_in
+from tests.store.serve.http.admins import Admin, Forms, audit, press, signed_in
 from tests.store.serve.http.fronts import browsing
 from tests.store.serve.verifying import make_store_with_a_damaged_body, stopped
 from tests.support.waiting import wait_for
@@ -71,6 +72,45 @@ def test_a_verification_is_cancelled_and_ends_with_the_server(tmp_path: Path) ->
             with _stopped(admin) as process:
                 pass
         assert not Path(f"/proc/{process}").exists()
+
+
+def test_the_pages_own_forms_cancel_the_verification_of_one_store_of_two(tmp_path: Path) -> None:
+    paths = {name: tmp_path / name for name in ("a", "b")}
+    for path in paths.values():
+        with MessageStore.open(path) as store:
+            store.put("orders", b"x")
+    tokens = str(tmp_path / "tokens.jsonl")
+    token = new_token(tokens, "ana", Role.ADMIN)
+    with browsing(tokens=tokens, headers={"accept": "text/html"}, **paths) as client, contextlib.ExitStack() as stack:
+
+        def page(name: str) -> httpx.Response:
+            return client.get("/verify", params={"store": name})
+
+        def process(name: str) -> int:
+            (found,) = re.findall(r"Process</dt><dd>([\d,]+)<", page(name).text)
+            return int(found.replace(",", ""))
+
+        press(client, client.get("/sign-in"), "/sign-in")  # without a token: nothing is begun
+        assert "/verify/start" not in Forms(page("a").text).posts
+        client.post("/sign-in", data=Forms(client.get("/sign-in").text).posts["/sign-in"] | {"token": token})
+        for name, path in paths.items():
+            assert "/verify/cancel" not in Forms(page(name).text).posts
+            asked = press(client, page(name), "/verify/start")
+            assert str(path) in asked.text
+            assert "The verification has begun." in press(client, asked, "/verify/start").text
+            stack.enter_context(stopped(process(name)))
+        ended, other = process("b"), process("a")
+        asked = press(client, page("b"), "/verify/cancel")
+        assert "It would be ended without a report." in asked.text
+        assert process("b") == ended, "the first form cancels nothing"
+        done = press(client, asked, "/verify/cancel")
+        assert "The verification was cancelled." in done.text
+        (link,) = re.findall(r'<p><a href="([^"]*)">Verify</a></p>', done.text)
+        assert "has no report: ana cancelled it." in client.get(html.unescape(link)).text
+        assert not Path(f"/proc/{ended}").exists()
+        assert process("a") == other, "that of the other store goes on"
+        assert press(client, asked, "/verify/cancel").status_code == 409, "it was confirmed already"
+        assert "/verify/start" in Forms(page("b").text).posts
 
 
 def test_findings_lead_to_their_places_and_a_reader_beside_the_owner_has_them(damaged: Path, tmp_path: Path) -> None:
