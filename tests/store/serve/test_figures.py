@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from commitlog_store.paths import FIGURES
 from commitlog_store.serve.figures import series
 from commitlog_store.serve.figures.figure_ring import RING_SIZE, FigureRing
 from commitlog_store.serve.figures.figures_service import FiguresService
+from commitlog_store.store import owned_by
+from tests.store.retention.small_stores import SMALL, fill
+from tests.support.open_files import removed_files_of
 
 # A time at which minutes, ten minutes and hours begin.
 _NOON = 1_800_000_000 // 3600 * 3600
@@ -202,6 +206,25 @@ def test_the_service_adds_a_record_a_minute(store: MessageStore, clock: _Clock) 
     service.stop()
     service.stop()
     assert _values(series.of_store(ring, "24h", clock.now + 60), "stored")[-1] is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are looked for in /proc")
+def test_the_services_reader_keeps_no_file_open_that_retention_has_deleted(tmp_path: Path, clock: _Clock) -> None:
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
+        others = len(owned_by(store).engine.after_removal)
+        service = _service(store, clock)
+        fill(store, 30)
+        for version in range(3):  # a reader looks into the log for the ends of batches
+            with store.transaction("loader", version) as batch:
+                batch.put_messages([{"body": b"x" * 900}] * 3, topic="bills")
+        fill(store, 5)
+        store.commit_group_offsets("billing", {("orders", 0): 1})
+        clock.now = _NOON + 60.0
+        service.run_once()
+        assert store.clean(max_bytes=1).deleted
+        assert not removed_files_of(os.getpid(), tmp_path)
+        service.stop()
+        assert len(owned_by(store).engine.after_removal) == others
 
 
 def test_without_room_figures_are_left_out_and_the_store_goes_on(

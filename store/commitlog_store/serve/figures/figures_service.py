@@ -53,6 +53,9 @@ class FiguresService:
         """``open_reader`` opens a reader of the store, from which lags are."""
         self._store = store
         self._readers = ReaderPool(open_reader, kept=1)
+        # Between two minutes the reader is idle, with log files that retention may delete.
+        self._after_removal = owned_by(store).engine.after_removal
+        self._after_removal.append(self._readers.release_removed_files)
         self._ring = FigureRing(store.path)
         self._clock, self._monotonic = clock, monotonic
         self._before = self._counted()
@@ -73,6 +76,7 @@ class FiguresService:
         self._stopped = True
         self._worker.stop()
         self._add(int(self._clock()) // _MINUTE_S * _MINUTE_S)
+        self._after_removal.remove(self._readers.release_removed_files)
         self._readers.close()
 
     def run_once(self) -> float:
