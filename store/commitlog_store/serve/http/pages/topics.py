@@ -49,7 +49,8 @@ def _totals(bounds: AllBounds) -> dict[str, int]:
 
 
 def _rows(reader: StoreReader, names: Sequence[str], asked: Asked) -> list[Values]:
-    """A row for each topic: its queues, its messages, when the last one was stored; or why it cannot be read."""
+    """A row for each topic: its queues, its messages and their size, when the first and the last one were stored, and
+    how many readers got since the opening, as far as it is known; or why it cannot be read."""
     ids = dict(zip(names, reader.queue_ids_of(names), strict=True))
     keys = [(topic, queue) for topic, queues in ids.items() if isinstance(queues, list) for queue in queues]
     infos: dict[str, list[QueueInfo] | CommitLogError]
@@ -61,25 +62,43 @@ def _rows(reader: StoreReader, names: Sequence[str], asked: Asked) -> list[Value
             of_topic.append(info)
     except CommitLogError:
         infos = {topic: _infos_or_error(reader, topic) for topic in names}
-    lasts = _last_times(reader, infos, asked)
-    return [_row(topic, ids[topic], infos.get(topic, []), lasts.get(topic)) for topic in names]
-
-
-def _last_times(
-    reader: StoreReader, infos: Mapping[str, list[QueueInfo] | CommitLogError], asked: Asked
-) -> dict[str, int]:
-    """When the last message of each topic was stored, all asked for at once."""
-    places = [
-        (one.topic, one.queue_id, one.max_offset - 1)
+    filled = [
+        one
         for of_topic in infos.values()
         if isinstance(of_topic, list)
         for one in of_topic
         if one.min_offset < one.max_offset
     ]
-    found: dict[str, int] = {}
+    times, sizes = _times(reader, filled, asked), _sizes(reader, filled, asked)
+    read = None if asked.owned is None else asked.owned.stats().topic_get_times
+    rows = []
+    for topic in names:
+        first, last = times.get(topic, (None, None))
+        known = {"first": first, "last": last, "size": None if sizes is None else sizes.get(topic, 0)}
+        known["read"] = None if read is None else read.get(topic, 0)
+        rows.append(_row(topic, ids[topic], infos.get(topic, []), known))
+    return rows
+
+
+def _times(reader: StoreReader, filled: Sequence[QueueInfo], asked: Asked) -> dict[str, tuple[int, int]]:
+    """When the first and the last message of each topic were stored, all asked for at once."""
+    places = [(one.topic, one.queue_id, at) for one in filled for at in (one.min_offset, one.max_offset - 1)]
+    found: dict[str, tuple[int, int]] = {}
     for (topic, _, _), when in zip(places, asked.shared.times.of(reader, places), strict=True):
         if isinstance(when, int):
-            found[topic] = max(found.get(topic, when), when)
+            first, last = found.get(topic, (when, when))
+            found[topic] = min(first, when), max(last, when)
+    return found
+
+
+def _sizes(reader: StoreReader, filled: Sequence[QueueInfo], asked: Asked) -> dict[str, int] | None:
+    """About how many bytes the messages of each topic have; None where a queue cannot be read."""
+    found: dict[str, int] = {}
+    try:
+        for info, size in zip(filled, asked.shared.sizes.of(reader, filled), strict=True):
+            found[info.topic] = found.get(info.topic, 0) + size
+    except CommitLogError:
+        return None
     return found
 
 
@@ -90,30 +109,28 @@ def _infos_or_error(reader: StoreReader, topic: str) -> list[QueueInfo] | Commit
         return error
 
 
-def _row(
-    topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | CommitLogError, last: int | None
-) -> Values:
-    row: Values = {"topic": topic, "is_system": is_system_topic(topic), "error": "", "rate": None}
+def _row(topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | CommitLogError, known: Values) -> Values:
+    row: Values = {"topic": topic, "is_system": is_system_topic(topic), "error": "", "rate": None, "read_rate": None}
+    row |= known
     wrong = next((one for one in (ids, infos) if isinstance(one, CommitLogError)), None)
     if wrong is not None or isinstance(infos, CommitLogError):
-        return row | {"queues": None, "messages": None, "end": None, "last": None, "error": str(wrong)}
+        return row | {"queues": None, "messages": None, "end": None, "read": None, "error": str(wrong)}
     return row | {
         "queues": len(infos),
         "messages": sum(one.max_offset - one.min_offset for one in infos),
         "end": sum(one.max_offset for one in infos),
-        "last": last,
     }
 
 
 def _with_rates(rows: list[Values], asked: Asked) -> list[Values]:
-    """The rows with messages a second since the stream's last look; none at the first one."""
-    if asked.before is not None:
-        seconds = asked.now - asked.before["at"]
-        ends = {row["topic"]: row["end"] for row in asked.before["rows"]}
+    """The rows with messages a second, stored and read, since the stream's last look; none at the first one."""
+    if asked.before is not None and (seconds := asked.now - asked.before["at"]) > 0:
+        rows_before = {row["topic"]: row for row in asked.before["rows"]}
         for row in rows:
-            before = ends.get(row["topic"])
-            if before is not None and row["end"] is not None and seconds > 0:
-                row["rate"] = max(row["end"] - before, 0) / seconds
+            before = rows_before.get(row["topic"], {})
+            for rate, count in (("rate", "end"), ("read_rate", "read")):
+                if row[count] is not None and before.get(count) is not None:
+                    row[rate] = max(row[count] - before[count], 0) / seconds
     return rows
 
 
@@ -122,10 +139,12 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     infos = reader.queues(topic)
     paging = Paging.of(asked, len(infos), _QUEUE_ROWS)
     filled = [one for one in infos if one.min_offset < one.max_offset]
-    rates, last = None, None
+    rates, last, first, size = None, None, None, None
     if len(infos) <= _MOST_QUEUES_WITH_RATES:
         (found,) = topic_rates(reader, [topic])
         rates, last = found.rates, found.last_store_timestamp
+        first = _times(reader, filled, asked).get(topic, (None, None))[0]
+        size = (_sizes(reader, filled, asked) or {}).get(topic)
     settings, problem = None, ""
     consumers: list[Values] = []
     try:
@@ -136,6 +155,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     return {
         "topic": topic, "is_system": is_system_topic(topic), "count_of_queues": len(infos), "filled": len(filled),
         "messages": sum(one.max_offset - one.min_offset for one in infos), "rates": rates, "last": last,
+        "first": first, "size": size,
         "rows": _queue_rows(reader, infos[paging.start : paging.stop]), "paging": paging, "settings": settings,
         "consumers": consumers, "problem": problem, "spans": list(SPANS_S),
         **past.charts_of(reader, past.TOPIC_CHARTS),

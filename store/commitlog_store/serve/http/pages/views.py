@@ -14,6 +14,7 @@ from commitlog_store.metadata import AllBounds, all_bounds
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.retention.survey import LogFiles, log_files
 from commitlog_store.serve.group_clients import GroupClients
+from commitlog_store.serve.http.pages.known_sizes import KnownSizes
 from commitlog_store.serve.http.pages.known_times import KnownTimes
 from commitlog_store.serve.http.pages.latest_answer import LatestAnswer
 from commitlog_store.serve.verification import Verification
@@ -28,6 +29,7 @@ class SharedAnswers:
 
     def __init__(self) -> None:
         self.times = KnownTimes()
+        self.sizes = KnownSizes()
         self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
         # The first record of each file is read for its time.
         self.log_files: LatestAnswer[LogFiles] = LatestAnswer(lambda reader: log_files(reader.paths))
