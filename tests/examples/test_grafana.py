@@ -186,6 +186,9 @@ def _use(url: str, rounds: Iterator[int]) -> None:
         store.put_message(Message(topic="orders", body=b"later", properties={"DELAY": "18"})).raise_for_status()
         in_an_hour = {"TIMER_DELAY_SEC": "3600"}
         store.put_message(Message(topic="orders", body=b"timed", properties=in_an_hour)).raise_for_status()
+        half = store.half_messages
+        half.commit(half.prepare(Message(topic="orders", body=b"committed"), "payments"))
+        half.rollback(half.prepare(Message(topic="orders", body=b"rolled back"), "payments"))
         with store.consumer("billing", "orders") as consumer:
             wait_for(lambda: consumer.poll(2, timeout_s=1))
             consumer.commit()

@@ -16,8 +16,8 @@ import os
 import re
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, get_args
 
@@ -57,7 +57,7 @@ from commitlog_store.format.half_messages import (
     renewed_record,
 )
 from commitlog_store.format.message_id import decode_message_id, parse_host
-from commitlog_store.format.properties import PGROUP, UNIQ_KEY, PropertiesTooLarge, decode_properties
+from commitlog_store.format.properties import PGROUP, REAL_TOPIC, UNIQ_KEY, PropertiesTooLarge, decode_properties
 from commitlog_store.format.record import HOST_FLAGS, Record, field_offset
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.group_positions import GroupPositions
@@ -181,6 +181,9 @@ class TransactionalMessageService(Subject):
         self._pending: PendingHalfMessages | None = None
         self._unreadable: list[SkippedRange] = []
         self._skips = Skips(self._unreadable)
+        # How many have ended here, by the topic that they were meant for; the job thread counts.
+        self._committed: Counter[str] = Counter()
+        self._rolled_back: Counter[str] = Counter()
         # The thread of ``start_checks``.
         self._checks: Worker | None = None
         # What was prepared here lately, for a commit that comes before the queue is read up to it.
@@ -233,11 +236,26 @@ class TransactionalMessageService(Subject):
         topic, queue_id = real_place(decode_properties(half.properties))
         if fault := self._topics.kind_fault(topic):
             raise InvalidValue(f"{fault}.")
-        return self._end(half, commit_record(half), (topic, queue_id))
+        committed = self._end(half, commit_record(half), (topic, queue_id))
+        self._committed[topic] += 1
+        return committed
 
     def rollback(self, handle: HalfMessageHandle) -> None:
         """End the half message; its message is never seen. Errors as ``commit``."""
-        self._engine.commit(lambda: self._end(self._half(handle)))
+        self._engine.commit(lambda: self._rollback(handle))
+
+    def _rollback(self, handle: HalfMessageHandle) -> CommittedBatch:
+        half = self._half(handle)
+        ended = self._end(half)
+        self._rolled_back[decode_properties(half.properties).get(REAL_TOPIC, "")] += 1
+        return ended
+
+    def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """How many were committed, and how many rolled back, since the opening, by the topic that they were meant for.
+
+        In any thread.
+        """
+        return self._committed.copy(), self._rolled_back.copy()
 
     def pending(self) -> list[PendingHalfMessage]:
         """The half messages that have not ended, in the order of the half queue, as far as they can be read.
@@ -372,7 +390,7 @@ class TransactionalMessageService(Subject):
         except NoAnswerYet:
             return ("left",)
         if answer == "rollback":
-            return self._ended("rolled_back", lambda: self._end(self._half(message.handle)))
+            return self._ended("rolled_back", lambda: self._rollback(message.handle))
         try:
             if answer == "commit":
                 return self._ended("committed", lambda: self._commit(message.handle))

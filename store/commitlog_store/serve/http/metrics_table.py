@@ -96,6 +96,12 @@ _ROCKETMQ = (
     ),
     Metric("rocketmq_half_messages", _G, "Half messages that are neither committed nor rolled back."),
     Metric(
+        "rocketmq_commit_messages_total", _C, "Half messages for the topic committed since the opening.", ("topic",)
+    ),
+    Metric(
+        "rocketmq_rollback_messages_total", _C, "Half messages for the topic rolled back since the opening.", ("topic",)
+    ),
+    Metric(
         "rocketmq_timing_messages",
         _G,
         "Timer messages that wait for their time, by the topic that they go to.",

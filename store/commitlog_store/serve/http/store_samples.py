@@ -22,6 +22,7 @@ from commitlog_store.format.timer_messages import TIMER_TOPIC
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.lag import GroupLag, group_lags
 from commitlog_store.groups.positions import committed_offsets
+from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.paths import (
     DLQ_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
@@ -78,6 +79,7 @@ class StoreSamples:
         self._in: BoundedNames[str] = BoundedNames(most_topics)
         self._out: BoundedNames[str] = BoundedNames(most_topics)
         self._dead: BoundedNames[str] = BoundedNames(most_topics)
+        self._half: BoundedNames[str] = BoundedNames(most_topics)
         self._lags: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
         self._timers = TimerSamples(most_topics)
         self._producers: BoundedNames[tuple[str, str]] = BoundedNames(most_lags)
@@ -206,11 +208,23 @@ class StoreSamples:
         if (to_take_in := timer.to_take_in()) is not None:
             add(("rocketmq_timer_enqueue_lag", LOCAL_DISK, len(to_take_in)))
         self._timers.counted(samples, timer.counts)
-        add(("rocketmq_half_messages", (), owned_by(store).half_messages.pending_count()))
+        self._of_half_messages(samples, owned_by(store).half_messages)
         add(("commitlog_unconfirmed", (), state.unconfirmed > 0))
         add(("commitlog_slaves", (), len(stats.slaves)))
         for slave in stats.slaves:
             add(("commitlog_slave_behind_bytes", (slave.address,), max(slave.behind, 0)))
+
+    def _of_half_messages(self, samples: Samples, half: TransactionalMessageService) -> None:
+        samples.values.append(("rocketmq_half_messages", (), half.pending_count()))
+        committed, rolled_back = half.counts()
+        topics = dict.fromkeys([*committed, *rolled_back], 0)
+        self._half.admit({topic: committed.get(topic, 0) + rolled_back.get(topic, 0) for topic in topics})
+        for name, ended in (("commit", committed), ("rollback", rolled_back)):
+            own, rest = self._half.split(topics | ended)
+            for topic, count in own.items():
+                samples.values.append((f"rocketmq_{name}_messages_total", (topic,), count))
+            if rest is not None:
+                samples.values.append((f"rocketmq_{name}_messages_total", (REST,), rest))
 
     def _of_connections(self, samples: Samples, counts: ConnectionCounts) -> None:
         add = samples.values.append

@@ -26,9 +26,12 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 GOLDEN = Path(__file__).parent / "golden" / "broker-5.3.3.prom"
 # Brokers have these only after something has happened that the golden one has not seen; the labels are those of
-# BrokerMetricsManager (initTransactionMetrics, initConnectionMetrics) and AbstractSendMessageProcessor.
+# BrokerMetricsManager (initTransactionMetrics, initConnectionMetrics), EndTransactionProcessor and
+# AbstractSendMessageProcessor.
 NOT_IN_GOLDEN = {
     "rocketmq_half_messages": {"topic"},
+    "rocketmq_commit_messages_total": {"topic"},
+    "rocketmq_rollback_messages_total": {"topic"},
     "rocketmq_producer_connections": {"language", "version", "protocol_type"},
     "rocketmq_consumer_connections": {"consumer_group", "language", "version", "consume_mode"}
     | {"protocol_type", "is_system"},
@@ -194,6 +197,7 @@ def test_every_metric_is_in_the_table_with_its_kind_and_labels(tmp_path: Path) -
             assert set(BASE_LABELS) <= set(sample.labels)
             assert own_labels(sample.labels) == set(known.labels), sample
     quiet = {"rocketmq_producer_connections", "rocketmq_consumer_connections", "rocketmq_processor_watermark"}
+    quiet |= {"rocketmq_commit_messages_total", "rocketmq_rollback_messages_total"}
     quiet |= {"rocketmq_send_to_dlq_messages_total", "rocketmq_messages_out_total", "rocketmq_throughput_out_total"}
     of_archives = {name for name in METRICS if name.startswith("commitlog_archive_")}
     assert set(METRICS) - seen == quiet | {"commitlog_slave_behind_bytes"} | of_archives
@@ -311,7 +315,7 @@ def test_half_messages_that_wait_are_counted(tmp_path: Path) -> None:
         (family,) = (one for one in collector.collect() if one.name == "rocketmq_half_messages")
         return family.samples[0].value
 
-    with open_store(tmp_path) as store, shown(owned=store) as front:
+    with open_store(tmp_path, transaction_time_out=0) as store, shown(owned=store) as front:
         collector = StoreCollector(front.stores)
         assert pending(collector) == 0
         handles = [store.half_messages.prepare(Message(topic="orders", body=b"x"), "payments") for _ in range(3)]
@@ -320,6 +324,13 @@ def test_half_messages_that_wait_are_counted(tmp_path: Path) -> None:
         store.half_messages.commit(handles[0])
         store.half_messages.rollback(handles[1])
         assert pending(collector) == 1
+        assert store.half_messages.check(lambda _: "rollback").rolled_back == 1
+        other = store.half_messages.prepare(Message(topic="bills", body=b"x"), "payments")
+        store.half_messages.commit(other)
+        assert _by(collector, "commit_messages", "topic") == {"orders": 1, "bills": 1}
+        assert _by(collector, "rollback_messages", "topic") == {"orders": 2, "bills": 0}
+        few = StoreCollector(front.stores, most_topics=1)
+        assert _by(few, "commit_messages", "topic") == {"orders": 1, REST: 1}
 
 
 def test_where_there_are_tokens_a_scrape_needs_one(tmp_path: Path) -> None:
