@@ -1,4 +1,4 @@
-"""What tests of a served store's verification share: a damaged store, and a process that is stopped."""
+"""What tests of a served store's verification share: a damaged store, and processes that are stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from commitlog_store import MessageStore
+from commitlog_store.serve.verification import Verification
 
 
 def make_store_with_a_damaged_body(path: Path) -> Path:
@@ -33,3 +36,16 @@ def stopped(process: int) -> Iterator[int]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
+
+
+def stop_when_begun(patch: pytest.MonkeyPatch) -> None:
+    """Processes of verifications that this process serves do not go on: none ends before a test has cancelled it."""
+    start = Verification.start
+
+    def begin(verification: Verification, *given: object, **named: object) -> bool:
+        is_begun = start(verification, *given, **named)  # type: ignore[arg-type]
+        if is_begun and (process := verification.state.process) is not None:
+            os.kill(process, signal.SIGSTOP)
+        return is_begun
+
+    patch.setattr(Verification, "start", begin)

@@ -12,14 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commitlog_store import Message, MessageStore
+from commitlog_store import Message, MessageStore, SubscriptionGroupConfig
 from commitlog_store.serve.http.pages import static_files
 from tests.store.serve.http.admins import Admin, signed_in
 
 PATHS = (
     "/", "/topics", "/topics/orders", "/topics/orders/produce", "/messages", "/messages?topic=orders", "/messages/0",
-    "/messages?topic=nothing", "/groups", "/groups/billing", "/groups/billing/reset", "/dead-letters",
-    "/dead-letters/shipping", "/delayed", "/half", "/batches", "/disk", "/verify", "/replication", "/settings",
+    "/messages?topic=nothing", "/groups", "/groups/billing", "/groups/billing/reset", "/groups/waiting",
+    "/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches", "/disk", "/verify", "/replication",
+    "/settings",
 )  # fmt: skip
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "path", "rect"})
 
@@ -50,6 +51,7 @@ def fill(store: MessageStore) -> None:
         for message in consumer.poll(1, 60):
             consumer.retry(message, -1)
         consumer.commit(sync=True)
+    store.set_group_settings(SubscriptionGroupConfig(group_name="waiting"))
     store.half_messages.prepare(Message(topic="parcels", body=b"half"), "payments")
     store.dispatch()
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog_store import Message, MessageStore
+from commitlog_store import Message, MessageStore, SubscriptionGroupConfig
 from commitlog_store.format.figures_record import COUNTS, STATES, Figures, name_hash
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.browsers import browser_page
 from tests.store.serve.http.fronts import shown
 from tests.store.serve.http.test_accessibility import PATHS
+from tests.store.serve.verifying import stop_when_begun
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -47,6 +48,7 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
             for message in consumer.poll(2, 60):
                 consumer.retry(message, -1)
             consumer.commit(sync=True)
+        store.set_group_settings(SubscriptionGroupConfig(group_name="waiting"))
         for body in (b"half", b"the other half"):
             store.half_messages.prepare(Message(topic="parcels", body=body), "payments")
         with store.transaction("loader", 7) as batch:
@@ -159,7 +161,7 @@ def test_a_user_sees_when_the_disk_will_be_full(page: Page, url: str) -> None:
 
 def test_pages_fit_a_narrow_screen(page: Page, url: str) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
-    waiting = ("/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
+    waiting = ("/groups/waiting", "/dead-letters", "/dead-letters/shipping", "/delayed", "/half", "/batches")
     operation = ("/disk", "/verify", "/replication", "/settings")
     for path in ("/", "/topics", "/messages?topic=orders", "/messages/0", "/groups", *waiting, *operation):
         page.goto(url + path)
@@ -191,6 +193,22 @@ def test_a_user_verifies_the_store_and_sees_the_report_come(page: Page, admin_ur
     page.get_by_role("main").get_by_role("link", name="Verify").click()
     page.get_by_role("heading", name="Last report").wait_for()
     page.get_by_text("Nothing is wrong.").wait_for()
+
+
+def test_a_user_cancels_a_verification(page: Page, admin_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_when_begun(monkeypatch)
+    page.goto(f"{admin_url}/verify")
+    page.get_by_role("button", name="Verify…").click()
+    page.get_by_role("button", name="Verify it").click()
+    page.get_by_role("main").get_by_role("link", name="Verify").click()
+    page.get_by_text("A verification that boss began is under way.").wait_for()
+    page.get_by_role("button", name="Cancel it…").click()
+    page.get_by_text("It would be ended without a report.").wait_for()
+    page.get_by_role("button", name="Cancel it").click()
+    page.get_by_text("The verification was cancelled.").wait_for()
+    page.get_by_role("main").get_by_role("link", name="Verify").click()
+    page.get_by_text("has no report: boss cancelled it.").wait_for()
+    page.get_by_role("button", name="Verify…").wait_for()
 
 
 def test_a_user_sends_a_dead_letter_again(page: Page, admin_url: str, owned: MessageStore) -> None:

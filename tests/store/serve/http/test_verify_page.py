@@ -16,7 +16,7 @@ from commitlog_store import MessageStore
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.serve.http.admins import Admin, Forms, audit, press, signed_in
 from tests.store.serve.http.fronts import browsing
-from tests.store.serve.verifying import make_store_with_a_damaged_body, stopped
+from tests.store.serve.verifying import make_store_with_a_damaged_body, stop_when_begun, stopped
 from tests.support.waiting import wait_for
 
 
@@ -74,14 +74,17 @@ def test_a_verification_is_cancelled_and_ends_with_the_server(tmp_path: Path) ->
         assert not Path(f"/proc/{process}").exists()
 
 
-def test_the_pages_own_forms_cancel_the_verification_of_one_store_of_two(tmp_path: Path) -> None:
+def test_the_pages_own_forms_cancel_the_verification_of_one_store_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_when_begun(monkeypatch)
     paths = {name: tmp_path / name for name in ("a", "b")}
     for path in paths.values():
         with MessageStore.open(path) as store:
             store.put("orders", b"x")
     tokens = str(tmp_path / "tokens.jsonl")
     token = new_token(tokens, "ana", Role.ADMIN)
-    with browsing(tokens=tokens, headers={"accept": "text/html"}, **paths) as client, contextlib.ExitStack() as stack:
+    with browsing(tokens=tokens, headers={"accept": "text/html"}, **paths) as client:
 
         def page(name: str) -> httpx.Response:
             return client.get("/verify", params={"store": name})
@@ -98,7 +101,6 @@ def test_the_pages_own_forms_cancel_the_verification_of_one_store_of_two(tmp_pat
             asked = press(client, page(name), "/verify/start")
             assert str(path) in asked.text
             assert "The verification has begun." in press(client, asked, "/verify/start").text
-            stack.enter_context(stopped(process(name)))
         ended, other = process("b"), process("a")
         asked = press(client, page("b"), "/verify/cancel")
         assert "It would be ended without a report." in asked.text
