@@ -220,7 +220,7 @@ class StoreSamples:
         topics = dict.fromkeys([*committed, *rolled_back], 0)
         self._half.admit({topic: committed.get(topic, 0) + rolled_back.get(topic, 0) for topic in topics})
         for name, ended in (("commit", committed), ("rollback", rolled_back)):
-            own, rest = self._half.split(topics | ended)
+            own, rest = self._half.split({**topics, **ended})
             for topic, count in own.items():
                 samples.values.append((f"rocketmq_{name}_messages_total", (topic,), count))
             if rest is not None:

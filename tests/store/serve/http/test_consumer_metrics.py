@@ -12,7 +12,6 @@ from commitlog_store.serve.rocketmq.codes import RequestCode
 from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 
-_LATENCY = "queueing_latency_milliseconds"
 # The time of the scrape, in seconds: long after every message.
 _NOW = 4_000_000_000
 
@@ -43,26 +42,34 @@ def _shown(store: MessageStore, group: str = "billing", topic: str = "orders", m
     }
 
 
+def _counts(shown: dict[str, float]) -> tuple[float, float, float]:
+    """Messages that wait, that are ready, and that are in flight."""
+    return shown["lag_messages"], shown["ready_messages"], shown["inflight_messages"]
+
+
+def _latencies(shown: dict[str, float]) -> tuple[float, float]:
+    return shown["lag_latency_milliseconds"], shown["queueing_latency_milliseconds"]
+
+
 def test_messages_of_an_open_consumer_are_in_flight_until_they_are_committed(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         _put(store, 5)
         store.commit_group_offsets("billing", {("orders", 0): 0})
         before = _shown(store)
-        assert (before["lag_messages"], before["ready_messages"], before["inflight_messages"]) == (5, 5, 0)
-        assert before[_LATENCY] == before["lag_latency_milliseconds"] == _age_ms(store, 0)
+        assert _counts(before) == (5, 5, 0)
+        assert _latencies(before) == (_age_ms(store, 0), _age_ms(store, 0))
         with store.consumer("billing", "orders") as consumer:
             assert len(consumer.poll(2)) == 2  # with the other three read ahead
             polled = _shown(store)
-            assert (polled["lag_messages"], polled["ready_messages"], polled["inflight_messages"]) == (5, 0, 5)
-            assert (polled["lag_latency_milliseconds"], polled[_LATENCY]) == (_age_ms(store, 0), 0)
+            assert _counts(polled) == (5, 0, 5)
+            assert _latencies(polled) == (_age_ms(store, 0), 0)
             consumer.commit()
             _put(store, 3)
             acknowledged = _shown(store)
-            assert (acknowledged["ready_messages"], acknowledged["inflight_messages"]) == (3, 3)
-            ages = _age_ms(store, 2), _age_ms(store, 5)
-            assert (acknowledged["lag_latency_milliseconds"], acknowledged[_LATENCY]) == ages
+            assert _counts(acknowledged) == (6, 3, 3)
+            assert _latencies(acknowledged) == (_age_ms(store, 2), _age_ms(store, 5))
         closed = _shown(store)
-        assert (closed["lag_messages"], closed["ready_messages"], closed["inflight_messages"]) == (6, 6, 0)
+        assert _counts(closed) == (6, 6, 0)
 
 
 def test_messages_that_clients_of_rocketmq_have_pulled_are_in_flight(tmp_path: Path) -> None:
@@ -71,16 +78,16 @@ def test_messages_that_clients_of_rocketmq_have_pulled_are_in_flight(tmp_path: P
         served.store.commit_group_offsets("billing", {("orders", 0): 1})
         client.pull("orders", 0, 1, maxMsgNums=3, consumerGroup="billing")
         pulled = _shown(served.store)
-        assert (pulled["lag_messages"], pulled["ready_messages"], pulled["inflight_messages"]) == (4, 1, 3)
+        assert _counts(pulled) == (4, 1, 3)
         client.pull("orders", 0, 4, maxMsgNums=3, consumerGroup="billing")
         position = {"consumerGroup": "billing", "topic": "orders", "queueId": 0}
         assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, position | {"commitOffset": 4}).code == 0
         done = _shown(served.store)
-        assert (done["lag_messages"], done["ready_messages"], done["inflight_messages"]) == (1, 0, 1)
+        assert _counts(done) == (1, 0, 1)
         back = {"topic": "orders", "group": "billing", "timestamp": 0, "isForce": "true"}
         assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, back).code == 0
         moved = _shown(served.store)
-        assert (moved["lag_messages"], moved["ready_messages"], moved["inflight_messages"]) == (5, 5, 0)
+        assert _counts(moved) == (5, 5, 0)
 
 
 def test_groups_beyond_the_limit_are_summed_up(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_pages_show_the_size_and_the_first_and_last_message(tmp_path: Path) -> N
         store.dispatch()
         with store.reader() as reader:
             (row,) = topics.LIST.look(reader, _asked(store, 1.0))["rows"]
-            times = reader.store_timestamps([("orders", one.queue_id, one.queue_offset) for one in stored])
+            places = [("orders", one.queue_id, one.queue_offset) for one in stored]
+            times = [when for when in reader.store_timestamps(places) if isinstance(when, int)]
         low, high = store.physical_bounds()
         assert row["size"] == high - low
         assert (row["first"], row["last"]) == (min(times), max(times))

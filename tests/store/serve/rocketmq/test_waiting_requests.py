@@ -36,7 +36,7 @@ def test_requests_wait_until_a_thread_begins_with_them_or_they_are_cancelled() -
         await asyncio.sleep(0)
         assert waiting.counts() == {"pull": 1, "send": 1}
         done.set()
-        assert await asyncio.gather(first, others[1], sent) == ["held", "later", "sent"]
+        assert tuple(await asyncio.gather(first, others[1], sent)) == ("held", "later", "sent")
         assert waiting.counts() == {"pull": 0, "send": 0}
 
     try:
