@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+import commitlog_store
+from commitlog_store.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from docs.site.__main__ import build, pages_from_the_code
 from docs.site.assembly import FILES, ROOT_PAGES, SiteError, assemble
 from tests.support.local_spark import PROJECT
@@ -44,6 +48,15 @@ def test_a_picture_for_light_and_dark_pages_is_the_light_one(assembled: Path) ->
     for page in ("overview.md", "dashboard.md"):
         assert "](pictures/dashboard-light.png)" in (assembled / page).read_text(encoding="utf-8")
     assert 0 < (assembled / "pictures" / "dashboard-light.png").stat().st_size < 150_000
+
+
+def test_the_picture_of_the_architecture_names_what_exists(assembled: Path) -> None:
+    assert "](pictures/ways-of-a-message.svg)" in (assembled / "architecture.md").read_text(encoding="utf-8")
+    picture = ET.parse(assembled / "pictures" / "ways-of-a-message.svg").getroot()
+    words = " ".join(one.text or "" for one in picture.iter("{http://www.w3.org/2000/svg}text"))
+    classes = {word for word in re.findall(r"[A-Z]\w+", words) if hasattr(commitlog_store, word)}
+    assert classes == {"MessageStore", "StoreReader"}
+    assert set(re.findall(r"(\w+)/", words)) <= {COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG}
 
 
 def test_the_doors_list_is_the_navigation(assembled: Path) -> None:
