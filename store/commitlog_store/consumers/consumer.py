@@ -173,23 +173,27 @@ class Consumer(Consuming):
 
     def __del__(self) -> None:
         if hasattr(self, "_member") and not self._engine.state.forked:
-            self._members.leave(self._member)
+            self._leave(was_open=not self._closed)
 
     def close(self) -> None:
         """Leave the group: its other consumers take the queues over. What is not committed comes again.
 
         From any thread; a poll that waits then raises ``ConsumerClosed``, and iterations end.
         """
-        self._closed = True
+        was_open, self._closed = not self._closed, True
         if self._engine.state.forked:
             return
-        # Before others take the queues over, and note how far they have pulled.
-        self._groups.pulled.forget(self.group, list(self._progress))
-        self._members.leave(self._member)
+        self._leave(was_open=was_open)
         self._engine.waiters.wake_all()
         if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
             with self._lock:
                 self._reader.close()
+
+    def _leave(self, *, was_open: bool) -> None:
+        """Leave the group; nothing that this consumer has pulled is in flight any more."""
+        if was_open:  # else others have taken the queues over, and have noted how far they have pulled
+            self._groups.pulled.forget(self.group, list(self._progress))
+        self._members.leave(self._member)
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.

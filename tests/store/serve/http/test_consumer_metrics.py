@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 from commitlog_store import MessageStore
@@ -68,8 +69,20 @@ def test_messages_of_an_open_consumer_are_in_flight_until_they_are_committed(tmp
             acknowledged = _shown(store)
             assert _counts(acknowledged) == (6, 3, 3)
             assert _latencies(acknowledged) == (_age_ms(store, 2), _age_ms(store, 5))
-        closed = _shown(store)
-        assert _counts(closed) == (6, 6, 0)
+        assert _counts(_shown(store)) == (6, 6, 0)
+        with store.consumer("billing", "orders") as other:
+            other.poll(1)
+            consumer.close()  # again
+            assert _counts(_shown(store)) == (6, 0, 6)
+            del consumer
+            gc.collect()
+            assert _counts(_shown(store)) == (6, 0, 6)
+        forgotten = store.consumer("billing", "orders")
+        forgotten.poll(1)
+        assert _counts(_shown(store)) == (6, 0, 6)
+        del forgotten
+        gc.collect()
+        assert _counts(_shown(store)) == (6, 6, 0)
 
 
 def test_messages_that_clients_of_rocketmq_have_pulled_are_in_flight(tmp_path: Path) -> None:
