@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from commitlog_store import QueueInfo, StoreReader
+from commitlog_store import MessageStore, QueueInfo, StoreReader
 from commitlog_store.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
 from commitlog_store.files import disk
+from tests.support.interrupter import Interrupter
 from tests.support.store_builder import StoreBuilder
+
+# What an opening runs, but for the calls that open files.
+_OPENING = (
+    *("reader.py", "reading/opening.py", "log/commit_log.py", "log/past_damage.py", "batch/log_snapshot.py"),
+    *("queue/catalog.py", "queue/lost_log.py", "files/mapped_file_queue.py"),
+)
 
 
 def _open_descriptors(below: Path) -> list[str]:
@@ -42,6 +52,33 @@ def test_closing_closes_every_file_and_none_is_opened_again(store: Path) -> None
     with pytest.raises(ReaderClosed):
         reader.message_at(0)
     assert _open_descriptors(store) == []
+
+
+@pytest.mark.parametrize("from_log", [False, True])
+def test_an_opening_that_is_interrupted_at_any_line_leaves_no_file_open(store: Path, from_log: bool) -> None:
+    readers: list[StoreReader] = []
+    turn = 0
+    while not readers:
+        turn += 1
+        interrupter = Interrupter(turn, _OPENING)
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupter.run(lambda: readers.append(StoreReader.open(store, from_log=from_log)))
+        assert readers or _open_descriptors(store) == [], interrupter.where
+    assert turn > 50
+    readers.pop()
+
+
+def test_a_reader_that_is_dropped_closes_its_files(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path) as owner, owner.transaction("loader", 1) as batch:
+        batch.put_messages(pa.table({"body": [b"a"]}), topic="orders")
+    reader: StoreReader | None = StoreReader.open(tmp_path)
+    assert reader is not None
+    assert reader.query("orders", "no-such-key") == []
+    assert len(list(reader.read("orders", 0, 0))) == 1
+    assert _open_descriptors(tmp_path) != []
+    reader = None
+    gc.collect()
+    assert _open_descriptors(tmp_path) == []
 
 
 def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> None:

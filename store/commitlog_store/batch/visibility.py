@@ -195,6 +195,9 @@ class GateReader:
         return _NEVER_CLOSED
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            disk.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            disk.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()  # of a reader that was dropped

@@ -27,6 +27,8 @@ _RESIDENT_SIZE = 64 << 20
 _NEAR = 64 << 10
 # So many small pieces are read one by one in the time that it takes to find the pages of all.
 _FEW_PIECES = 256
+# In place of a descriptor.
+_NONE = -1
 
 
 class MappedFile:
@@ -35,11 +37,13 @@ class MappedFile:
     ``capacity`` is its size when it was opened.
     """
 
+    _descriptor = _NONE
+
     def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
         """Takes over the descriptor. ``identity`` is the file's, when it is known already."""
+        self._descriptor = descriptor  # first: from here on it is closed, whatever happens
         self.path = path
         self.base = base
-        self._descriptor = descriptor
         self._mapping: mmap.mmap | None = None
         # The stretch of the mapping whose pages may be in this process's memory.
         self._resident = (0, 0)
@@ -196,7 +200,14 @@ class MappedFile:
     def close(self) -> None:
         # A mapping with arrays on it cannot be closed by force; it is closed with the last array.
         self._mapping = None
-        disk.close(self._descriptor)
+        # Closed last: an interrupt in between must not leave a number that may be another file's by then.
+        descriptor, self._descriptor = self._descriptor, _NONE
+        if descriptor >= 0:
+            disk.close(descriptor)
+
+    def __del__(self) -> None:
+        # Of a reader that was dropped, or whose opening a signal handler has ended.
+        MappedFile.close(self)
 
 
 def _stretches(starts: npt.NDArray[np.int64], size: int) -> list[tuple[int, int]]:
