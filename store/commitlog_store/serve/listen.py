@@ -75,6 +75,14 @@ class ListenSettings:
         except ValueError:
             return False
 
+    @property
+    def is_unspecified(self) -> bool:
+        """Whether it is all addresses of this machine, at which no other host connects."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
     def refuse_open(self, *, instead: str = DEFAULT_LISTEN) -> None:
         """``InvalidValue`` for an address that others reach, without TLS and tokens."""
         needed = {"--tls-cert and --tls-key": self.tls, "--tokens": self.tokens}

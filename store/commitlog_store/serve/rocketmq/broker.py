@@ -29,7 +29,7 @@ from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.group_processors import GroupProcessors
 from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
 from commitlog_store.serve.rocketmq.name_server import DEFAULT_PORT as NAME_SERVER_PORT
-from commitlog_store.serve.rocketmq.name_server import NameServerRegistration
+from commitlog_store.serve.rocketmq.name_server import NameServerRegistration, ha_server_address
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
 from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor, own_topics
@@ -136,6 +136,7 @@ class RocketMQBroker:
             self._registration = NameServerRegistration(
                 settings.name_servers,
                 identity,
+                ha_server_address(self.address, store.ha_address),
                 lambda: read_topic_settings(store.path),
                 in_thread,
             )

@@ -3,7 +3,8 @@
 A name server forgets a broker when its connection ends, so each connection is kept.
 
 Source: RocketMQ ``broker/out/BrokerOuterAPI.java`` (``registerBrokerAll``), ``BrokerController.java``
-(``registerNameServerPeriod``), ``remoting/protocol/body/RegisterBrokerBody.java``.
+(``registerNameServerPeriod``,
+``getHAServerAddr``), ``BrokerStartup.java`` (``haListenPort``), ``remoting/protocol/body/RegisterBrokerBody.java``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,20 @@ _TIMEOUT_S = 24.0
 DEFAULT_PORT = 9876
 
 
+def ha_server_address(broker: str, replication: str | None) -> str:
+    """The HOST:PORT at which slaves find a broker's log, by the broker's address and that of replication, if any.
+
+    Replication that listens on all addresses, or where only this machine reaches it, is given by the broker's host.
+    Without replication it is the port after the broker's, where a broker of RocketMQ listens for slaves.
+    """
+    host = ListenSettings.parse(broker)
+    if replication is None:
+        return str(ListenSettings(host=host.host, port=host.port + 1))
+    found = ListenSettings.parse(replication)
+    is_of_network = not found.is_loopback and not found.is_unspecified
+    return str(found if is_of_network else ListenSettings(host=host.host, port=found.port))
+
+
 class NameServerRegistration:
     """One broker at several name servers. ``run`` is a task of the listener's loop."""
 
@@ -42,12 +57,17 @@ class NameServerRegistration:
         self,
         addresses: Sequence[ListenSettings],
         identity: BrokerIdentity,
+        ha_address: str,
         topics: Callable[[], Mapping[str, TopicSettings]],
         in_thread: Callable[[Callable[[], Mapping[str, TopicSettings]]], Awaitable[Mapping[str, TopicSettings]]],
     ) -> None:
-        """``topics`` reads the list of topics; it may wait for the disk, and is called ``in_thread``."""
+        """``ha_address`` is where slaves find the log: ``ha_server_address``.
+
+        ``topics`` reads the list of topics; it may wait for the disk, and is called ``in_thread``.
+        """
         self._servers = [_NameServer(address) for address in addresses]
         self._identity = identity
+        self._ha_address = ha_address
         self._topics = topics
         self._in_thread = in_thread
         self._counter = 0
@@ -86,7 +106,7 @@ class NameServerRegistration:
             "filterServerList": [],
             "topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": table},
         }
-        fields = {**self._header(), "haServerAddr": self._identity.address, "compressed": "false", "bodyCrc32": "0"}
+        fields = {**self._header(), "haServerAddr": self._ha_address, "compressed": "false", "bodyCrc32": "0"}
         return RemotingCommand(code=RequestCode.REGISTER_BROKER, opaque=1, fields=fields, body=orjson.dumps(body))
 
     def _farewell(self) -> RemotingCommand:

@@ -13,10 +13,11 @@ from typing import Any
 import orjson
 import pytest
 
-from commitlog_store import MessageStore
+from commitlog_store import MessageStore, MessageStoreConfig
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.name_server import ha_server_address
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.support.waiting import wait_for
@@ -69,8 +70,8 @@ def _table(request: RemotingCommand) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _broker(path: Path, *servers: str) -> Iterator[tuple[MessageStore, str]]:
-    with MessageStore.open(path) as store:
+def _broker(path: Path, *servers: str, config: MessageStoreConfig | None = None) -> Iterator[tuple[MessageStore, str]]:
+    with MessageStore.open(path, config) as store:
         names = tuple(ListenSettings.parse(one) for one in servers)
         served = RocketMQBroker(store, RocketMQSettings(listen=ListenSettings.parse("127.0.0.1:0"), name_servers=names))
         served.start()
@@ -95,6 +96,29 @@ def test_a_broker_registers_and_leaves(tmp_path: Path, name_server: _NameServer)
     expected = {"brokerAddr": address, "brokerId": "0", "brokerName": "broker-a", "clusterName": "DefaultCluster"}
     assert expected.items() <= dict(first.fields).items()
     assert (last.code, dict(last.fields)) == (RequestCode.UNREGISTER_BROKER, expected)
+
+
+def test_the_address_of_replication_is_registered_for_slaves(tmp_path: Path, name_server: _NameServer) -> None:
+    """A slave of RocketMQ 5 connects there: at the port of clients it would never follow."""
+    config = MessageStoreConfig(ha_listen_address="127.0.0.1:0")
+    with _broker(tmp_path / "s", name_server.address, config=config) as (store, _):
+        wait_for(lambda: name_server.requests)
+        assert dict(name_server.requests[0].fields)["haServerAddr"] == store.ha_address
+
+
+@pytest.mark.parametrize(
+    ("broker", "replication", "registered"),
+    [
+        ("127.0.0.1:10911", None, "127.0.0.1:10912"),  # as a broker of RocketMQ registers by default
+        ("127.0.0.1:10911", "127.0.0.1:7000", "127.0.0.1:7000"),
+        ("10.0.0.5:10911", "10.1.0.5:7000", "10.1.0.5:7000"),
+        ("10.0.0.5:10911", "0.0.0.0:7000", "10.0.0.5:7000"),
+        ("10.0.0.5:10911", "127.0.0.1:7000", "10.0.0.5:7000"),  # another host's slave must not find itself
+        ("[fd00::5]:10911", "[::]:7000", "[fd00::5]:7000"),
+    ],
+)
+def test_the_registered_address_is_one_that_slaves_reach(broker: str, replication: str | None, registered: str) -> None:
+    assert ha_server_address(broker, replication) == registered
 
 
 def test_a_new_topic_is_registered_at_once(tmp_path: Path, name_server: _NameServer) -> None:
