@@ -336,7 +336,7 @@ class Archiver:
         head, pieces = encode_units(records.queues)
         units = self._uploads.put(layout.UNITS, start, [head, *(piece.view(np.uint8).data for piece in pieces)])
         keys, index_rows = encode_index(records.key_hashes, records.key_positions)
-        index = self._uploads.put(layout.INDEX, start, keys)
+        index = self._uploads.put(layout.INDEX, start, keys, checked=True)
         # The bytes that are missing before this file are so before a part of it that it replaces, too.
         earlier = () if base is None else base.segments[: -1 if replaced is not None else None]
         missing = start - earlier[-1].stop if earlier else 0

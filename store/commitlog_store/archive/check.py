@@ -154,7 +154,7 @@ class _Check:
     def _index_head(self, segment: Segment) -> None:
         (head,) = self._ranges(segment.index.name, (0, INDEX_HEAD))
         rows, places = decode_index_head(head, segment.index.name)
-        if (rows, places_start(rows) + places * PLACE_SIZE) != (segment.index_rows, segment.index.size):
+        if (rows, places_start(rows) + places * PLACE_SIZE) != (segment.index_rows, segment.index.content_size):
             self._say(f"{segment.index.name} has {rows} rows and {places} places, and not those of the manifest")
 
     def _log_ends(self, segment: Segment) -> None:

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from commitlog_store.errors import ArchiveDamaged
+from commitlog_store.object_storage.checked_pages import WrongPage
 
-__all__ = ["RESTORE_ADVICE", "WrongBytes", "advice_for", "damaged", "missing", "not_decoded", "other_bytes"]
+__all__ = [
+    "RESTORE_ADVICE",
+    "WrongBytes",
+    "advice_for",
+    "damaged",
+    "missing",
+    "not_decoded",
+    "other_bytes",
+    "other_page",
+]
 
 RESTORE_ADVICE = "Restore the object, from another version or copy of the bucket."
 
@@ -51,6 +61,12 @@ def missing(url: str, name: str) -> ArchiveDamaged:
 def other_bytes(url: str, name: str, size: int, crc: int, *, found: int) -> ArchiveDamaged:
     """The error of an object whose bytes have another CRC-32."""
     return damaged(url, name, offset=0, expected=f"{size} bytes with the CRC-32 {crc:08x}", found=f"{found:08x}")
+
+
+def other_page(url: str, name: str, page: WrongPage) -> ArchiveDamaged:
+    """The error of an object with a page that has another CRC-32."""
+    expected = f"{page.size} bytes that end with their CRC-32 {page.found:08x}"
+    return damaged(url, name, offset=page.offset, expected=expected, found=f"{page.expected:08x}")
 
 
 def advice_for(url: str) -> str:

@@ -23,7 +23,9 @@ first ``head_size`` bytes: a log that has another file there is another store's.
      "catalog": OBJECT, "catalog_head": 9120, "queues": 61,
      "config": {"topics.json": OBJECT, ...}}
 
-with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``.
+with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``, and
+``"checked_pages": true`` if it has these (``object_storage/checked_pages``): index objects, not those of earlier
+versions.
 
 - ``segments`` are in log order. Each one ends where the next begins, but for gaps: files that retention took before
   they were archived. The last one may be the written part of a log file: fewer than ``file_size`` bytes, and then
@@ -53,6 +55,7 @@ import msgspec
 from commitlog_store.archive.damage import RESTORE_ADVICE, WrongBytes, not_decoded
 from commitlog_store.errors import ArchiveDamaged, UnsupportedArchive
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.checked_pages import content_size
 
 __all__ = [
     "FORMAT",
@@ -81,13 +84,19 @@ GROUP_SIZE = 32
 HEAD_SIZE = 4096
 
 
-class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
-    """An object: its name below the prefix, its size in bytes, and the checksums of these."""
+class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An object: its name below the prefix, its size in bytes, the checksums of these, and whether pages have some."""
 
     name: str
     size: int
     crc32: int
     sha256: str
+    checked_pages: bool = False
+
+    @property
+    def content_size(self) -> int:
+        """Its size without the checksums of pages."""
+        return content_size(self.size) if self.checked_pages else self.size
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):

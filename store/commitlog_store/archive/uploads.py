@@ -10,6 +10,7 @@ from commitlog_store.archive.layout import object_name
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.errors import ArchiveFailed
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.checked_pages import checked_pages
 from commitlog_store.object_storage.object_store import ObjectStore
 
 __all__ = ["GRACE_S", "Pace", "Uploads"]
@@ -67,15 +68,22 @@ class Uploads:
         """Put the object of a log file, in parts, unless it is there."""
         self._put(ref, self._counted(pieces, ref.size))
 
-    def put(self, kind: str, offset: int, parts: Sequence[bytes | memoryview]) -> ObjectRef:
-        """Put an object of a kind, of parts in memory, unless it is there; its name, size and checksums."""
+    def put(self, kind: str, offset: int, parts: Sequence[bytes | memoryview], *, checked: bool = False) -> ObjectRef:
+        """Put an object of a kind, of parts in memory, unless it is there; its name, size and checksums.
+
+        ``checked``: in pages with checksums.
+        """
+        if checked:
+            parts = list(checked_pages(parts))
         sha256, crc, size = hashlib.sha256(), 0, 0
         for part in parts:
             sha256.update(part)
             crc = crc32(part, crc)
             size += len(part)
         digest = sha256.hexdigest()
-        ref = ObjectRef(name=object_name(kind, offset, digest), size=size, crc32=crc, sha256=digest)
+        ref = ObjectRef(
+            name=object_name(kind, offset, digest), size=size, crc32=crc, sha256=digest, checked_pages=checked
+        )
         self._put(ref, parts)
         return ref
 

@@ -28,6 +28,7 @@ from commitlog_store.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog_store.format.java_hash import index_key_hash
 from commitlog_store.index.many_keys import KeyHits
 from commitlog_store.index.service import IndexFileInfo, IndexHit
+from commitlog_store.object_storage.checked_pages import content_of, stored_place
 from commitlog_store.object_storage.pages import ObjectPages, ReadAhead
 
 # How many segments are asked for a key at a time, while the answers of those before are read: from few to many, since
@@ -60,7 +61,7 @@ class ArchivedIndex:
                 begin_physical_offset=one.start,
                 end_physical_offset=one.tail_stop,
                 slot_count=one.index_rows,
-                index_count=(one.index.size - places_start(one.index_rows)) // PLACE_SIZE,
+                index_count=(one.index.content_size - places_start(one.index_rows)) // PLACE_SIZE,
             )
             for one in self._archive.manifest.segments
             if one.index_rows
@@ -82,8 +83,9 @@ class ArchivedIndex:
                     for number in range(len(places) - 1, -1, -1):
                         if (len(places) - 1 - number) % _RECORDS_AHEAD == 0:
                             hits.expect_records(places[max(number - _RECORDS_AHEAD + 1, 0) : number + 1])
-                        at = places_start(hits.segment.index_rows) + (first + number) * PLACE_SIZE
-                        yield IndexHit(hits.segment.start + int(places[number]), hits.path, at)
+                        yield IndexHit(
+                            hits.segment.start + int(places[number]), hits.path, hits.byte_of_place(first + number)
+                        )
         finally:
             ahead.close()
 
@@ -127,13 +129,18 @@ class _SegmentHits:
         self._mixed = mixed
         self._ahead = ahead
         self._rows = segment.index_rows
-        self._places = (segment.index.size - places_start(self._rows)) // PLACE_SIZE
+        self._places = (segment.index.content_size - places_start(self._rows)) // PLACE_SIZE
         # The places of keys that were found, those that were not taken yet.
         self._left: dict[int, Int64Array] | None = None
 
     @property
     def path(self) -> str:
         return f"{self._archive.url}/{self.segment.index.name}"
+
+    def byte_of_place(self, number: int) -> int:
+        """Where in the index object a place is."""
+        at = places_start(self._rows) + number * PLACE_SIZE
+        return stored_place(at) if self.segment.index.checked_pages else at
 
     def expect_rows(self) -> None:
         """Say that the rows of the keys will be read."""
@@ -144,7 +151,9 @@ class _SegmentHits:
         starts = np.array([low for low, _ in windows], np.int64) * INDEX_ROW_SIZE + INDEX_HEAD
         stops = np.array([high for _, high in windows], np.int64) * INDEX_ROW_SIZE + INDEX_HEAD
         # One more row says where the last one's places end.
-        stops = np.minimum(stops + INDEX_ROW_SIZE, self.segment.index.size)
+        stops = np.minimum(stops + INDEX_ROW_SIZE, self.segment.index.content_size)
+        if self.segment.index.checked_pages:
+            starts, stops = stored_place(starts), stored_place(stops - 1) + 1
         self._ahead.expect(stored(self.segment.index), starts, stops)
 
     def expect_records(self, places: Int64Array) -> None:
@@ -200,7 +209,7 @@ class _SegmentHits:
     def _read_rows(self, low: int, high: int) -> tuple[Int64Array, Int64Array]:
         """The mixed hashes of rows, and the first places of these and of the next row. ``ArchiveDamaged``."""
         start, stop = (INDEX_HEAD + row * INDEX_ROW_SIZE for row in (low, min(high + 1, self._rows)))
-        rows = decode_rows(self._archive.read(self.segment.index, start, stop))
+        rows = decode_rows(self._content(start, stop))
         mixed, firsts = rows["mixed"].astype(np.int64), rows["first"].astype(np.int64)
         if high == self._rows:
             firsts = np.append(firsts, self._places)
@@ -216,6 +225,11 @@ class _SegmentHits:
 
     def _read_places(self, first: int, stop: int) -> Int64Array:
         start = places_start(self._rows)
-        return decode_places(
-            self._archive.read(self.segment.index, start + first * PLACE_SIZE, start + stop * PLACE_SIZE)
-        )
+        return decode_places(self._content(start + first * PLACE_SIZE, start + stop * PLACE_SIZE))
+
+    def _content(self, start: int, stop: int) -> memoryview:
+        """Bytes of the content of the index object. ``ArchiveDamaged``, ``ArchiveFailed``."""
+        index = self.segment.index
+        if not index.checked_pages or start >= stop:
+            return self._archive.read(index, start, stop)
+        return content_of(self._archive.read(index, stored_place(start), stored_place(stop - 1) + 1), start)

@@ -21,7 +21,7 @@ from commitlog_store.archive.catalog import (
     decode_spans,
     span_at,
 )
-from commitlog_store.archive.damage import damaged, missing, other_bytes
+from commitlog_store.archive.damage import damaged, missing, other_bytes, other_page
 from commitlog_store.archive.generations import newest, read_generation
 from commitlog_store.archive.layout import COMMIT_LOG
 from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
@@ -33,7 +33,7 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.object_storage.object_store import ObjectCut, ObjectMissing, ObjectStore
-from commitlog_store.object_storage.pages import ObjectChanged, ObjectPages, StoredObject
+from commitlog_store.object_storage.pages import ObjectChanged, ObjectPages, PageChanged, StoredObject
 
 _COMPARED_AT_ONCE = 8 << 20
 
@@ -286,7 +286,7 @@ def stored(ref: ObjectRef) -> StoredObject:
     One of the log has no checksum here: its records have their own, and all but the damaged ones can be read.
     """
     of_log = ref.name.startswith(f"{COMMIT_LOG}/")
-    return StoredObject(ref.name, ref.size, ref.sha256[:32], None if of_log else ref.crc32)
+    return StoredObject(ref.name, ref.size, ref.sha256[:32], None if of_log else ref.crc32, ref.checked_pages)
 
 
 def read_object(pages: ObjectPages, url: str, ref: ObjectRef, start: int, stop: int) -> memoryview:
@@ -300,3 +300,5 @@ def read_object(pages: ObjectPages, url: str, ref: ObjectRef, start: int, stop: 
         raise damaged(url, ref.name, offset=cut.size, expected=expected, found=found) from None
     except ObjectChanged as changed:
         raise other_bytes(url, ref.name, ref.size, ref.crc32, found=changed.crc32) from None
+    except PageChanged as changed:
+        raise other_page(url, ref.name, changed.page) from None

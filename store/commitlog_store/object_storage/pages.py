@@ -22,11 +22,11 @@ from commitlog_store.columnar.byte_parts import new_bytes
 from commitlog_store.errors import ReaderClosed
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.checked_pages import PAGE, WrongPage, wrong_page
 from commitlog_store.object_storage.object_store import ObjectStore, WrongObject
 from commitlog_store.object_storage.page_cache import Pages
 from commitlog_store.storage_stats import StorageStats
 
-PAGE = 256 << 10
 _PAGES_OF_A_REQUEST = 32
 # Pages between two that are wanted which are fetched with them: a request of its own takes longer.
 _PAGES_BETWEEN = 2
@@ -36,13 +36,15 @@ _PAGES_BETWEEN = 2
 class StoredObject:
     """An object that never changes. ``key`` names its content, for caches: letters and digits.
 
-    With ``crc32``, its bytes are compared with that when one run of pages has all of them.
+    With ``crc32``, its bytes are compared with that when one run of pages has all of them. With ``is_checked``, it has
+    ``checked_pages``: each is compared when it comes.
     """
 
     name: str
     size: int
     key: str
     crc32: int | None = None
+    is_checked: bool = False
 
 
 class ObjectChanged(WrongObject):
@@ -51,6 +53,14 @@ class ObjectChanged(WrongObject):
     def __init__(self, where: str, crc32: int) -> None:
         super().__init__(f"{where} has the CRC-32 {crc32:08x}")
         self.crc32 = crc32
+
+
+class PageChanged(WrongObject):
+    """A page of an object has other bytes than it had."""
+
+    def __init__(self, where: str, page: WrongPage) -> None:
+        super().__init__(f"{where} has the CRC-32 {page.found:08x} at byte {page.offset}")
+        self.page = page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,12 +329,12 @@ class _Fetcher:
                 whole[first * PAGE - run.start :][: len(data)] = data
             else:
                 whole = data
-        if is_cached and self._is_changed(run, whole):
+        if is_cached and _change_of(run, whole) is not None:
             # The cache may have what the object was while it was damaged.
             missing = [(run.first, run.last)]
             whole = self._asked_for(run.source, *missing[0])
-        if self._is_changed(run, whole):  # and nothing of it is kept
-            raise ObjectChanged(run.source.name, crc32(whole))
+        if (change := _change_of(run, whole)) is not None:  # and nothing of it is kept
+            raise change
         for first, last in missing:
             self._keep(run.source, first, whole[first * PAGE - run.start : last * PAGE - run.start])
         return whole.toreadonly()
@@ -351,11 +361,6 @@ class _Fetcher:
                 missing.append((number, number + 1))
         return data, missing
 
-    def _is_changed(self, run: _Run, data: memoryview) -> bool:
-        """Whether these are all bytes of an object, and not those that it is known by."""
-        expected = run.source.crc32
-        return expected is not None and len(data) == run.source.size and crc32(data) != expected
-
     def _asked_for(self, source: StoredObject, first: int, last: int) -> memoryview:
         """Pages ``[first, last)``, in one request."""
         return self._objects.piece(source.name, first * PAGE, min(last * PAGE, source.size))
@@ -366,6 +371,16 @@ class _Fetcher:
             return
         for at in range(0, len(data), PAGE):
             self._cache.put(source.key, first + at // PAGE, data[at : at + PAGE])
+
+
+def _change_of(run: _Run, data: memoryview) -> WrongObject | None:
+    """What shows that the bytes of a run are not those of its object: a page, or all if these are all bytes of it."""
+    source = run.source
+    if source.is_checked and (page := wrong_page(data)) is not None:
+        return PageChanged(source.name, page._replace(offset=run.start + page.offset))
+    if source.crc32 is not None and len(data) == source.size and (found := crc32(data)) != source.crc32:
+        return ObjectChanged(source.name, found)
+    return None
 
 
 class ReadAhead:

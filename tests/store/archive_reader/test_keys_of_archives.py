@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +23,12 @@ from commitlog_store.archive.index_objects import (
     places_start,
     window,
 )
+from commitlog_store.archive.manifest import ObjectRef, Segment
+from commitlog_store.archive.uploads import Uploads
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged, InvalidValue
+from commitlog_store.object_storage.checked_pages import PAGE
 from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.cli.commands import ended
 from tests.support import golden
@@ -186,3 +190,63 @@ def test_a_damaged_index_is_named_and_reads_go_on(store: Path, url: str, tmp_pat
         with pytest.raises(ArchiveDamaged, match=f"{segment.index.name} is not as the archive's manifest says"):
             archive.query("orders", "all", limit=1000)
         assert archive.scan("orders").read_all().num_rows == MESSAGES
+
+
+# So many keys that rows and places of one segment have several pages.
+LARGE = 60_000
+
+
+def large_archive(path: Path) -> tuple[Segment, str]:
+    """An archive with a segment of that many keys: it, and the archive's address."""
+    config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 20)
+    with MessageStore.open(path / "store", config) as store:
+        names = [f"k{number}" for number in range(LARGE)]
+        store.put_messages(
+            [Message(topic="orders", queue_id=0, body=b"x", keys=names[at : at + 500]) for at in range(0, LARGE, 500)]
+        )
+    archive_store(path / "store", f"file://{path}/past", with_last=True)
+    (segment,) = newest(ObjectStore.open(f"file://{path}/past")).segments
+    return segment, f"archive+file://{path}/past"
+
+
+def test_each_flipped_byte_of_a_large_index_is_noticed(tmp_path: Path) -> None:
+    """A flipped bit of a hash, of a first place or of a place may leave an index that contradicts nothing."""
+    segment, url = large_archive(tmp_path)
+    assert segment.index.size > 2 * PAGE
+    with opened(url) as archive:
+        keys = [*(f"k{number}" for number in range(0, LARGE, 200)), "none"]
+        found = pa.Table.from_batches(archive.query_keys("orders", keys, columns=["queueOffset"]))
+        expected = [int(key[1:]) // 500 for key in keys[:-1]]
+        assert found.column("queueOffset").to_pylist() == [*expected, None]
+        for key, offset in list(zip(keys, expected, strict=False))[::10]:
+            assert [one.queue_offset for one in archive.query("orders", key)] == [offset]
+        assert archive.query("orders", "none") == []
+        assert archive.index_files()[0].index_count == LARGE
+    path = tmp_path / "past" / segment.index.name
+    whole = path.read_bytes()
+    for at in range(INDEX_HEAD + 3, len(whole), len(whole) // 16):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        page = at // PAGE * PAGE
+        with opened(url) as archive, pytest.raises(ArchiveDamaged, match=f"{segment.index.name}.* at byte {page}:"):
+            list(archive.query_keys("orders", [f"k{number}" for number in range(LARGE)]))
+
+
+def test_a_large_index_without_checksums_of_pages_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions wrote such."""
+    put = Uploads.put
+
+    def without(uploads: Uploads, *arguments: Any, checked: bool = False) -> ObjectRef:
+        del checked
+        return put(uploads, *arguments)
+
+    monkeypatch.setattr(Uploads, "put", without)
+    segment, url = large_archive(tmp_path)
+    assert not segment.index.checked_pages
+    with opened(url) as archive:
+        for number in range(0, LARGE, 5_000):
+            assert [one.queue_offset for one in archive.query("orders", f"k{number}")] == [number // 500]
+    path = tmp_path / "past" / segment.index.name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with opened(url) as archive, pytest.raises(ArchiveDamaged, match=f"{segment.index.name} .*CRC-32"):
+        list(archive.query_keys("orders", [f"k{number}" for number in range(LARGE)]))
