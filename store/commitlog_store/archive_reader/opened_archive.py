@@ -24,7 +24,7 @@ from commitlog_store.archive.catalog import (
 from commitlog_store.archive.damage import damaged, missing, other_bytes, other_page
 from commitlog_store.archive.generations import newest, read_generation
 from commitlog_store.archive.layout import COMMIT_LOG
-from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
+from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
@@ -143,6 +143,25 @@ class OpenedArchive:
             crc = crc32(self.read(ref, at, at + _COMPARED_AT_ONCE), crc)
         if crc != ref.crc32:
             raise other_bytes(self.url, ref.name, ref.size, ref.crc32, found=crc)
+
+    def refuse_changed_ends(self, segment: Segment) -> None:
+        """``ArchiveDamaged`` for a log object whose first bytes, or those before the end of its last record, changed.
+
+        No checksum of a record is about its header, so that a record may look like another one.
+        """
+        stop = segment.tail_stop - segment.start
+        ends = (
+            (0, min(HEAD_SIZE, segment.log.size), segment.head_crc32),
+            (max(stop - HEAD_SIZE, 0), stop, segment.tail_crc32),
+        )
+        for start, end, expected in ends:
+            if start < end and (found := crc32(self.read(segment.log, start, end))) != expected:
+                raise damaged(
+                    *(self.url, segment.log.name),
+                    offset=start,
+                    expected=f"{end - start} bytes with the CRC-32 {expected:08x}",
+                    found=f"{found:08x}",
+                )
 
     def refuse_changed_units(self, queue: tuple[str, int], offset: int) -> None:
         """``ArchiveDamaged`` where the object with the unit of a message has other bytes than the manifest says."""

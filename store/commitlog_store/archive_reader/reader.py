@@ -237,6 +237,12 @@ class ArchiveReader(StoreReader):
         self._refuse_closed()
         return list(self._archive.bases)
 
+    def refuse_changed_ends(self, segment_start: int) -> None:
+        """``ArchiveDamaged`` where a log object begins or ends with other bytes than the manifest says."""
+        self._refuse_closed()
+        if (segment := self._archive.segment_at(segment_start)) is not None:
+            self._archive.refuse_changed_ends(segment)
+
     def last_record(self, segment_start: int, end: int) -> int | None:
         """The physical offset of the last record of a segment that begins before ``end``; None without it.
 

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from commitlog_store.archive_reader.opening import open_archive
 from commitlog_store.archive_reader.reader import ArchiveReader
-from commitlog_store.errors import ArchiveMismatch, CommitLogError, CorruptRecord, MessageNotFound, OffsetOutOfRange
+from commitlog_store.errors import (
+    ArchiveDamaged,
+    ArchiveMismatch,
+    CommitLogError,
+    CorruptRecord,
+    MessageNotFound,
+    OffsetOutOfRange,
+)
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.history.reader import HistoryReader
 from commitlog_store.message import MessageExt
@@ -39,6 +46,9 @@ def open_history(
 def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
     """``ArchiveMismatch`` where a file that both have begins with different messages, or none can be shared.
 
+    Where the messages differ since the oldest file that both have is damaged in one of them, that is the error:
+    ``ArchiveDamaged``, ``CorruptRecord``.
+
     Each file of a log begins with a record. The oldest and the newest one are compared, and the last record that both
     have of the newest file: the log may have lost its end and grown again, and once retention has deleted what both
     have, the archive's other messages would be read. An archive that ends before the log begins has nothing to compare.
@@ -46,14 +56,15 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
     shared = _shared_files(live, past)
     if not shared:
         return
-    mine, theirs = _message(live, shared[0]), _message(past, shared[0])
+    mine, theirs = _message(live, shared[0]), _archived(past, shared[0])
     while mine is None and (rest := _shared_files(live, past)) != shared:  # retention has deleted it since
         if not rest:
             return
         shared = rest
-        mine, theirs = _message(live, shared[0]), _message(past, shared[0])
+        mine, theirs = _message(live, shared[0]), _archived(past, shared[0])
     if mine is None or theirs is None or mine != theirs:
-        raise _mismatch(live, past, shared[0], mine, theirs)
+        damage = _damage_of(live, past, shared[0], mine, theirs)
+        raise damage or _mismatch(live, past, shared[0], mine, theirs)
     live_end = live.physical_bounds()[1]
     newest = shared[bisect_left(shared, live_end) - 1]
     for place in (newest, _last_record(past, newest, live_end)):
@@ -70,6 +81,8 @@ def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
         if theirs is None or (mine is None and not _has_other_message(live, theirs, is_corrupt=is_corrupt)):
             return
         if mine != theirs:
+            if _damage_of(live, past, newest, mine, theirs) is not None:
+                return
             raise _mismatch(live, past, place, mine, theirs)
 
 
@@ -117,6 +130,29 @@ def _mismatch(
         "its own, under another prefix.",
         offset=offset,
     )
+
+
+def _archived(past: ArchiveReader, segment_start: int) -> MessageExt | None:
+    """The first message of a segment. ``ArchiveDamaged`` for an object that begins or ends otherwise than archived."""
+    try:
+        return _message(past, segment_start)
+    except CorruptRecord:
+        past.refuse_changed_ends(segment_start)
+        raise
+
+
+def _damage_of(
+    live: StoreReader, past: ArchiveReader, segment_start: int, mine: MessageExt | None, theirs: MessageExt | None
+) -> CommitLogError | None:
+    """What shows that messages of a segment differ by damage."""
+    try:
+        past.refuse_changed_ends(segment_start)
+        for reader, message in ((past, theirs), (live, mine)):
+            if message is not None:
+                reader.message_at(message.physical_offset)  # compared with its CRC
+    except (ArchiveDamaged, CorruptRecord) as error:
+        return error
+    return None
 
 
 def _message(reader: StoreReader, physical_offset: int) -> MessageExt | None:

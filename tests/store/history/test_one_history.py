@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from commitlog_store import MessageFilter, MessageStore, MessageStoreConfig, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.cli.app import app
-from commitlog_store.errors import ArchiveMismatch, HistoryGap, InvalidValue
+from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, HistoryGap, InvalidValue
 from commitlog_store.history.reader import HistoryReader
 from commitlog_store.queries.find_message import find_message
 from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
@@ -264,6 +265,37 @@ def test_a_log_that_parted_from_its_archive_within_the_newest_shared_file_is_not
         pytest.raises(ArchiveMismatch, match="lost its end and grown again"),
     ):
         StoreReader.open(server, archive=past)
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "missing": bytes,
+    "cut": lambda data: data[:100],
+    "size": lambda data: b"\x41" + data[1:],
+    "store timestamp": lambda data: data[:63] + bytes([data[63] ^ 1]) + data[64:],
+    "queue offset": lambda data: data[:27] + bytes([data[27] ^ 1]) + data[28:],
+    "body": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("number", [5, -1])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_log_object_that_both_have_is_not_taken_for_another_store(
+    aged: Aged, tmp_path: Path, damage: str, number: int
+) -> None:
+    """The oldest one is named, as nothing shows then that both are one store; the newest one is not needed for that."""
+    shutil.copytree(Path(aged.archive.removeprefix("archive+file://")), tmp_path / "past")
+    objects = sorted(path for path in (tmp_path / "past" / "commitlog").rglob("*") if path.is_file())
+    path = objects[number]
+    bad = DAMAGED[damage](path.read_bytes())
+    path.write_bytes(bad) if damage != "missing" else path.unlink()
+    past = f"archive+file://{tmp_path}/past"
+    if number == -1:
+        with StoreReader.open(aged.store, archive=past) as history:
+            assert history.topics() == ["audit", "new", "orders"]
+        return
+    with pytest.raises(ArchiveDamaged, match=rf"{path.name} .*check --deep {re.escape(past)}.*Restore the object"):
+        StoreReader.open(aged.store, archive=past)
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing"])
