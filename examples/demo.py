@@ -129,6 +129,8 @@ def start_spark(scratch: Path) -> SparkSession:
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        # With Unix sockets, Spark prints a traceback for each worker that was idle for a minute (troubleshooting.md).
+        .config("spark.python.unix.domain.socket.enabled", "false")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
