@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +39,8 @@ from commitlog_store.timestamps import checked_seconds
 _WAIT_SECONDS = 0.5
 # So many acknowledged messages are reported by a call of their own; fewer with the next call.
 _MOST_DONE = 256
+# How long the close of a store waits for a call of one of its consumers, which else leaves the group when it ends.
+_CLOSE_SECONDS = 1.0
 # The calls of which it matters whether they were done.
 _FINAL = frozenset({"commit_positions", "retry"})
 
@@ -47,8 +50,9 @@ class RemoteConsumer(Consuming):
 
     The server shares the queues of the topics among all consumers of the group, wherever they are. A consumer that
     calls nothing for 60 seconds gives its queues back, and so does one whose server was started again, or whose poll
-    was interrupted: its next poll joins the group again, and what was not committed comes again. Positions move only
-    for the consumer that has the queue. What ``ack`` notes is sent with the next call, and by ``close``. ::
+    was interrupted: its next poll joins the group again, and what was not committed comes again. One that is closed,
+    itself or with its store, or dropped, or whose program ends, gives them back at once. Positions move only for the
+    consumer that has the queue. What ``ack`` notes is sent with the next call, and by ``close``. ::
 
         with connect("grpc://127.0.0.1:8815") as store, store.consumer("billing", ["orders"]) as consumer:
             while messages := consumer.poll(100):
@@ -71,8 +75,10 @@ class RemoteConsumer(Consuming):
         self._closed = False
         self._lock = threading.Lock()
         self._done: list[Place] = []
-        # None while the server has no consumer of this one, as far as is known here.
-        self._session: Session | None = None
+        # Empty while the server has no consumer of this one, as far as is known here.
+        self._sessions_held: list[Session] = []
+        # Where it is dropped, or the program ends, without a close.
+        weakref.finalize(self, _close_all, self._sessions_held)
         # The name of the session before.
         self._former = ""
         # Set where messages may have come that no caller got: the server then reads them again.
@@ -80,25 +86,53 @@ class RemoteConsumer(Consuming):
         with self._lock:
             self._joined()
 
+    def __repr__(self) -> str:
+        topics = ", ".join(self.topics)
+        return f"<RemoteConsumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
+
+    def __enter__(self) -> RemoteConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _session(self) -> Session | None:
+        return self._sessions_held[0] if self._sessions_held else None
+
     def close(self) -> None:
         """Leave the group: its other consumers take the queues over. What is not committed comes again."""
+        self._end(asks=True, wait_s=-1)
+
+    def _end(self, *, asks: bool, wait_s: float) -> bool:
+        """``close``, which waits so long for a call of another thread; without ``asks``, without a word to the server.
+
+        Whether the server answers, as far as is known.
+        """
         if self._closed:
-            return
+            return asks
         self._closed = True
-        # A signal handler has interrupted a call, which leaves the group when it ends; or all is the parent's.
-        if self._sessions.is_within_call() or Connection.is_forked():
-            return
-        with self._lock:
+        if Connection.is_forked():  # all is the parent's
+            return asks
+        # A signal handler may have interrupted a call of this consumer, which leaves the group when it ends.
+        if not self._lock.acquire(timeout=0 if self._sessions.is_within_call() else wait_s):
+            return asks
+        try:
             session = self._session
             if session is None:
-                return
+                return asks
             try:
-                if self._done and not self._interrupted:
+                if asks and self._done and not self._interrupted:
                     session.once("acknowledge", self._done, may_reopen=False)
-            except CommitLogError:
-                pass  # what is not acknowledged comes again
+            except CommitLogError as error:
+                asks = not isinstance(error, RemoteFailed | PutNotConfirmed)  # what is not acknowledged comes again
             finally:
-                self._leave()
+                asks = self._leave(asks=asks)
+            return asks
+        finally:
+            self._lock.release()
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``Consumer.poll``: up to ``max_messages`` messages of all queues; waits for the first one."""
@@ -256,16 +290,40 @@ class RemoteConsumer(Consuming):
             except BaseException:
                 session.close()
                 raise
-            self._session, self._interrupted = session, False
-        return self._session
+            self._sessions_held.append(session)
+            self._interrupted = False
+        return self._sessions_held[0]
 
-    def _leave(self) -> None:
-        session, self._session, self._interrupted = self._session, None, False
+    def _leave(self, *, asks: bool = True) -> bool:
+        """Whether the server answers, as far as is known."""
+        self._interrupted = False
         self._done.clear()
-        if session is not None:
+        while self._sessions_held:
+            session = self._sessions_held.pop()
             self._former = session.opened.session
-            session.close()
+            asks = session.close(asks=asks)
+        return asks
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
+
+
+def close_with_store(consumers: Iterable[RemoteConsumer]) -> None:
+    """Close the consumers of a store that is closed. A server that does not answer is waited for once."""
+    answers = True
+    for consumer in consumers:
+        answers = consumer._end(asks=answers, wait_s=_CLOSE_SECONDS)
+
+
+def _close_all(sessions: list[Session]) -> None:
+    while sessions:
+        sessions.pop().close()
+
+
+def _check_one_message(method: str, message: object) -> None:
+    if not isinstance(message, MessageExt):
+        raise InvalidValue(
+            f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
+            f"'for message in messages: consumer.{method}(message)'."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Literal
@@ -23,7 +24,7 @@ from commitlog_store.reader import StoreReader
 from commitlog_store.remote.administration import RemoteAdministration
 from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
-from commitlog_store.remote.consumer import RemoteConsumer
+from commitlog_store.remote.consumer import RemoteConsumer, close_with_store
 from commitlog_store.remote.half_messages import RemoteHalfMessages
 from commitlog_store.remote.message_puts import put_together, size_to_put
 from commitlog_store.remote.put_wire import MessageFields
@@ -90,6 +91,7 @@ class RemoteStore(Producing, RemoteAdministration):
         self._readers: list[StoreReader] = []
         self._async_puts = AsyncPuts(self)
         self._half_messages = RemoteHalfMessages(self._sessions)
+        self._consumers = weakref.WeakValueDictionary[int, RemoteConsumer]()
 
     def __enter__(self) -> RemoteStore:
         return self
@@ -103,11 +105,13 @@ class RemoteStore(Producing, RemoteAdministration):
         return f"<RemoteStore at {self.path!r}, {'closed' if self._sessions.closed else 'open'}>"
 
     def close(self) -> None:
-        """End the connections. A second call does nothing. The server's store stays open."""
+        """Close the consumers, and end the connections. A second call does nothing. The server's store stays open."""
         if not Connection.is_forked():
             self._async_puts.close()
             self._half_messages.close()
         self._sessions.close()
+        # After that, calls of other threads are refused by the store. The list is copied in one step.
+        close_with_store(found for ref in self._consumers.valuerefs() if (found := ref()) is not None)
         self._close_readers()
 
     def _close_readers(self) -> None:
@@ -247,7 +251,9 @@ class RemoteStore(Producing, RemoteAdministration):
         validate_group(group)
         names = [topics] if isinstance(topics, str) else [checked_text("topic", topic) for topic in topics]
         with self._sessions.call():
-            return RemoteConsumer(self._sessions, group, names, filter_texts(filter, tags), consume_from)
+            made = RemoteConsumer(self._sessions, group, names, filter_texts(filter, tags), consume_from)
+            self._consumers[id(made)] = made
+            return made
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
         """``MessageStore.wait_for_messages``: False after ``timeout_s`` seconds without a message at ``offset``."""

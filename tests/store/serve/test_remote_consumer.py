@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -194,6 +195,63 @@ def test_a_consumer_that_calls_nothing_gives_its_queues_back(
             found += _poll_all(first)
             assert {message.body for message in taken} <= set(found)
     assert [one.batch.version for one in owned.batches()] == [1]
+
+
+def test_a_store_that_is_closed_closes_its_consumers(url: str, remote: RemoteStore) -> None:
+    with remote.consumer("billing", "orders") as other:
+        with connect(url) as store:
+            first = store.consumer("billing", "orders")
+            unpolled = store.consumer("billing", "orders", tags="odd")
+            taken = first.poll(1)
+            first.ack(taken[0])
+            assert len(other.positions()) == 2
+        assert len(other.positions()) == 4, "at once, and not when the lease ends"
+        with pytest.raises(CommitLogError, match="closed"):
+            unpolled.poll()
+        unpolled.close()
+        assert taken[0].body not in _poll_all(other)
+
+
+def test_a_consumer_that_is_dropped_gives_its_queues_back(url: str, remote: RemoteStore) -> None:
+    with remote.consumer("billing", "orders") as other:
+        dropped = remote.consumer("billing", "orders")
+        assert len(other.positions()) == 2
+        del dropped
+        gc.collect()
+        assert len(other.positions()) == 4
+
+
+def test_a_program_that_ends_gives_its_queues_back(url: str, remote: RemoteStore) -> None:
+    program = (
+        "import sys\nfrom commitlog_store import connect\nstore = connect(sys.argv[1])\n"
+        "consumer = store.consumer('billing', 'orders')\nprint(len(consumer.positions()), flush=True)\ninput()\n"
+        "sys.exit(3)\n"
+    )
+    with (
+        remote.consumer("billing", "orders") as other,
+        subprocess.Popen(
+            [sys.executable, "-c", program, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=child_environment(),
+        ) as running,
+    ):
+        assert running.stdout is not None
+        assert running.stdout.readline() == "2\n"
+        assert len(other.positions()) == 2
+        running.communicate("go on\n", timeout=WAIT_LIMIT_S)
+        assert running.returncode == 3
+        assert len(other.positions()) == 4
+
+
+def test_a_consumer_that_a_signal_handler_closes_within_another_call_leaves(url: str, remote: RemoteStore) -> None:
+    with remote.consumer("billing", "orders") as other:
+        closed = remote.consumer("billing", "orders")
+        assert len(other.positions()) == 2
+        with remote._sessions.call():  # where a handler finds the thread
+            closed.close()
+        assert len(other.positions()) == 4
 
 
 def test_queues_that_move_before_the_commit_end_the_transaction(url: str, remote: RemoteStore) -> None:
