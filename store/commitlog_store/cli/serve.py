@@ -90,34 +90,33 @@ def serve(
     from commitlog_store.cli.render import say
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    for group in (rocketmq, pages, archiving):
-        group.check()
-    used = _used(rocketmq.rocketmq, pages.http)
-    file = None if read_only else broker_settings(config_file, commit_log, used=used)
-    unused = {} if file is None else file.unused
+    _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
+    _refuse_without(http, "--http", no_download=no_download, trusted_proxies=trusted_proxies, decode=decode)
+    _refuse_without(archive, "--archive", max_rate=max_rate)
+    file = broker_settings(config_file, commit_log, used=_used(rocketmq, http))
     _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
         listen=access.listening(listen),
         read_only=read_only,
-        commit_log=commit_log,
-        config=None if file is None else file.config,
-        drain_timeout_s=limits.drain_timeout,
-        max_calls=limits.max_calls,
-        call_timeout_s=limits.call_timeout,
+        commit_log=file.config.store_path_commit_log,
+        config=None if read_only else file.config,
+        drain_timeout_s=drain_timeout,
+        max_calls=max_calls,
+        call_timeout_s=call_timeout,
         access_log=access_log,
-        max_staged=limits.max_staged,
-        rocketmq=rocketmq.rocketmq,
-        advertise=rocketmq.advertise,
-        name_servers=rocketmq.namesrv,
-        broker_properties={key: unused[key] for key in _BROKER_PROPERTIES if unused.get(key)},
-        acl=rocketmq.acl,
-        http=pages.http,
-        http_downloads=not pages.no_download,
-        trusted_proxies=pages.trusted_proxies,
-        decode=pages.decode or (),
-        archive=archiving.archive,
-        archive_max_rate=archiving.max_rate or 0,
+        max_staged=max_staged,
+        rocketmq=rocketmq,
+        advertise=advertise,
+        name_servers=namesrv,
+        broker_properties={key: file.unused[key] for key in _BROKER_PROPERTIES if file.unused.get(key)},
+        acl=acl,
+        http=http,
+        http_downloads=not no_download,
+        trusted_proxies=trusted_proxies,
+        decode=decode or (),
+        archive=archive,
+        archive_max_rate=max_rate or 0,
     )
     serve_until_stopped(_checked(request, create=create), say)
 

@@ -45,7 +45,8 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 class ServeRequest:
     """``stores`` are ``PATH`` or ``NAME=PATH``; several, or ``read_only``, are shown without their locks.
 
-    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``.
+    ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``. ``commit_log`` is
+    the directory of the log of a store that it only shows; of one that it owns, ``config`` has that.
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
     broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
@@ -91,6 +92,8 @@ class ServeRequest:
             found[name] = path
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")
+        if len(found) > 1 and self.commit_log is not None:
+            raise InvalidValue("One log belongs to one store: --commit-log and storePathCommitLog go with one.")
         if len(found) > 1 and self.archive is not None:
             raise InvalidValue("--archive goes with one store; run 'commitlog archive' for each of several.")
         if self.read_only and self.rocketmq is not None:
@@ -145,7 +148,7 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
             (path,) = paths.values()
             place = None if bound is None else bound.getsockname()[:2]
             owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
-        openers = {name: partial(_open, path, request.commit_log) for name, path in paths.items()}
+        openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
         for open_reader in openers.values():
             open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
         if owned is not None:
@@ -244,11 +247,9 @@ def _archive(request: ServeRequest, path: str, owned: MessageStore | None) -> Ar
 
     assert request.archive is not None
     hold = None if owned is None else owned_by(owned).archive_hold
-    # An owner's log may be elsewhere by its settings.
-    commit_log = request.commit_log if owned is None else owned.config.store_path_commit_log
     return ArchiveService.open(
         *(path, request.archive),
-        commit_log=commit_log,
+        commit_log=_commit_log(request, owned),
         on_archived=None if hold is None else hold.look_again,
         max_rate=request.archive_max_rate,
     )
@@ -290,6 +291,11 @@ def _http(
     )
     front.start()
     return front
+
+
+def _commit_log(request: ServeRequest, owned: MessageStore | None) -> str | None:
+    """The directory of the log, if it is not in the store: an owner's settings say so."""
+    return request.commit_log if owned is None else owned.config.store_path_commit_log
 
 
 def _open(path: str, commit_log: str | None, on_damage: OnDamage) -> StoreReader:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog_store import MessageStore, StoreReader
+from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
 from commitlog_store.paths import FIGURES
 from commitlog_store.serve.figures.figure_ring import FigureRing
@@ -69,6 +69,30 @@ def test_a_new_store_is_served_with_create_only_and_the_first_line_says_so(tmp_p
         with ServeProcess(tmp_path / "new") as server:
             assert said in server.first_line
             assert server.stop()[0] == 0
+
+
+@pytest.mark.parametrize("how", [[], ["--read-only"]], ids=["owned", "read only"])
+def test_the_log_is_where_the_brokers_file_says(tmp_path: Path, how: list[str]) -> None:
+    with MessageStore.open(tmp_path / "store", MessageStoreConfig(store_path_commit_log=tmp_path / "log")) as store:
+        store.put("orders", b"x")
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathCommitLog={tmp_path / 'log'}\n")
+    with ServeProcess(tmp_path / "store", *how, "--config", config) as server:
+        assert server.url, server.first_line
+        with StoreReader.open(server.url) as reader:
+            assert reader.scan("orders").read_all()["body"].to_pylist() == [b"x"]
+
+
+def test_a_brokers_file_that_cannot_be_read_is_refused_with_read_only_too(store: Path, tmp_path: Path) -> None:
+    refused = ended("serve", store, "--read-only", "--config", tmp_path / "missing.conf")
+    assert refused.returncode == 2
+    assert "Invalid value for --config" in refused.stderr
+
+
+def test_several_stores_do_not_share_a_log(store: Path, tmp_path: Path) -> None:
+    refused = ended("serve", f"a={store}", f"b={tmp_path / 'b'}", "--read-only", "--commit-log", tmp_path / "log")
+    assert refused.returncode == 1
+    assert "One log belongs to one store" in refused.stderr
 
 
 def test_a_store_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:

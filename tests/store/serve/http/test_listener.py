@@ -40,6 +40,18 @@ def test_the_command_says_where_browsers_find_it_and_stops(store: Path) -> None:
         assert server.stop()[0] == 0
 
 
+@pytest.mark.parametrize("how", [[], ["--read-only"]], ids=["owned", "read only"])
+def test_metrics_have_the_names_of_the_brokers_file(store: Path, tmp_path: Path, how: list[str]) -> None:
+    """Beside a broker its metrics and these are of one node."""
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerName=orders-b\nbrokerClusterName=shop\n")
+    with ServeProcess(store, *how, "--http", "127.0.0.1:0", "--config", config) as server:
+        place = server.first_line.partition("and at ")[2].partition(" to browsers")[0]
+        metrics = httpx.get(f"{place}/metrics", timeout=60, trust_env=False).text
+    assert 'cluster="shop"' in metrics
+    assert 'node_id="orders-b"' in metrics
+
+
 def test_a_port_that_is_taken_is_named(store: Path) -> None:
     with shown(store) as front, pytest.raises(ListenFailed, match=r"Cannot listen on 127\.0\.0\.1"):
         HttpFront({}, ListenSettings.parse(front.url.removeprefix("http://")))
