@@ -131,7 +131,8 @@ def _root(
     ] = False,
 ) -> None:
     """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Mirror,
-    Repair, Transactions and Delete change a store, and groups reset, dlq redrive, topics create and topics rm.
+    Repair, Transactions and Delete change a store, and groups reset, dlq redrive, topics create, topics rm, and serve
+    without --read-only.
 
     Data goes to stdout, everything else to stderr.
     """
