@@ -73,10 +73,11 @@ def test_a_new_store_is_served_with_create_only_and_the_first_line_says_so(tmp_p
 
 @pytest.mark.parametrize("how", [[], ["--read-only"]], ids=["owned", "read only"])
 def test_the_log_is_where_the_brokers_file_says(tmp_path: Path, how: list[str]) -> None:
-    with MessageStore.open(tmp_path / "store", MessageStoreConfig(store_path_commit_log=tmp_path / "log")) as store:
+    log = str(tmp_path / "log")
+    with MessageStore.open(tmp_path / "store", MessageStoreConfig(store_path_commit_log=log)) as store:
         store.put("orders", b"x")
     config = tmp_path / "broker.conf"
-    config.write_text(f"storePathCommitLog={tmp_path / 'log'}\n")
+    config.write_text(f"storePathCommitLog={log}\n")
     with ServeProcess(tmp_path / "store", *how, "--config", config) as server:
         assert server.url, server.first_line
         with StoreReader.open(server.url) as reader:
