@@ -60,7 +60,8 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns if the user names none. Raises ``OptionError`` for options that can never be right."""
-        from pyspark_commitlog.options.read import parse_metadata_options, parse_options_of_any_read
+        from pyspark_commitlog.options.metadata import parse_metadata_options
+        from pyspark_commitlog.options.read import parse_options_of_any_read
         from pyspark_commitlog.source.schema import default_schema
 
         metadata = parse_metadata_options(self.options)
@@ -76,7 +77,8 @@ class DefaultSource(DataSource):
         ``OptionError``; ``SchemaError`` for columns that the source does not have, or has with another type. The
         store itself is opened when Spark asks for the partitions.
         """
-        from pyspark_commitlog.options.read import parse_batch_options, parse_metadata_options
+        from pyspark_commitlog.options.metadata import parse_metadata_options
+        from pyspark_commitlog.options.read import parse_batch_options
         from pyspark_commitlog.source.batch_source import CommitLogBatchReader
         from pyspark_commitlog.source.schema import check_schema
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from commitlog_store import MessageFilter, OnDamage, StoreReader
 from commitlog_store.errors import StoreNotFound
@@ -14,18 +13,18 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS
 from pyspark_commitlog.options.remote import (
-    CLIENT_OPTIONS,
     REMOTE_OPTIONS,
     RemoteOptions,
     is_address,
     is_archive,
     parse_remote,
+    refuse_at_address,
 )
 from pyspark_commitlog.options.stores import (
     parse_archives,
     parse_by_store,
     parse_commit_logs,
-    parse_one_place,
+    parse_skips,
     parse_store,
     parse_stores,
 )
@@ -181,7 +180,7 @@ _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
 _WAYS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 _POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "ending"))
 _STARTING_GROUP = "startingGroup"
-# It stands alone, and so has a parser of its own.
+# ``options.metadata`` parses it, and what goes with it.
 _METADATA = "metadata"
 _COMMIT_LOG = "storePathCommitLog"
 _ARCHIVE = "archive"
@@ -198,8 +197,7 @@ OPTION_NAMES: tuple[str, ...] = (
 )
 
 # Spark's own options, which it may give to a source along with the user's.
-_SPARKS_OF_METADATA = frozenset({"__paths__"})
-_SPARKS = _SPARKS_OF_METADATA | {"checkpointlocation"}
+_SPARKS = frozenset({"__paths__", "checkpointlocation"})
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 
 
@@ -412,10 +410,8 @@ def _check_stores(parsed: SourceOptions, given: Mapping[str, str]) -> None:
             option="commitGroup",
             value=given["commitGroup"],
         )
-    if parsed.skips_missing_stores and not parsed.stores:
-        values.refuse(
-            "onMissingStore", given["onMissingStore"], "fail where path has no names; skip needs name=path there"
-        )
+    if "onMissingStore" in given:
+        parse_skips("onMissingStore", given["onMissingStore"], parsed.stores)
 
 
 def _check_served(parsed: SourceOptions, given: Mapping[str, str]) -> None:
@@ -428,18 +424,10 @@ def _check_served(parsed: SourceOptions, given: Mapping[str, str]) -> None:
             value=given["fromLog"],
         )
     paths = [path for path in (parsed.path, *parsed.stores.values()) if is_address(path)]
-    if not paths:
-        return
-    what = "an archive" if all(map(is_archive, paths)) else "a server"
     needs_files = {_COMMIT_LOG: parsed.commit_logs, "fromLog": parsed.from_log}
     for name, value in needs_files.items():
         if value:
-            raise OptionError(
-                f"Option {name} needs the files of the store, and path is the address of {what}. Leave it out, or "
-                "give the store's directory.",
-                option=name,
-                value=given[name],
-            )
+            refuse_at_address(name, given[name], paths)
     if parsed.commit_group and any(map(is_archive, paths)):
         raise OptionError(
             "Option commitGroup is for a store that keeps positions, and path is the address of an archive: leave it "
@@ -504,46 +492,3 @@ def rule_option(which: str, rule: OffsetRule) -> str:
     if rule.times:
         return f"{which}OffsetsByTimestamp"
     return f"{which}Timestamp" if rule.timestamp_ms is not None else f"{which}Offsets"
-
-
-class MetadataOptions(NamedTuple):
-    """A read of a table about the stores, whose directories are given by name; a plain path has the name None."""
-
-    stores: Mapping[str | None, str]
-    table: str
-    skips_missing_stores: bool = False
-    commit_logs: Mapping[str | None, str] = MappingProxyType({})
-    remote: RemoteOptions = RemoteOptions()
-
-
-def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
-    """The options of a read with ``metadata``; None without it. ``OptionError``."""
-    given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS_OF_METADATA}
-    if "metadata" not in given or given.keys() >= values.OF_A_CATALOG:  # which ``parse_options`` refuses
-        return None
-    from commitlog_store import METADATA_SCHEMAS  # here, so that reads of messages do not wait for its import
-
-    table = values.option_text("metadata", given.pop("metadata")).strip().lower()
-    if table not in METADATA_SCHEMAS:
-        values.refuse("metadata", table, f"one of {', '.join(METADATA_SCHEMAS)}")
-    path = given.pop("path", None)
-    if path is None:
-        raise OptionError(
-            'Option path is missing: name the store directory, as in .load("/data/store").', option="path"
-        )
-    stores: dict[str | None, str] = dict(parse_stores("path", values.option_text("path", path)).items())
-    log = given.pop("storepathcommitlog", None)
-    named = {name: directory for name, directory in stores.items() if name is not None}
-    logs = {} if log is None else parse_commit_logs("storePathCommitLog", values.option_text("path", log), named)
-    skips = bool(stores) and values.parse_fail_or_skip("onMissingStore", given.pop("onmissingstore", "fail"))
-    of_servers = {name: given.pop(name.lower()) for name in CLIENT_OPTIONS if name.lower() in given}
-    if given:
-        name = next(iter(given))
-        raise OptionError(
-            f"Option {name} is given with metadata={table}, which reads a table about the store and takes no other "
-            f"option than path, storePathCommitLog, onMissingStore and those of a served store: leave one out.",
-            option=name,
-            value=str(given[name]),
-        )
-    paths = stores or {None: parse_one_place("path", path)}
-    return MetadataOptions(paths, table, skips, logs, parse_remote(of_servers, paths))

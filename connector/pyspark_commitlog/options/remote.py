@@ -7,7 +7,7 @@ profiles, or in the machine's role.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, get_args
 
@@ -100,6 +100,19 @@ def parse_remote(
     return RemoteOptions(**found)
 
 
+def refuse_at_address(option: str, value: str, paths: Sequence[str]) -> None:
+    """``OptionError`` if one of the stores that an option is for is at an address: it needs their files."""
+    addresses = [path for path in paths if is_address(path)]
+    if addresses:
+        what = "an archive" if all(map(is_archive, addresses)) else "a server"
+        raise OptionError(
+            f"Option {option} needs the files of the store, and path is the address of {what}. Leave it out, or give "
+            "the store's directory.",
+            option=option,
+            value=value,
+        )
+
+
 def _token(option: str, value: str) -> str:
     token = value.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
@@ -164,6 +177,7 @@ _OF_ARCHIVES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "cacheDir": ("cache_dir", _directory),
     "cacheSize": ("cache_size", values.parse_bytes),
 }
-REMOTE_OPTIONS = (*_PARSERS, *_OF_ARCHIVES)
+ARCHIVE_OPTIONS = tuple(_OF_ARCHIVES)
+REMOTE_OPTIONS = (*_PARSERS, *ARCHIVE_OPTIONS)
 # Those of a server's clients that do not choose messages.
 CLIENT_OPTIONS = tuple(name for name in _PARSERS if name != "filterAt")

@@ -102,6 +102,14 @@ def parse_commit_logs(option: str, value: str, stores: Mapping[str, str]) -> dic
     return _by_name(option, value, stores, "directories") if stores else {None: parse_commit_log(option, value)}
 
 
+def parse_skips(option: str, value: str, stores: Mapping[str, str]) -> bool:
+    """Whether a store that is unavailable is skipped. ``OptionError``: only a named store may be."""
+    skips = values.parse_fail_or_skip(option, value)
+    if skips and not stores:
+        values.refuse(option, value, "fail where path has no names; skip needs name=path there")
+    return skips
+
+
 def parse_archives(option: str, value: str, path: str, stores: Mapping[str, str]) -> dict[str, str]:
     """The archives of stores, by the stores' paths. ``OptionError``, also for a store that is an archive itself."""
     found = (

@@ -20,9 +20,16 @@ from pyspark.sql.types import (
 )
 
 from commitlog_store import METADATA_SCHEMAS, StoreReader, store_metadata
-from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, StoreOpenError, UnsupportedStore
+from commitlog_store.errors import (
+    ArchiveAccessRefused,
+    ArchiveFailed,
+    RemoteAccessRefused,
+    RemoteFailed,
+    StoreOpenError,
+    UnsupportedStore,
+)
 from pyspark_commitlog.errors import SchemaError
-from pyspark_commitlog.options.read import MetadataOptions
+from pyspark_commitlog.options.metadata import MetadataOptions
 from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import STORE_COLUMN, known_column
@@ -81,9 +88,9 @@ class MetadataReader(DataSourceReader):
             if self._options.skips_missing_stores:
                 try:
                     StoreReader.open(path, store_path_commit_log=log, **self._options.remote.of(path)).close()
-                except (UnsupportedStore, RemoteAccessRefused):
+                except (UnsupportedStore, RemoteAccessRefused, ArchiveAccessRefused):
                     raise
-                except (StoreOpenError, RemoteFailed) as error:
+                except (StoreOpenError, RemoteFailed, ArchiveFailed) as error:
                     _logger.warning("Store %r is unavailable and is skipped. %s", store, error)
                     continue
             found.append(_StorePartition(store, path, log, self._options.remote))
@@ -100,8 +107,8 @@ class MetadataReader(DataSourceReader):
 
 
 def _table(partition: _StorePartition, table: str) -> pa.Table:
-    of_server = partition.remote.of(partition.path)
-    if not of_server:
+    beside_a_path = partition.remote.of(partition.path)
+    if not beside_a_path:
         return store_metadata(partition.path, table, store_path_commit_log=partition.commit_log)
-    with StoreReader.open(partition.path, store_path_commit_log=partition.commit_log, **of_server) as reader:
+    with StoreReader.open(partition.path, store_path_commit_log=partition.commit_log, **beside_a_path) as reader:
         return store_metadata(reader, table)

@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.options.read import (
-    SourceOptions,
-    parse_batch_options,
-    parse_metadata_options,
-    parse_options,
-    parse_stream_options,
-)
+from pyspark_commitlog.options.metadata import parse_metadata_options
+from pyspark_commitlog.options.read import SourceOptions, parse_batch_options, parse_options, parse_stream_options
 from pyspark_commitlog.options.stores import parse_one_store
 from pyspark_commitlog.options.values import EARLIEST, LATEST
 from pyspark_commitlog.options.write import parse_batch_write_options
@@ -132,7 +127,7 @@ def test_metadata_takes_several_stores() -> None:
     assert options is not None
     assert options.stores == {"broker-a": "/data/a", "broker-b": "/data/b,b=c"}
     assert options.skips_missing_stores
-    with pytest.raises(OptionError, match="onmissingstore is given with metadata"):
+    with pytest.raises(OptionError, match="skip needs name=path"):
         parse_metadata_options({"metadata": "queues", "path": "/data/a", "onmissingstore": "skip"})
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from commitlog_store import METADATA_SCHEMAS, store_metadata
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.options.read import parse_metadata_options, parse_stream_options
+from pyspark_commitlog.options.metadata import parse_metadata_options
+from pyspark_commitlog.options.read import parse_stream_options
 from pyspark_commitlog.source.metadata_source import metadata_schema
 from tests.connector.sink.test_batch import error_of
 from tests.connector.source.spark_helpers import read, stream
@@ -55,7 +56,7 @@ def test_sql_reads_them_too(spark: SparkSession, golden_533: Path) -> None:
         ({"metadata": "queues", "subscribe": "orders"}, "Option subscribe is given with metadata=queues, which"),
         (
             {"metadata": "queues", "typo": "1"},
-            "takes no other option than path, storePathCommitLog, onMissingStore and those of a served",
+            "takes no other option than path, storePathCommitLog, onMissingStore, archive, and those of a served",
         ),
     ],
 )

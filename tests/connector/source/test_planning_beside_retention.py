@@ -15,7 +15,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from commitlog_store import StoreReader
-from pyspark_commitlog.options.read import parse_batch_options, parse_metadata_options, parse_stream_options
+from pyspark_commitlog.options.metadata import parse_metadata_options
+from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.lookup import LookupTask
 from pyspark_commitlog.source.metadata_source import MetadataReader, metadata_schema
