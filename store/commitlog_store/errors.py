@@ -708,7 +708,7 @@ class CutRefused(Refused):
 
     def __init__(self, *, path: str, for_shell: str, cut_at: int, size: int, messages: int) -> None:
         super().__init__(
-            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from "
+            f"Opening the store at {path} would cut {messages} whole records ({size} bytes) off its log, from "
             f"physical offset {cut_at} on; nothing was cut. To see which: commitlog repair {for_shell}. To cut them "
             'off and keep them in a directory beside the log, open with on_cut="keep".'
         )

@@ -188,7 +188,7 @@ def _after(log_path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | N
 
 def _refuse_other_place(report: RepairReport, cut_at: int) -> None:
     if report.cut_at is None:
-        raise InvalidValue(f"Opening the store of {report.path} cuts nothing off its log; nothing was cut.")
+        raise InvalidValue(f"Opening the store at {report.path} cuts nothing off its log; nothing was cut.")
     if cut_at != report.cut_at:
         why = "" if report.damage is None else f" What opening says: {report.damage}"
         raise InvalidValue(

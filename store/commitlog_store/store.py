@@ -181,7 +181,7 @@ class MessageStore(Producing):
         owned = getattr(self, "_owned", None)
         if owned is not None and not owned.is_closing:
             owned.close(wait=False)
-            text = f"The store of {owned.path} was dropped and not closed."
+            text = f"The store at {owned.path} was dropped and not closed."
             warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -86,7 +86,7 @@ def dlq_list(
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.dead_letters(group)
     if group is not None and not rows:
-        say(f"The store of {path} has no dead letters of group {group!r}.")
+        say(f"The store at {path} has no dead letters of group {group!r}.")
         raise typer.Exit(1)
     print_dead_letters((one for one in rows if show_all or group or not is_system_group(one.group)), clock, form)
 
@@ -154,7 +154,7 @@ def _refuse_unknown(path: str, commit_log: str | None, group: str) -> None:
         known = [one.group for one in reader.dead_letters()]
     if group not in known:
         have = f"; groups that have some: {', '.join(known[:10])}" if known else ""
-        say(f"The store of {path} has no dead letters of group {group!r}{have}.")
+        say(f"The store at {path} has no dead letters of group {group!r}{have}.")
         raise typer.Exit(1)
 
 

@@ -115,7 +115,7 @@ def groups_lag(
         if group is not None and not rows:
             near = nearest_name(group, {row.group for row in reader.groups()})
             hint = f" Did you mean {near!r}?" if near else ""
-            say(f"The store of {path} has no positions of group {group!r}.{hint}")
+            say(f"The store at {path} has no positions of group {group!r}.{hint}")
             raise typer.Exit(1)
     shown = [row for row in rows if group or show_all or not is_system_group(row.group)]
     print_lag(shown, clock_zone, form, full=full)

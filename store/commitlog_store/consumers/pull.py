@@ -39,7 +39,7 @@ class PullService:
     def refuse_unreadable(self) -> None:
         """``StoreClosed`` if the store was set to be not readable."""
         if not self.is_readable:
-            raise StoreClosed(f"The store of {self._engine.path} was set to be not readable.")
+            raise StoreClosed(f"The store at {self._engine.path} was set to be not readable.")
 
     def reader(self) -> StoreReader:
         """``MessageStore.reader``."""

@@ -104,7 +104,7 @@ class AsyncPutService(Generic[_MessageT]):
 
     def refuse_rest(self, store_path: str) -> None:
         """After the last round: what still waits was not put, since the store is closed."""
-        reason = f"The store of {store_path} is closed. The message was not put."
+        reason = f"The store at {store_path} is closed. The message was not put."
         _deliver((one, StoreClosed(reason)) for one in self._take(len(self._waiting)))
 
     def _take(self, count: int) -> list[_Waiting[_MessageT]]:

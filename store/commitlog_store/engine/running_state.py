@@ -80,11 +80,11 @@ class RunningState:
         """``StoreClosed``, ``StoreForked``."""
         if self.forked:
             raise StoreForked(
-                f"The store of {self._path} was opened by this process's parent; a forked child cannot use it. Open "
+                f"The store at {self._path} was opened by this process's parent; a forked child cannot use it. Open "
                 "the store in one process, and fork before."
             )
         if self.closed:
-            raise StoreClosed(f"The store of {self._path} is closed; open it again.")
+            raise StoreClosed(f"The store at {self._path} is closed; open it again.")
 
     def refuse_puts(self) -> None:
         """``PutRefused``, ``StoreClosed`` or ``StoreForked`` while puts are not accepted."""
@@ -107,7 +107,7 @@ class RunningState:
         if self.refusal is not None and self.disk_is_reason:
             cause = OSError(errno.ENOSPC, self._disk_full.removesuffix("."))
             raise DiskFull(
-                "commit to the store of",
+                "commit to the store at",
                 path=self._path,
                 cause=cause,
                 advice="Nothing was written; commits succeed again once there is space.",

@@ -163,7 +163,7 @@ def _refusal(path: str, holder: int | None) -> StoreLocked:
         if name and "java" in name:
             owner += ", probably a RocketMQ broker"
     return StoreLocked(
-        f"The store of {os.path.dirname(path)} cannot be opened for writing: {owner}. Stop it first, or read the store "
+        f"The store at {os.path.dirname(path)} cannot be opened for writing: {owner}. Stop it first, or read the store "
         "with StoreReader.",
         path=path,
         holder=holder,

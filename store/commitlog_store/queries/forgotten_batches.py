@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commitlog_store.batch_id import CommittedBatch
+from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.counted import counted
 from commitlog_store.queries.utc_text import utc_text
@@ -17,11 +18,15 @@ def last_batch_of(batches: Sequence[CommittedBatch], application: str) -> Commit
 
 
 def unknown_application(path: str, application: str, batches: Sequence[CommittedBatch]) -> InvalidValue:
-    """The error for an application without batches."""
-    known = ", ".join(repr(one.batch.app_id) for one in batches[:_LISTED]) or "none"
-    if len(batches) > _LISTED:
-        known += f" and {len(batches) - _LISTED} more"
-    return InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
+    """The error for an application without batches: the nearest one, and those that the store has."""
+    missing = f"The store at {path} has no batches of application {application!r}"
+    names = [one.batch.app_id for one in batches]
+    if not names:
+        return InvalidValue(f"{missing}, nor of any other.")
+    near = nearest_name(application, names)
+    hint = f" Did you mean {near!r}?" if near else ""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return InvalidValue(f"{missing}.{hint} It has those of: {', '.join(map(repr, names[:_LISTED]))}{more}.")
 
 
 def forgotten_words(last: CommittedBatch) -> list[str]:

@@ -105,7 +105,7 @@ def forecast_open(
         )
         if _owners_traces(directory) == before:
             return forecast
-    raise StoreBusy(f"The store of {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
+    raise StoreBusy(f"The store at {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
 
 
 def _owners_traces(directory: str) -> tuple[object, ...]:
@@ -114,7 +114,7 @@ def _owners_traces(directory: str) -> tuple[object, ...]:
     if holder is not None:
         owner = f"process {holder}" if holder else "a process that cannot be seen from here"
         raise StoreLocked(
-            f"The store of {directory} is open in {owner}: what its next opening would do is not known yet. Look again "
+            f"The store at {directory} is open in {owner}: what its next opening would do is not known yet. Look again "
             "when it is closed.",
             path=directory,
             holder=holder or None,

@@ -221,7 +221,7 @@ def _halt(path: str, state: RunningState, epoch: int, peer: str) -> None:
     """A slave has a higher epoch: its store was promoted. This one takes no more messages, also when it is reopened."""
     state.halt(
         ReplicaStore(
-            f"The store of {path} was superseded: {peer} has epoch {epoch}. Put to the new master. What this store has "
+            f"The store at {path} was superseded: {peer} has epoch {epoch}. Put to the new master. What this store has "
             "beyond it is in no other copy.",
             path=path,
         )

@@ -38,8 +38,8 @@ def test_batches_and_streams_have_the_rows_of_the_directory(spark: SparkSession,
     assert of_archive.count() == 150
     assert list((tmp_path / "cache").rglob("*-0"))
     tables = spark.read.format("commitlog").option("metadata", "queues")
-    of_directory = tables.load(str(store)).collect()
-    assert tables.option("cacheDir", str(tmp_path / "cache")).load(url).collect() == of_directory
+    queues = tables.load(str(store)).collect()
+    assert tables.option("cacheDir", str(tmp_path / "cache")).load(url).collect() == queues
     rows: list[int] = []
     for path in (url, str(store), url):
         frame = spark.readStream.format("commitlog").option("subscribe", "orders").option("startingOffsets", "earliest")

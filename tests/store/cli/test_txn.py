@@ -181,21 +181,45 @@ def test_the_id_of_a_streaming_query_is_reset_as_any_application(path: Path) -> 
     assert cells(path) == [HEADINGS]
 
 
-@pytest.mark.parametrize("query", ["day loader", "night", "NIGHT LOADER", ""])
-def test_an_unknown_query_ends_with_code_1_and_the_list_of_known_ones(
-    path: Path, refused: Callable[..., str], query: str
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("day loader", " Did you mean 'night loader'?"),
+        ("NIGHT LOADER", " Did you mean 'night loader'?"),
+        (QUERY[:-1], f" Did you mean '{QUERY}'?"),
+        ("orders", ""),
+        ("", ""),
+    ],
+)
+def test_an_unknown_query_ends_with_code_1_the_nearest_one_and_the_list_of_known_ones(
+    path: Path, refused: Callable[..., str], query: str, hint: str
 ) -> None:
     before = applications(path)
     assert refused("reset", path, query) == (
-        f"commitlog: The store of {path} has no batches of {query!r}; it has: '{QUERY}', 'night loader'.\n"
+        f"commitlog: The store at {path} has no batches of application {query!r}.{hint} "
+        f"It has those of: '{QUERY}', 'night loader'.\n"
     )
     assert applications(path) == before
 
 
 def test_a_store_without_applications_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
     open_store(tmp_path).close()
-    known = f"The store of {tmp_path} has no batches of '{QUERY}'; it has: none."
+    known = f"The store at {tmp_path} has no batches of application '{QUERY}', nor of any other."
     assert refused("reset", tmp_path, QUERY) == f"commitlog: {known}\n"
+
+
+def test_a_relative_path_and_many_applications_read_as_a_sentence(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(tmp_path / "store") as store:
+        for number in range(22):
+            commit(store, 0, app=f"{chr(ord('a') + number) * 3}")
+    said = refused("reset", "store", "xyz")
+    assert said.startswith(
+        "commitlog: The store at store has no batches of application 'xyz'. It has those of: 'aaa', "
+    )
+    assert said.endswith(", 'ttt' and 2 more.\n")
 
 
 @pytest.mark.parametrize("options", [(), ("--lock-timeout", "0.1")], ids=["at once", "after a while"])

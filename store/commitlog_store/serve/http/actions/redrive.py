@@ -33,7 +33,7 @@ def _plan(reader: StoreReader, asked: ActionAsked) -> Plan:
     wanted = _wanted(asked)
     rows = reader.dead_letters(wanted.group)
     if not rows:
-        raise NotFoundError(f"The store of {reader.path} has no dead letters of group {wanted.group!r}.")
+        raise NotFoundError(f"The store at {reader.path} has no dead letters of group {wanted.group!r}.")
     ranges, targets = redrive_ranges(reader, wanted), redrive_targets(reader, wanted)
     words = redrive_words(wanted, targets, other_way="by its retry topic")
     waiting = sum(one.waiting or 0 for one in rows)

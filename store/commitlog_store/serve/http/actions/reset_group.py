@@ -33,7 +33,7 @@ def _form(reader: StoreReader, names: Mapping[str, str]) -> Values:
     group = names["name"]
     topics = sorted({topic for topic, _ in reader.group_offsets(group)})
     if not topics:
-        raise NotFoundError(f"The store of {reader.path} has no positions of a group {group!r}.")
+        raise NotFoundError(f"The store at {reader.path} has no positions of a group {group!r}.")
     return {"group": group, "topics": topics}
 
 

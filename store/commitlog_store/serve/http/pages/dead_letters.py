@@ -26,7 +26,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     group = asked.names["name"]
     summary = next(iter(reader.dead_letters(group)), None)
     if summary is None:
-        raise NotFoundError(f"The store of {reader.path} has no dead letters of group {group!r}.")
+        raise NotFoundError(f"The store at {reader.path} has no dead letters of group {group!r}.")
     topic, positions = DLQ_TOPIC_PREFIX + group, reader.group_offsets(group)
     bounds = [(one.queue_id, one.min_offset, one.max_offset) for one in reader.queues(topic)]
     paging = Paging.of(asked, sum(stop - start for _, start, stop in bounds), _ROWS)

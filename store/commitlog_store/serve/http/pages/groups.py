@@ -60,10 +60,8 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     """A group with positions, settings or open consumers."""
     group = asked.names["name"]
     rows = reader.groups(group)
-    paging = Paging.of(asked, len(rows), _QUEUE_ROWS)
-    rows.sort(key=lambda one: (one.topic, one.queue_id))
-    shown = rows[paging.start : paging.stop]
-    consumers = open_consumers(asked, group, [(one.topic, one.queue_id) for one in shown])
+    if not rows:
+        raise NotFoundError(f"The store at {reader.path} has no positions of a group {group!r}.")
     settings, problem = None, ""
     try:
         settings = next(iter(reader.group_settings(group)), None)
