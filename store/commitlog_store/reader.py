@@ -464,7 +464,7 @@ class StoreReader:
         return groups.group_offsets(self, group)
 
     def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
-        """The dead letters of all consumer groups, or of one: how many there are, and how many were not put back.
+        """The dead letters of all consumer groups, or of one: how many there are, and how many were not redriven.
 
         ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
         ``StoreBusy``.

@@ -508,18 +508,18 @@ class MessageStore(Producing):
         verify_crc: bool = True,
         skipped: list[SkippedRange] | None = None,
     ) -> int:
-        """Give a consumer group its dead letters again, each exactly once. Returns how many were put back.
+        """Give a consumer group its dead letters again, each exactly once. Returns how many were redriven.
 
         They go from ``%DLQ%<group>`` to ``%RETRY%<group>``, which the consumers of this group alone read; with
         ``to="topic"`` to the topic that each was sent to first, where other groups get it again too. Their count of
         reconsumptions begins at 0, properties, tags, keys, flag and born time stay. The dead letters stay in
-        ``%DLQ%<group>``: the group's position there says which were put back. Message and position are in the log
-        together, so nothing is put back twice, whenever the process stops.
+        ``%DLQ%<group>``: the group's position there says which were redriven. Message and position are in the log
+        together, so nothing is redriven twice, whenever the process stops.
 
         ``max_messages`` at most. ``InvalidValue``, also for a dead letter without the name of its original topic with
-        ``to="topic"``; ``PutRefused`` for a closed topic; damage as by ``StoreReader.read``: those before it were put
-        back. With ``on_damage="skip"`` those after it are too; what was left out is added to ``skipped``, and is not
-        put back later. ``verify_crc=False`` puts bodies back as they are. ::
+        ``to="topic"``; ``PutRefused`` for a closed topic; damage as by ``StoreReader.read``: those before it were
+        redriven. With ``on_damage="skip"`` those after it are too; what was left out is added to ``skipped``, and is
+        not redriven later. ``verify_crc=False`` takes bodies as they are. ::
 
             with MessageStore.open("/data/store") as store:
                 print(store.redrive("billing"), "dead letters come again")

@@ -1,4 +1,4 @@
-"""``commitlog dlq``: lists the dead letters of consumer groups, puts them back, and exports them."""
+"""``commitlog dlq``: lists the dead letters of consumer groups, redrives them, and exports them."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def dlq_list(
     as_json: AsJson = False,
     storage: Storage = NO_STORAGE,
 ) -> None:
-    """A row for each consumer group with dead letters: how many, and how many were not put back. Takes no lock.
+    """A row for each consumer group with dead letters: how many, and how many were not redriven. Takes no lock.
 
-    oldest is the store time of the first one that was not put back, newest that of the last one. 'cat' prints the
+    oldest is the store time of the first one that was not redriven, newest that of the last one. 'cat' prints the
     messages of the topic %DLQ%GROUP. Exit code 1 for a group without dead letters.
     """
     form, clock = chosen_output(output, as_json), Clock(parse_zone(tz))
@@ -119,12 +119,12 @@ def dlq_redrive(
 
     They go to %RETRY%GROUP, which this group alone reads; with --to topic to the topic that each was sent to first,
     where other groups get it again too. They count as never consumed. The dead letters stay in %DLQ%GROUP, and the
-    position of the group there says which were put back. Takes the store's lock, so no broker may run, or asks the
-    server that owns it. Exit code 1
-    for a group that never had dead letters, and without a terminal and --yes if there is anything to put back.
+    position of the group there says which were redriven. Takes the store's lock, so no broker may run, or asks the
+    server that owns it. Exit code 1 for a group that never had dead letters, and without a terminal and --yes if there
+    is anything to redrive.
 
-    Damage ends it after those before. --on-damage skip puts back those after it too, says how many were skipped, and
-    never puts these back later; the exit code is 1 then. --no-verify-crc puts damaged bodies back as they are.
+    Damage ends it after those before. --on-damage skip redrives those after it too, says how many were skipped, and
+    never redrives these later; the exit code is 1 then. --no-verify-crc takes damaged bodies as they are.
     """
     wanted = Redrive(
         group=group,
@@ -142,7 +142,7 @@ def dlq_redrive(
     try:
         validate_group(group)
         _refuse_unknown(path, commit_log, group)
-        do_as_shown(lambda: show_redrive(path, commit_log, wanted), "Put them back?", do, yes=yes, dry_run=dry_run)
+        do_as_shown(lambda: show_redrive(path, commit_log, wanted), "Redrive them?", do, yes=yes, dry_run=dry_run)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
@@ -215,7 +215,7 @@ def _row(one: DeadLetters, clock: Clock, form: OutputFormat) -> dict[str, Any]:
 
 
 def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> Counter[str]:
-    """Print how many messages would be put back, and where. Returns how many, by topic. Takes no lock.
+    """Print how many messages would be redriven, and where. Returns how many, by topic. Takes no lock.
 
     ``InvalidValue`` for one whose topic is not known.
     """
@@ -229,10 +229,10 @@ def show_redrive(path: str, commit_log: str | None, wanted: Redrive) -> Counter[
 def redrive_dead_letters(
     path: str, commit_log: str | None, wanted: Redrive, lock_timeout_s: float, shown: Counter[str] | None
 ) -> tuple[str, list[SkippedRange]]:
-    """Put messages back. Returns a sentence, and what was skipped. The errors of opening, and of ``redrive``.
+    """Redrive messages. Returns a sentence, and what was skipped. The errors of opening, and of ``redrive``.
 
     ``Changed`` when there are not as many as ``shown``; ``InvalidValue`` for a message whose topic is not known: no
-    message was put back then.
+    message was redriven then.
     """
     skipped: list[SkippedRange] = []
     with open_owner(path, commit_log, lock_timeout_s) as store:
@@ -248,4 +248,4 @@ def redrive_dead_letters(
             verify_crc=wanted.verify_crc,
             skipped=skipped,
         )
-    return f"Put back {counted(done, 'dead letter')} of group {wanted.group}.", skipped
+    return f"Redriven: {counted(done, 'dead letter')} of group {wanted.group}.", skipped

@@ -373,7 +373,7 @@ class Consumer(Consuming):
         The copy goes to ``%RETRY%<group>``, with RocketMQ's delay: level 3 for the first time, one more for each
         further time, or ``delay_level``, a level or its time such as ``"10s"``, if that is above 0. After
         ``retryMaxTimes`` (16) times, and at once with a negative level, it goes to ``%DLQ%<group>``, from where
-        ``MessageStore.redrive`` brings it back.
+        ``MessageStore.redrive`` gives it again.
 
         ``InvalidValue`` for a delay that is none of the levels', for a message that is done (acknowledged, committed,
         or given back before), and for a list of messages; ``PutRefused``: nothing was done; ``PutNotConfirmed``.

@@ -1,6 +1,6 @@
 """Redrive: puts the dead letters of a consumer group back, each exactly once.
 
-What is put back, and the position of the group in its dead-letter topic ``%DLQ%<group>``, are in the log together or
+What is redriven, and the position of the group in its dead-letter topic ``%DLQ%<group>``, are in the log together or
 not at all, as one batch. The version of the batch counts the redrives of the group: of two that run at once, one finds
 its version taken and looks again.
 
@@ -43,7 +43,7 @@ _COLUMNS = ("queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties"
 
 
 class _Piece(NamedTuple):
-    """Dead letters of one queue that are put back together, and the position after them."""
+    """Dead letters of one queue that are redriven together, and the position after them."""
 
     rows: list[dict[str, Any]]
     queue: tuple[str, int]
@@ -93,7 +93,7 @@ def _redrive_all(
     on_damage: OnDamage,
     verify_crc: bool,
 ) -> int:
-    """Put back what the group's dead-letter topic holds after the group's position in it. Returns how many.
+    """Redrive what the group's dead-letter topic holds after the group's position in it. Returns how many.
 
     With ``on_damage="skip"`` the position moves past what cannot be read, and ``reader.skipped`` lists it.
     """
@@ -131,7 +131,7 @@ def _next_batch(owned: OwnedStore, group: str) -> BatchId:
 def _next_piece(
     owned: OwnedStore, reader: StoreReader, read: _Read, group: str, to: RedriveTo, most: int
 ) -> _Piece | None:
-    """The next dead letters; None when all were put back."""
+    """The next dead letters; None when all were redriven."""
     topic = dead_letter_topic(group)
     positions = owned.groups.offsets.get(group, topic)
 

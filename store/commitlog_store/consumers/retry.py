@@ -34,7 +34,7 @@ from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 _NOT_COPIED = frozenset(
     {TAGS, KEYS, DELAY, REAL_TOPIC, REAL_QID, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, CRC32, WAIT}
 )
-# What a message that is put back loses: how often it was consumed counts from 0 again, and it waits for nothing.
+# What a message that is redriven loses: how often it was consumed counts from 0 again, and it waits for nothing.
 DEAD_LETTER_ONLY = _NOT_COPIED - {TAGS, KEYS} | {"RECONSUME_TIME"}
 # The delay level of the first time; each further time has the next one.
 _FIRST_DELAY_LEVEL = 3

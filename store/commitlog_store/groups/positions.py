@@ -94,7 +94,7 @@ class DeadLetters:
     messages: int | None
     """How many messages the topic has; None where it cannot be read."""
     waiting: int | None
-    """How many of them were not put back (``MessageStore.redrive``): those from the group's position in it on."""
+    """How many of them were not redriven (``MessageStore.redrive``): those from the group's position in it on."""
     oldest_timestamp: int | None = None
     """When the first of those that wait was stored."""
     newest_timestamp: int | None = None
@@ -166,7 +166,7 @@ def group_positions(
         )
         dead = DLQ_TOPIC_PREFIX + name
         if topic == dead:
-            continue  # the position says which were put back (consumers/redrive.py): the group consumes none of it
+            continue  # the position says which were redriven (consumers/redrive.py): the group consumes none of it
         dead_letters = sum(
             bounds[dead, queue_id].max_offset - bounds[dead, queue_id].min_offset for queue_id in queues.get(dead, [])
         )

@@ -14,7 +14,7 @@ from commitlog_store.reader import StoreReader
 
 @dataclass(frozen=True, kw_only=True)
 class Redrive:
-    """What is put back, and how it is read: the options of ``dlq redrive``."""
+    """What is redriven, and how it is read: the options of ``dlq redrive``."""
 
     group: str
     most: int | None
@@ -24,7 +24,7 @@ class Redrive:
 
 
 def redrive_ranges(reader: StoreReader, wanted: Redrive) -> list[tuple[int, int, int]]:
-    """Which dead letters would be put back: queue, first offset, and the offset after the last, in that order."""
+    """Which dead letters would be redriven: queue, first offset, and the offset after the last, in that order."""
     topic, positions = DLQ_TOPIC_PREFIX + wanted.group, reader.group_offsets(wanted.group)
     found, total = [], 0
     for info in reader.queues(topic) if topic in reader.topics() else []:
@@ -51,14 +51,14 @@ def redrive_targets(reader: StoreReader, wanted: Redrive) -> Counter[str]:
 
 
 def redrive_words(wanted: Redrive, targets: Counter[str], *, other_way: str) -> list[str]:
-    """How many messages would be put back, and where. ``other_way`` names how this group alone gets them."""
+    """How many messages would be redriven, and where. ``other_way`` names how this group alone gets them."""
     total = targets.total()
     if not total:
-        return [f"Group {wanted.group} has no dead letters that were not put back."]
+        return [f"Group {wanted.group} has no dead letters to redrive."]
     listed = ", ".join(f"{count} to {topic}" for topic, count in sorted(targets.items()))
-    words = [f"It would put back {counted(total, 'dead letter')} of group {wanted.group}: {listed}."]
+    words = [f"It would redrive {counted(total, 'dead letter')} of group {wanted.group}: {listed}."]
     if wanted.on_damage == "skip":
-        words.append("Those that cannot be read are skipped, and not put back later.")
+        words.append("Those that cannot be read are skipped, and not redriven later.")
     if wanted.to_topic:
         words.append(f"All groups that consume these topics get the messages again; {other_way} this group alone does.")
     return words

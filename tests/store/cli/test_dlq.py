@@ -1,4 +1,4 @@
-"""``commitlog dlq``: dead letters are listed, put back and exported; ``produce`` puts none into its own topic again."""
+"""``commitlog dlq``: dead letters are listed, redriven and exported; ``produce`` puts none into its own topic again."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_groups_with_dead_letters_are_listed(path: Path) -> None:
     assert (done.returncode, "no dead letters of group 'nobody'" in done.stderr) == (1, True)
 
 
-def test_a_redrive_shows_asks_and_puts_back_once(path: Path) -> None:
+def test_a_redrive_shows_asks_and_redrives_once(path: Path) -> None:
     shown = ended("dlq", "redrive", path, "billing")
     assert (shown.returncode, shown.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
-    assert shown.stdout == "It would put back 3 dead letters of group billing: 3 to %RETRY%billing.\n"
+    assert shown.stdout == "It would redrive 3 dead letters of group billing: 3 to %RETRY%billing.\n"
     assert bodies(path, "%RETRY%billing") == []
-    assert run("dlq", "redrive", path, "billing", "--yes") == "Put back 3 dead letters of group billing.\n"
-    assert run("dlq", "redrive", path, "billing", "--yes") == "Put back 0 dead letters of group billing.\n"
-    assert run("dlq", "redrive", path, "billing") == "Group billing has no dead letters that were not put back.\n"
+    assert run("dlq", "redrive", path, "billing", "--yes") == "Redriven: 3 dead letters of group billing.\n"
+    assert run("dlq", "redrive", path, "billing", "--yes") == "Redriven: 0 dead letters of group billing.\n"
+    assert run("dlq", "redrive", path, "billing") == "Group billing has no dead letters to redrive.\n"
     assert bodies(path, "%RETRY%billing") == [b"1", b"2", b"3"]
 
 
@@ -96,12 +96,12 @@ def test_a_redrive_to_the_topic_says_that_other_groups_get_it_again(path: Path) 
     assert sorted(bodies(path, "orders")) == [b"1", b"1", b"2", b"2", b"3"]
 
 
-def test_a_reset_of_the_position_puts_back_again(path: Path) -> None:
+def test_a_reset_of_the_position_redrives_again(path: Path) -> None:
     run("dlq", "redrive", path, "billing", "--yes")
     run("groups", "reset", path, "billing", "--to", "earliest", "--yes")
     assert "no dead letters" in run("dlq", "redrive", path, "billing", "--dry-run"), "only what --topic names"
     run("groups", "reset", path, "billing", "--topic", "%DLQ%billing", "--to", "2", "--yes")
-    assert "put back 1 dead letter of group billing" in run("dlq", "redrive", path, "billing", "--dry-run")
+    assert "redrive 1 dead letter of group billing" in run("dlq", "redrive", path, "billing", "--dry-run")
 
 
 def test_dead_letters_are_exported(path: Path, tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_a_damaged_dead_letter_is_skipped_or_put_back_as_it_is(damaged: Path, tm
     shown = run("dlq", "redrive", damaged, "billing", "--on-damage", "skip", "--dry-run")
     assert "Those that cannot be read are skipped" in shown
     done = ended("dlq", "redrive", damaged, "billing", "--on-damage", "skip", "--yes")
-    assert (done.returncode, done.stdout) == (1, "Put back 1 dead letter of group billing.\n")
+    assert (done.returncode, done.stdout) == (1, "Redriven: 1 dead letter of group billing.\n")
     assert "commitlog: 1 message skipped because of damage.\n" in done.stderr
     assert bodies(damaged, "%RETRY%billing") == [b"1", b"3"]
-    assert "has no dead letters that were not put back" in run("dlq", "redrive", damaged, "billing")
+    assert "has no dead letters to redrive" in run("dlq", "redrive", damaged, "billing")
     run("dlq", "redrive", copy, "billing", "--no-verify-crc", "--yes")
     assert bodies(copy, "%RETRY%billing") == [b"1", b"\x22", b"3"]
 
@@ -214,5 +214,5 @@ def test_dead_letters_of_a_log_elsewhere(path: Path, tmp_path: Path) -> None:
     log = ["--commit-log", tmp_path / "disk"]
     assert lines("dlq", "ls", path, "--json", *log)[0]["waiting"] == 3
     run("dlq", "export", path, "billing", "--to", f"ndjson:{tmp_path / 'dead'}", *log)
-    assert run("dlq", "redrive", path, "billing", "--yes", *log) == "Put back 3 dead letters of group billing.\n"
+    assert run("dlq", "redrive", path, "billing", "--yes", *log) == "Redriven: 3 dead letters of group billing.\n"
     assert not (path / "commitlog").exists()

@@ -186,7 +186,7 @@ COMMANDS = (
     (["clean", "--older-than", "72h"], "Delete them?"),
     (["topics", "rm", "orders", "--with-messages"], "Delete them?"),
     (["groups", "reset", "billing", "--to", "latest"], "Set these positions?"),
-    (["dlq", "redrive", "accounts"], "Put them back?"),
+    (["dlq", "redrive", "accounts"], "Redrive them?"),
 )
 
 

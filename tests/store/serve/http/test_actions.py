@@ -331,17 +331,17 @@ def test_a_user_sends_a_dead_letter_again(admin: Admin, store: MessageStore) -> 
     assert page.count("<td>waits</td>") == 3
     assert page.index("order 2") < page.index("order 0")
     done = admin.act("/dead-letters/billing/redrive", to="retry", count="1")
-    assert "Put back 1 dead letter of group billing." in done
+    assert "Redriven: 1 dead letter of group billing." in done
     page = admin.page("/dead-letters/billing")
-    assert (page.count("<td>waits</td>"), page.count("<td>sent again</td>")) == (2, 1)
+    assert (page.count("<td>waits</td>"), page.count("<td>redriven</td>")) == (2, 1)
     with store.consumer("billing", "orders") as consumer:
         assert [one.body for one in consumer.poll(5, 60)] == [b"order 0"]
     asked = html.unescape(admin.ask("/dead-letters/billing/redrive", to="topic").text)
-    assert "It would put back 2 dead letters of group billing: 2 to orders." in asked
+    assert "It would redrive 2 dead letters of group billing: 2 to orders." in asked
     admin.act("/dead-letters/billing/redrive", to="topic")
     assert _count(store, "orders") == 5
     nothing = admin.ask("/dead-letters/billing/redrive", to="retry").text
-    assert "has no dead letters that were not put back" in html.unescape(nothing)
+    assert "has no dead letters to redrive" in html.unescape(nothing)
     assert "confirmation" not in nothing
 
 
@@ -366,9 +366,9 @@ def test_an_action_that_fails_after_a_part_is_not_noted_as_done(
     monkeypatch.setattr(redrive, "_STEP", 1)
     monkeypatch.setattr(MessageStore, "redrive", failing)
     done = admin.act("/dead-letters/billing/redrive", to="retry")
-    assert "Put back 1 dead letter of group billing. Then it failed" in done
+    assert "Redriven: 1 dead letter of group billing. Then it failed" in done
     ends = audit(store)[-1]
-    assert (ends["event"], "Put back 1" in ends["result"]) == ("unknown", True)
+    assert (ends["event"], "Redriven: 1" in ends["result"]) == ("unknown", True)
 
 
 def test_dead_letters_are_exported(admin: Admin) -> None:

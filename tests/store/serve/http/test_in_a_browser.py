@@ -217,11 +217,11 @@ def test_a_user_sends_a_dead_letter_again(page: Page, admin_url: str, owned: Mes
     page.get_by_role("link", name="shipping").click()
     page.get_by_label("How many").fill("1")
     page.get_by_role("button", name="Show what would be done").click()
-    page.get_by_text("It would put back 1 dead letter of group shipping: 1 to %RETRY%shipping.").wait_for()
-    page.get_by_role("button", name="Send them again").click()
-    page.get_by_text("Put back 1 dead letter of group shipping.").wait_for()
+    page.get_by_text("It would redrive 1 dead letter of group shipping: 1 to %RETRY%shipping.").wait_for()
+    page.get_by_role("button", name="Redrive them").click()
+    page.get_by_text("Redriven: 1 dead letter of group shipping.").wait_for()
     page.get_by_role("link", name="Dead letters of the group").click()
-    assert page.get_by_role("cell", name="sent again").count() == 1
+    assert page.get_by_role("cell", name="redriven").count() == 1
     with owned.consumer("shipping", "parcels") as consumer:
         assert [one.body for one in consumer.poll(2, 60)] == [b"parcel 0"]
         consumer.commit(sync=True)

@@ -2,7 +2,7 @@
 
     {"at":"2026-11-21T09:30:00.123Z","id":"5e0c...","event":"begins","action":"redrive","by":"ana",
      "from":"127.0.0.1:51234","names":{"name":"billing"},"fields":{"to":"retry"}}
-    {"at":"2026-11-21T09:30:00.321Z","id":"5e0c...","event":"done","result":"Put back 3 dead letters of ..."}
+    {"at":"2026-11-21T09:30:00.321Z","id":"5e0c...","event":"done","result":"Redriven: 3 dead letters of ..."}
 
 The events after ``begins`` are ``done``, ``refused`` (nothing was done), ``failed`` (perhaps a part was done) and
 ``unknown`` (opening the store again decides); ``result`` is the sentence or the error that the admin was shown.

@@ -63,7 +63,7 @@ def _do(store: MessageStore, asked: ActionAsked, plan: Plan) -> Done:
         note, failure = f" Then it failed: {error}", error
     link = f"/dead-letters/{quote(wanted.group, safe='')}"
     return Done(
-        sentence=f"Put back {counted(done, 'dead letter')} of group {wanted.group}.{note}",
+        sentence=f"Redriven: {counted(done, 'dead letter')} of group {wanted.group}.{note}",
         link=link,
         label="Dead letters of the group",
         error=failure,
@@ -73,8 +73,8 @@ def _do(store: MessageStore, asked: ActionAsked, plan: Plan) -> Done:
 REDRIVE = Action(
     name="redrive",
     path="/dead-letters/{name}/redrive",
-    title="Send dead letters again",
-    button="Send them again",
+    title="Redrive dead letters",
+    button="Redrive them",
     fields=("to", "count"),
     plan=_plan,
     do=_do,

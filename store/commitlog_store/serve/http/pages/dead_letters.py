@@ -32,8 +32,8 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     paging = Paging.of(asked, sum(stop - start for _, start, stop in bounds), _ROWS)
     rows = []
     for row in _newest(reader, topic, bounds, paging.start, paging.stop):
-        is_back = row["queueOffset"] < positions.get((topic, row["queueId"]), 0)
-        rows.append(row | {"sent_to": row["properties"].get(RETRY_TOPIC), "is_back": is_back})
+        is_redriven = row["queueOffset"] < positions.get((topic, row["queueId"]), 0)
+        rows.append(row | {"sent_to": row["properties"].get(RETRY_TOPIC), "is_redriven": is_redriven})
     return {
         "group": group, "topic": topic, "summary": summary, "paging": paging,
         "rows": with_previews(reader, rows, asked.decoders),
