@@ -524,6 +524,8 @@ class BrokerProperties:
     """The keys that are not settings here, with their values."""
     given: frozenset[str] = frozenset()
     """The names of the settings that are in the file."""
+    given_keys: tuple[str, ...] = ()
+    """The keys of these settings, as the file has them."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> BrokerProperties:
@@ -549,6 +551,7 @@ class BrokerProperties:
                 found[name] = one
             else:
                 unused[one.key] = one.value
+        keys = tuple(one.key for one in found.values())
         port = found.pop(_setting_name(_HA_PORT), None)
         values = {name: _value(settings[name], one, place) for name, one in found.items()}
         if port is not None:
@@ -562,7 +565,7 @@ class BrokerProperties:
                 raise
             raise _bad_value(at_fault, place, error.settings, error.expected) from error
         _note_unused(unused, settings, place)
-        return cls(config, unused.pop(_STORE_PATH, None), unused, frozenset(found))
+        return cls(config, unused.pop(_STORE_PATH, None), unused, frozenset(found), keys)
 
 
 def _properties(text: str, place: str) -> Iterator[_Property]:

@@ -23,8 +23,10 @@ from commitlog_store.cli.serve_options import (
     PagesOptions,
     RocketMQOptions,
 )
+from commitlog_store.files.disk import real_path
 
 if TYPE_CHECKING:
+    from commitlog_store.config import BrokerProperties
     from commitlog_store.serve.run import ServeRequest
 
 
@@ -90,16 +92,18 @@ def serve(
     from commitlog_store.cli.render import say
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
-    _refuse_without(rocketmq, "--rocketmq", advertise=advertise, namesrv=namesrv, acl=acl)
-    _refuse_without(http, "--http", no_download=no_download, trusted_proxies=trusted_proxies, decode=decode)
-    _refuse_without(archive, "--archive", max_rate=max_rate)
-    file = broker_settings(config_file, commit_log, used=_used(rocketmq, http))
+    for group in (rocketmq, pages, archiving):
+        group.check()
+    used = _used(rocketmq.rocketmq, pages.http)
+    file = broker_settings(config_file, commit_log, used=used)
+    log_is_of_file = commit_log is None and config_file is not None
     _log_calls(wanted=access_log)
     request = ServeRequest(
         stores=stores,
         listen=access.listening(listen),
         read_only=read_only,
         commit_log=file.config.store_path_commit_log,
+        commit_log_from=f"storePathCommitLog of {config_file}" if log_is_of_file else "--commit-log",
         config=None if read_only else file.config,
         drain_timeout_s=drain_timeout,
         max_calls=max_calls,
@@ -118,7 +122,10 @@ def serve(
         archive=archive,
         archive_max_rate=max_rate or 0,
     )
-    serve_until_stopped(_checked(request, create=create), say)
+    request = _checked(request, create=create)
+    if read_only and config_file is not None:
+        _check_file_of_shown(request, file, config_file, log_is_of_file=log_is_of_file)
+    serve_until_stopped(request, say)
 
 
 def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
@@ -134,6 +141,30 @@ def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
         return request
     (path,) = request.named_paths().values()
     return replace(request, is_new=refuse_missing(path, create=create))
+
+
+def _check_file_of_shown(
+    request: ServeRequest, file: BrokerProperties, config_file: str, *, log_is_of_file: bool
+) -> None:
+    """Print the settings that a store without an owner does not use. ``BadParameter`` for another store's log.
+
+    Beside a copy of a store, the file is often the live broker's, whose log has other messages at the copy's offsets.
+    """
+    from commitlog_store.cli.render import say
+
+    unused = [key for key in file.given_keys if key != "storePathCommitLog"]
+    if unused:
+        say(f"{config_file}: not used with --read-only: {', '.join(unused)}.")
+    paths, log, root = request.named_paths(), request.commit_log, file.store_path_root_dir
+    if log is None or not log_is_of_file or not root:
+        return
+    (path,) = paths.values()
+    if real_path(path) != real_path(root):
+        raise typer.BadParameter(
+            f"The log that {config_file} names, {log}, is that of the store at {root}, not of {path}. Name the log of "
+            f"{path} with --commit-log DIR: {path}/commitlog, if it is in the store.",
+            param_hint="--config",
+        )
 
 
 def _used(rocketmq: str | None, http: str | None) -> tuple[str, ...]:

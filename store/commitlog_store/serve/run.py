@@ -47,6 +47,7 @@ class ServeRequest:
 
     ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``. ``commit_log`` is
     the directory of the log of a store that it only shows; of one that it owns, ``config`` has that.
+    ``commit_log_from`` is what named that directory, in words.
     ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
     broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
@@ -59,6 +60,7 @@ class ServeRequest:
     read_only: bool = False
     is_new: bool = False
     commit_log: str | None = None
+    commit_log_from: str = "--commit-log"
     config: MessageStoreConfig | None = None
     drain_timeout_s: float = 10.0
     max_calls: int = DEFAULT_MAX_CALLS
@@ -93,7 +95,10 @@ class ServeRequest:
         if len(found) > 1 and not self.read_only:
             raise InvalidValue("A server owns one store; several are shown with --read-only.")
         if len(found) > 1 and self.commit_log is not None:
-            raise InvalidValue("One log belongs to one store: --commit-log and storePathCommitLog go with one.")
+            raise InvalidValue(
+                f"One log belongs to one store, and {self.commit_log_from} names one for {len(found)} stores: serve "
+                "the store of that log by a server of its own, and leave it out for the others."
+            )
         if len(found) > 1 and self.archive is not None:
             raise InvalidValue("--archive goes with one store; run 'commitlog archive' for each of several.")
         if self.read_only and self.rocketmq is not None:

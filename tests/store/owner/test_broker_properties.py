@@ -60,6 +60,8 @@ def test_a_brokers_file_becomes_settings(tmp_path: Path) -> None:
     )
     assert {"flush_disk_type", "broker_ip", "listen_port"} <= found.given
     assert "put_message_timeout" not in found.given
+    assert {"flushDiskType", "brokerIP1", "listenPort"} <= set(found.given_keys)
+    assert not {"brokerName", "storePathRootDir"} & set(found.given_keys)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from commitlog_store.errors import RemoteFailed, StoreForked, StoreLocked
 from commitlog_store.paths import FIGURES
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.figures.series import of_store
-from tests.store.cli.commands import ended
+from tests.store.cli.commands import ended, plain
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
@@ -93,7 +94,32 @@ def test_a_brokers_file_that_cannot_be_read_is_refused_with_read_only_too(store:
 def test_several_stores_do_not_share_a_log(store: Path, tmp_path: Path) -> None:
     refused = ended("serve", f"a={store}", f"b={tmp_path / 'b'}", "--read-only", "--commit-log", tmp_path / "log")
     assert refused.returncode == 1
-    assert "One log belongs to one store" in refused.stderr
+    assert "One log belongs to one store, and --commit-log names one for 2 stores" in refused.stderr
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathCommitLog={tmp_path / 'log'}\nbrokerName=a\nflushDiskType=SYNC_FLUSH\n")
+    refused = ended("serve", f"a={store}", f"b={tmp_path / 'b'}", "--read-only", "--config", config)
+    assert refused.returncode == 1
+    assert f"storePathCommitLog of {config} names one for 2 stores: serve the store of that log" in refused.stderr
+
+
+def test_a_copy_is_not_shown_with_the_log_of_the_live_store(tmp_path: Path) -> None:
+    log, live, copy = tmp_path / "log", tmp_path / "live", tmp_path / "copy"
+    with MessageStore.open(live, MessageStoreConfig(store_path_commit_log=str(log))) as store:
+        store.put("orders", b"copied")
+    shutil.copytree(live, copy)
+    shutil.copytree(log, copy / "commitlog")
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={live}\nstorePathCommitLog={log}\nflushDiskType=SYNC_FLUSH\n")
+    refused = ended("serve", copy, "--read-only", "--config", config)
+    assert refused.returncode == 2
+    said = plain(refused.stderr)
+    assert f"is that of the store at {live}, not of {copy}. Name the log of {copy} with --commit-log DIR" in said
+    (tmp_path / "link").symlink_to(live)
+    for path, options in ((copy, ["--commit-log", copy / "commitlog"]), (tmp_path / "link", [])):
+        with ServeProcess(path, "--read-only", "--config", config, *options) as server:
+            assert f"{config}: not used with --read-only: flushDiskType." in server.first_line
+            assert server.process.stderr is not None
+            assert f"serving {path} (read only)" in server.process.stderr.readline()
 
 
 def test_a_store_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:
