@@ -13,8 +13,11 @@ from commitlog_store.reader import QueueInfo, StoreReader
 SAMPLE = 64
 
 
-def mean_sizes(reader: StoreReader, infos: Sequence[QueueInfo]) -> list[float]:
-    """The mean size in bytes of each queue's messages, as records; 0 for an empty one. The errors of ``units_of``."""
+def queue_sizes(reader: StoreReader, infos: Sequence[QueueInfo]) -> list[float]:
+    """About how many bytes the records of each queue's messages have. The errors of ``StoreReader.units_of``.
+
+    A filler takes a queue offset and has no bytes.
+    """
     ranges: list[tuple[str, int, int, int]] = []
     queues: list[int] = []
     for place, info in enumerate(infos):
@@ -27,7 +30,7 @@ def mean_sizes(reader: StoreReader, infos: Sequence[QueueInfo]) -> list[float]:
     sums, counts = np.zeros(len(infos)), np.zeros(len(infos))
     for number, units in reader.units_of(ranges):
         sizes = units["size"]
-        sizes = sizes[(sizes > 0) & (sizes < FILLER_SIZE)]
-        sums[queues[number]] += sizes.sum()
+        sums[queues[number]] += sizes[(sizes > 0) & (sizes < FILLER_SIZE)].sum()
         counts[queues[number]] += len(sizes)
-    return [float(mean) for mean in sums / np.maximum(counts, 1)]
+    offsets = np.array([info.max_offset - info.min_offset for info in infos], float)
+    return [float(size) for size in sums / np.maximum(counts, 1) * offsets]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.decoders.topic_decoders import TopicDecoders
-from commitlog_store.queries.queue_sizes import SAMPLE, mean_sizes
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.queries.queue_sizes import SAMPLE, queue_sizes
+from commitlog_store.queue.consume_queue import Units
 from commitlog_store.serve.group_clients import GroupClients
 from commitlog_store.serve.http.pages import topics
 from commitlog_store.serve.http.pages.known_sizes import KnownSizes
@@ -20,11 +24,18 @@ from commitlog_store.sizes import size_text
 from tests.store.serve.http.fronts import browsing
 
 
-def _asked(owned: MessageStore | None, now: float, before: Values | None = None) -> Asked:
+def _asked(
+    owned: MessageStore | None,
+    now: float,
+    before: Values | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    shared: SharedAnswers | None = None,
+) -> Asked:
     return Asked(
-        names={},
+        names=names or {},
         query={},
-        shared=SharedAnswers(),
+        shared=shared or SharedAnswers(),
         owned=owned,
         group_clients=GroupClients(),
         decoders=TopicDecoders(),
@@ -73,43 +84,162 @@ def test_pages_show_the_size_and_the_first_and_last_message(tmp_path: Path) -> N
         assert re.search(r"<dt>First message</dt><dd>[^<]+ ago</dd>", page)
 
 
+@contextlib.contextmanager
+def _looking(path: Path) -> Iterator[tuple[MessageStore, StoreReader]]:
+    with MessageStore.open(path) as store, store.reader() as reader:
+        yield store, reader
+
+
+def _put(store: MessageStore, topic: str, queues: Sequence[int], size: int = 100) -> None:
+    store.put_messages([{"body": b"x" * size, "queueId": queue} for queue in queues], topic=topic)
+    store.dispatch()
+
+
+def _counted(reader: StoreReader, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Gets the queues that are measured from now on: those whose units are read."""
+    whole, measured = reader.units_of, []
+
+    def counted(ranges: Sequence[tuple[str, int, int, int]]) -> object:
+        measured.extend(dict.fromkeys((topic, queue) for topic, queue, _, _ in ranges))
+        return whole(ranges)
+
+    monkeypatch.setattr(reader, "units_of", counted)
+    return measured
+
+
 def test_a_long_queue_is_measured_at_its_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with MessageStore.open(tmp_path) as store:
-        for _ in range(2):
-            store.put_messages([{"body": b"x" * 100, "queueId": 0}] * 2 * SAMPLE, topic="orders")
-        store.put("short", b"one")
-        store.dispatch()
-        with StoreReader.open(tmp_path) as reader:
-            infos = reader.queues("orders") + reader.queues("short")
-            read: list[int] = []
-            whole: Callable[..., object] = reader.units_of
+    with _looking(tmp_path) as (store, reader):
+        _put(store, "orders", [0] * 4 * SAMPLE)
+        _put(store, "short", [0])
+        infos = reader.queues("orders") + reader.queues("short")
+        read: list[int] = []
+        whole: Callable[..., object] = reader.units_of
 
-            def counted(ranges: list[tuple[str, int, int, int]]) -> object:
-                read.extend(stop - start for _, _, start, stop in ranges)
-                return whole(ranges)
+        def counted(ranges: list[tuple[str, int, int, int]]) -> object:
+            read.extend(stop - start for _, _, start, stop in ranges)
+            return whole(ranges)
 
-            monkeypatch.setattr(reader, "units_of", counted)
-            means = mean_sizes(reader, infos)
-            assert max(read) <= 2 * SAMPLE
-            size = sum(mean * (one.max_offset - one.min_offset) for mean, one in zip(means, infos, strict=True))
-            low, high = store.physical_bounds()
-            assert 0.9 * (high - low) < size <= high - low
-            known = KnownSizes(clock=lambda: 1.0)
-            once = known.of(reader, infos)
-            assert sum(once) == round(size)
-            read.clear()
-            assert known.of(reader, infos) == once
-            assert not read
+        monkeypatch.setattr(reader, "units_of", counted)
+        size = sum(queue_sizes(reader, infos))
+        assert max(read) <= 2 * SAMPLE
+        low, high = store.physical_bounds()
+        assert 0.9 * (high - low) < size <= high - low
 
 
-def test_a_queue_that_cannot_be_read_leaves_the_size_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with MessageStore.open(tmp_path) as store, store.reader() as reader:
-        store.put("orders", b"x")
-        store.dispatch()
+def test_an_offset_without_a_message_has_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _looking(tmp_path) as (store, reader):
+        _put(store, "orders", [0] * 10)
+        whole: Callable[..., Iterator[tuple[int, Units]]] = reader.units_of
 
-        def fail(_: object) -> object:
-            return reader.queue_info("nothing", 0)
+        def with_fillers(ranges: object) -> Iterator[tuple[int, Units]]:
+            for number, units in whole(ranges):
+                filled = units.copy()
+                filled["size"][::2] = FILLER_SIZE
+                yield number, filled
+
+        (size,) = queue_sizes(reader, reader.queues("orders"))
+        monkeypatch.setattr(reader, "units_of", with_fillers)
+        assert queue_sizes(reader, reader.queues("orders")) == [size / 2]
+
+
+def test_sizes_follow_a_queue_that_grows_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = KnownSizes(clock=lambda: 1.0)
+    with _looking(tmp_path) as (store, reader):
+
+        def look() -> tuple[int | None, int | None]:
+            """What is shown, and what a measurement of now gives."""
+            (shown,), (now,) = (one.of(reader, reader.queues("orders")) for one in (known, KnownSizes()))
+            return shown, now
+
+        _put(store, "orders", [0], size=1_000_000)
+        assert look()[0] == sum(store.physical_bounds()) - 2 * store.physical_bounds()[0]
+        _put(store, "orders", [0] * 1000)
+        shown, now = look()
+        assert shown == now, "not a thousand times the first message"
+        measured = _counted(reader, monkeypatch)
+        assert known.of(reader, reader.queues("orders")) == [shown]
+        _put(store, "orders", [0] * 100)
+        assert shown is not None
+        assert known.of(reader, reader.queues("orders")) == [round(shown * 1101 / 1001)]
+        assert not measured, "a tenth more are as large as those before"
+        _put(store, "orders", [0], size=1000)
+        shown, now = look()
+        assert shown == now
+        store.delete_topic("orders", with_messages=True)
+        _put(store, "orders", [0] * 10)
+        shown, now = look()
+        assert shown == now
+
+
+def test_sizes_of_one_look_are_measured_again_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1.0
+    known = KnownSizes(clock=lambda: now)
+    with _looking(tmp_path) as (store, reader):
+        _put(store, "orders", range(64))
+        infos = reader.queues("orders")
+        measured, counts = _counted(reader, monkeypatch), []
+        first = known.of(reader, infos)
+        for _ in range(30):
+            now += 2
+            measured.clear()
+            assert known.of(reader, infos) == first
+            counts.append(len(measured))
+    assert sum(counts[:14]) == 0, "they hold for half a minute"
+    assert max(counts) <= 8
+    assert sum(counts) >= 64, "and for a minute at most"
+
+
+def test_a_queue_that_cannot_be_read_leaves_the_size_of_its_topic_alone_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = SharedAnswers()
+    with _looking(tmp_path) as (store, reader):
+        for topic in ("a", "broken", "c"):
+            _put(store, topic, [0, 1])
+        whole: Callable[..., object] = reader.units_of
+        asked: list[set[str]] = []
+
+        def fail(ranges: Sequence[tuple[str, int, int, int]]) -> object:
+            asked.append({topic for topic, _, _, _ in ranges})
+            return reader.queue_info("nothing", 0) if "broken" in asked[-1] else whole(ranges)
 
         monkeypatch.setattr(reader, "units_of", fail)
+        rows = topics.LIST.look(reader, _asked(store, 1.0, shared=shared))["rows"]
+        assert [(row["topic"], row["messages"], row["size"] is None) for row in rows] == [
+            ("a", 2, False),
+            ("broken", 2, True),
+            ("c", 2, False),
+        ]
+        asked.clear()
+        topics.LIST.look(reader, _asked(store, 2.0, shared=shared))
+        assert set().union(*asked) == {"broken"}, "the sizes that were found are remembered"
+
+
+def test_a_page_of_very_many_queues_goes_without_sizes_and_first_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_QUEUES", 3)
+    with _looking(tmp_path) as (store, reader):
+        for topic, queues in (("a", range(2)), ("b", range(2)), ("c", range(1))):
+            _put(store, topic, queues)
+        rows = topics.LIST.look(reader, _asked(store, 1.0))["rows"]
+        known = [[row[name] is not None for name in ("size", "first", "last")] for row in rows]
+        assert known == [[True] * 3, [False, False, True], [True] * 3]
+
+
+@pytest.mark.parametrize(("queues", "is_empty"), [(1, False), (70, False), (1, True)])
+def test_a_topic_has_the_same_numbers_in_the_list_and_on_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: int, is_empty: bool
+) -> None:
+    with _looking(tmp_path) as (store, reader):
+        _put(store, "orders", range(queues))
+        if is_empty:  # as after retention
+            whole = reader.queue_infos
+            monkeypatch.setattr(
+                reader, "queue_infos", lambda keys: [replace(one, min_offset=one.max_offset) for one in whole(keys)]
+            )
         (row,) = topics.LIST.look(reader, _asked(store, 1.0))["rows"]
-    assert (row["messages"], row["size"]) == (1, None)
+        page = topics.ONE.look(reader, _asked(store, 1.0, names={"name": "orders"}))
+        numbers = [row[name] for name in ("size", "first", "last", "messages")]
+        assert numbers == [page[name] for name in ("size", "first", "last", "messages")]
+        assert (numbers[0] == 0, numbers[1] is None) == (is_empty, is_empty)

@@ -11,6 +11,7 @@ from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.topic_rates import stored_over_time, topic_rates
 from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.serve.http.pages import past
+from commitlog_store.serve.http.pages.topic_numbers import TopicNumbers, topic_numbers
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 
 _ROWS = 50
@@ -49,8 +50,10 @@ def _totals(bounds: AllBounds) -> dict[str, int]:
 
 
 def _rows(reader: StoreReader, names: Sequence[str], asked: Asked) -> list[Values]:
-    """A row for each topic: its queues, its messages and their size, when the first and the last one were stored, and
-    how many readers got since the opening, as far as it is known; or why it cannot be read."""
+    """A row for each topic: its queues, messages and ``TopicNumbers``, or why it cannot be read.
+
+    The owner's rows also have how many messages readers got since the opening.
+    """
     ids = dict(zip(names, reader.queue_ids_of(names), strict=True))
     keys = [(topic, queue) for topic, queues in ids.items() if isinstance(queues, list) for queue in queues]
     infos: dict[str, list[QueueInfo] | CommitLogError]
@@ -62,44 +65,14 @@ def _rows(reader: StoreReader, names: Sequence[str], asked: Asked) -> list[Value
             of_topic.append(info)
     except CommitLogError:
         infos = {topic: _infos_or_error(reader, topic) for topic in names}
-    filled = [
-        one
-        for of_topic in infos.values()
-        if isinstance(of_topic, list)
-        for one in of_topic
-        if one.min_offset < one.max_offset
-    ]
-    times, sizes = _times(reader, filled, asked), _sizes(reader, filled, asked)
+    readable = {topic: of_topic for topic, of_topic in infos.items() if isinstance(of_topic, list)}
+    numbers = topic_numbers(reader, {topic: readable.get(topic, []) for topic in names}, asked.shared)
     read = None if asked.owned is None else asked.owned.stats().topic_get_times
     rows = []
     for topic in names:
-        first, last = times.get(topic, (None, None))
-        known = {"first": first, "last": last, "size": None if sizes is None else sizes.get(topic, 0)}
-        known["read"] = None if read is None else read.get(topic, 0)
+        known = numbers[topic]._asdict() | {"read": None if read is None else read.get(topic, 0)}
         rows.append(_row(topic, ids[topic], infos.get(topic, []), known))
     return rows
-
-
-def _times(reader: StoreReader, filled: Sequence[QueueInfo], asked: Asked) -> dict[str, tuple[int, int]]:
-    """When the first and the last message of each topic were stored, all asked for at once."""
-    places = [(one.topic, one.queue_id, at) for one in filled for at in (one.min_offset, one.max_offset - 1)]
-    found: dict[str, tuple[int, int]] = {}
-    for (topic, _, _), when in zip(places, asked.shared.times.of(reader, places), strict=True):
-        if isinstance(when, int):
-            first, last = found.get(topic, (when, when))
-            found[topic] = min(first, when), max(last, when)
-    return found
-
-
-def _sizes(reader: StoreReader, filled: Sequence[QueueInfo], asked: Asked) -> dict[str, int] | None:
-    """About how many bytes the messages of each topic have; None where a queue cannot be read."""
-    found: dict[str, int] = {}
-    try:
-        for info, size in zip(filled, asked.shared.sizes.of(reader, filled), strict=True):
-            found[info.topic] = found.get(info.topic, 0) + size
-    except CommitLogError:
-        return None
-    return found
 
 
 def _infos_or_error(reader: StoreReader, topic: str) -> list[QueueInfo] | CommitLogError:
@@ -114,7 +87,8 @@ def _row(topic: str, ids: list[int] | CommitLogError, infos: list[QueueInfo] | C
     row |= known
     wrong = next((one for one in (ids, infos) if isinstance(one, CommitLogError)), None)
     if wrong is not None or isinstance(infos, CommitLogError):
-        return row | {"queues": None, "messages": None, "end": None, "read": None, "error": str(wrong)}
+        unknown = TopicNumbers()._asdict() | {"queues": None, "messages": None, "end": None, "read": None}
+        return row | unknown | {"error": str(wrong)}
     return row | {
         "queues": len(infos),
         "messages": sum(one.max_offset - one.min_offset for one in infos),
@@ -138,13 +112,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     topic = asked.names["name"]
     infos = reader.queues(topic)
     paging = Paging.of(asked, len(infos), _QUEUE_ROWS)
-    filled = [one for one in infos if one.min_offset < one.max_offset]
-    rates, last, first, size = None, None, None, None
-    if len(infos) <= _MOST_QUEUES_WITH_RATES:
-        (found,) = topic_rates(reader, [topic])
-        rates, last = found.rates, found.last_store_timestamp
-        first = _times(reader, filled, asked).get(topic, (None, None))[0]
-        size = (_sizes(reader, filled, asked) or {}).get(topic)
+    rates = topic_rates(reader, [topic])[0].rates if len(infos) <= _MOST_QUEUES_WITH_RATES else None
     settings, problem = None, ""
     consumers: list[Values] = []
     try:
@@ -153,19 +121,19 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     except CommitLogError as error:
         problem = str(error)
     return {
-        "topic": topic, "is_system": is_system_topic(topic), "count_of_queues": len(infos), "filled": len(filled),
-        "messages": sum(one.max_offset - one.min_offset for one in infos), "rates": rates, "last": last,
-        "first": first, "size": size,
-        "rows": _queue_rows(reader, infos[paging.start : paging.stop]), "paging": paging, "settings": settings,
+        "topic": topic, "is_system": is_system_topic(topic), "count_of_queues": len(infos),
+        "messages": sum(one.max_offset - one.min_offset for one in infos), "rates": rates,
+        **topic_numbers(reader, {topic: infos}, asked.shared)[topic]._asdict(),
+        "rows": _queue_rows(reader, infos[paging.start : paging.stop], asked), "paging": paging, "settings": settings,
         "consumers": consumers, "problem": problem, "spans": list(SPANS_S),
         **past.charts_of(reader, past.TOPIC_CHARTS),
     }  # fmt: skip
 
 
-def _queue_rows(reader: StoreReader, infos: Sequence[QueueInfo]) -> list[Values]:
+def _queue_rows(reader: StoreReader, infos: Sequence[QueueInfo], asked: Asked) -> list[Values]:
     filled = [one for one in infos if one.min_offset < one.max_offset]
     places = [(one.topic, one.queue_id, offset) for one in filled for offset in (one.min_offset, one.max_offset - 1)]
-    times = dict(zip(places, reader.store_timestamps(places), strict=True))
+    times = dict(zip(places, asked.shared.times.of(reader, places), strict=True))
     rows = []
     for one in infos:
         both = [times.get((one.topic, one.queue_id, at)) for at in (one.min_offset, one.max_offset - 1)]
