@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from commitlog_store.errors import CommitLogError, NotFoundError
+from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import is_system_group
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
 from commitlog_store.reader import StoreReader
+from commitlog_store.serve.http.pages.groups_now import positions_now, settings_now, settings_of_group
 from commitlog_store.serve.http.pages.open_consumers import open_consumers
 from commitlog_store.serve.http.pages.views import Asked, Paging, Values, View
 from commitlog_store.store import open_groups
@@ -27,17 +29,17 @@ def _list(reader: StoreReader, asked: Asked) -> Values:
     wanted, sort = asked.text("q").lower(), asked.text("sort")
     sort = sort if sort in _SORTS else "behind"
     shows_system = asked.text("system") == "1"
+    positions = asked.shared.groups.of(reader)
     found = [
-        one
-        for one in group_summaries(asked.shared.groups.of(reader))
-        if (shows_system or not one.is_system) and wanted in one.group.lower()
+        one for one in group_summaries(positions) if (shows_system or not one.is_system) and wanted in one.group.lower()
     ]
     if sort == "behind":
         found = most_behind(found)
     elif sort == "lag":
         found.sort(key=lambda one: (-(one.lag or 0), one.group))
     paging = Paging.of(asked, len(found), _ROWS)
-    names, problem = _without_positions(reader, asked)
+    # Once, where the groups with a position begin, and not on each of their pages.
+    names, problem = _without_positions(reader, positions, asked) if paging.page == 1 else ([], "")
     without = [one for one in names if (shows_system or not is_system_group(one)) and wanted in one.lower()]
     return {
         "rows": found[paging.start : paging.stop], "paging": paging, "q": asked.text("q"), "sort": sort,
@@ -46,14 +48,18 @@ def _list(reader: StoreReader, asked: Asked) -> Values:
     }  # fmt: skip
 
 
-def _without_positions(reader: StoreReader, asked: Asked) -> tuple[list[str], str]:
-    """The groups that have settings or open consumers, and no position; and why those with settings are not known."""
+def _without_positions(reader: StoreReader, positions: Sequence[GroupPosition], asked: Asked) -> tuple[list[str], str]:
+    """The groups that have settings or open consumers, and no position; and why those with settings are not known.
+
+    ``positions`` may be older: a group that has committed since is in neither list until they are asked for again.
+    """
     names, problem = set() if asked.owned is None else set(open_groups(asked.owned)), ""
     try:
-        names |= {one.group_name for one in reader.group_settings()}
+        names |= {one.group_name for one in settings_now(reader, asked)}
     except CommitLogError as error:
         problem = str(error)
-    return sorted(names - {one.group for one in asked.shared.groups.of(reader)}), problem
+    names -= {one.group for one in positions}
+    return sorted(names.difference(positions_now(reader, asked).groups()) if names else names), problem
 
 
 def _one(reader: StoreReader, asked: Asked) -> Values:
@@ -64,7 +70,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
         raise NotFoundError(f"The store at {reader.path} has no positions of a group {group!r}.")
     settings, problem = None, ""
     try:
-        settings = next(iter(reader.group_settings(group)), None)
+        settings = settings_of_group(reader, asked, group)
     except CommitLogError as error:
         if not rows and not consumers["consumers"]:
             raise

@@ -6,14 +6,13 @@ import time
 from collections.abc import Mapping
 
 from commitlog_store.errors import InvalidValue
-from commitlog_store.groups.positions import committed_offsets
 from commitlog_store.paths import is_system_group
 from commitlog_store.queries.printable_text import printable_text
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.figures.series import SPANS_S, PastFigures, of_store, of_topic
+from commitlog_store.serve.http.pages.groups_now import positions_now
 from commitlog_store.serve.http.pages.views import Asked, Values, View
-from commitlog_store.store import owned_by
 
 # The charts of a page: title, and the series that each shows. A star: all with that begin.
 STORE_CHARTS: Mapping[str, str] = {
@@ -45,8 +44,7 @@ def past_figures(reader: StoreReader, asked: Asked) -> PastFigures:
     if topic:
         reader.queue_ids(topic)
         return of_topic(ring, span, time.time(), topic)
-    offsets = committed_offsets(reader) if asked.owned is None else owned_by(asked.owned).groups.offsets
-    groups = [group for group in offsets.groups() if not is_system_group(group)]
+    groups = [group for group in positions_now(reader, asked).groups() if not is_system_group(group)]
     return of_store(ring, span, time.time(), groups)
 
 
