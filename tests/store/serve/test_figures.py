@@ -227,6 +227,19 @@ def test_the_services_reader_keeps_no_file_open_that_retention_has_deleted(tmp_p
         assert len(owned_by(store).engine.after_removal) == others
 
 
+def test_a_service_that_cannot_be_made_leaves_nothing_in_the_store(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no ring")
+
+    others = len(owned_by(store).engine.after_removal)
+    monkeypatch.setattr("commitlog_store.serve.figures.figures_service.FigureRing", fail)
+    with pytest.raises(OSError, match="no ring"):
+        FiguresService(store, lambda on_damage: StoreReader.open(store.path, on_damage=on_damage))
+    assert len(owned_by(store).engine.after_removal) == others
+
+
 def test_without_room_figures_are_left_out_and_the_store_goes_on(
     store: MessageStore, clock: _Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

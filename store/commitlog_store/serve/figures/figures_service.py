@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.engine.stats import StoreStats
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.limits import disk_size, used_bytes
@@ -14,7 +15,6 @@ from commitlog_store.format.figures_record import INTERVALS_S, Figures, name_has
 from commitlog_store.groups.lag import group_lags
 from commitlog_store.paths import is_system_group, is_system_topic
 from commitlog_store.reader import OnDamage, StoreReader
-from commitlog_store.reader_pool import ReaderPool
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.store import MessageStore, owned_by
 from commitlog_store.threads.wakeup import Wakeup
@@ -52,10 +52,6 @@ class FiguresService:
     ) -> None:
         """``open_reader`` opens a reader of the store, from which lags are."""
         self._store = store
-        self._readers = ReaderPool(open_reader, kept=1)
-        # Between two minutes the reader is idle, with log files that retention may delete.
-        self._after_removal = owned_by(store).engine.after_removal
-        self._after_removal.append(self._readers.release_removed_files)
         self._ring = FigureRing(store.path)
         self._clock, self._monotonic = clock, monotonic
         self._before = self._counted()
@@ -65,6 +61,9 @@ class FiguresService:
         self._stopped = False
         self._wakeup = Wakeup()
         self._worker = Worker("FiguresService", self, lambda _: None, self._wakeup, patience_s=_PATIENCE_S)
+        # The last step: it registers the readers at the store. Between two minutes the reader is idle, with log files
+        # that retention may delete.
+        self._readers = LentReaders(owned_by(store).engine, lambda: open_reader("skip"))
 
     def start(self) -> None:
         self._worker.start()
@@ -76,7 +75,6 @@ class FiguresService:
         self._stopped = True
         self._worker.stop()
         self._add(int(self._clock()) // _MINUTE_S * _MINUTE_S)
-        self._after_removal.remove(self._readers.release_removed_files)
         self._readers.close()
 
     def run_once(self) -> float:
@@ -144,7 +142,7 @@ class FiguresService:
             return None
         found: dict[int, int] = {}
         try:
-            with self._readers.lent("skip") as reader:
+            with self._readers.lent() as reader:
                 for one in group_lags(reader, owned_by(self._store).groups.offsets):
                     if not is_system_group(one.group):
                         name = name_hash(one.group)
