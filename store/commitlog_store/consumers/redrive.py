@@ -1,4 +1,4 @@
-"""Redrive: puts the dead letters of a consumer group back, each exactly once.
+"""Redrive: gives a consumer group its dead letters again, each exactly once.
 
 What is redriven, and the position of the group in its dead-letter topic ``%DLQ%<group>``, are in the log together or
 not at all, as one batch. The version of the batch counts the redrives of the group: of two that run at once, one finds

@@ -124,7 +124,7 @@ class OwnedStore:
                 finally:
                     self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
-            _LOG.exception("Closing the store of %s failed", self.path)
+            _LOG.exception("Closing the store at %s failed", self.path)
             self._close_failure = error
 
     def end_unflushed(self) -> None:
@@ -165,7 +165,7 @@ def _close_all() -> None:
         try:
             store.close()
         except Exception:  # noqa: BLE001 - the others are to be closed too
-            _LOG.exception("Cannot close the store of %s", store.path)
+            _LOG.exception("Cannot close the store at %s", store.path)
 
 
 def _fork_all() -> None:

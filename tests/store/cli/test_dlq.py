@@ -172,7 +172,7 @@ def damaged(path: Path) -> Path:
     return path
 
 
-def test_a_damaged_dead_letter_is_skipped_or_put_back_as_it_is(damaged: Path, tmp_path: Path) -> None:
+def test_a_damaged_dead_letter_is_skipped_or_redriven_as_it_is(damaged: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(damaged, tmp_path / "copy"))
     for _ in range(2):
         done = ended("dlq", "redrive", damaged, "billing", "--yes")

@@ -323,7 +323,7 @@ def test_a_group_with_open_consumers_is_not_moved(admin: Admin, store: MessageSt
     assert audit(store)[-1]["event"] == "refused"
 
 
-def test_a_user_sends_a_dead_letter_again(admin: Admin, store: MessageStore) -> None:
+def test_a_user_redrives_a_dead_letter(admin: Admin, store: MessageStore) -> None:
     """As a new user would, from the overview on."""
     assert 'href="/dead-letters"' in admin.page("/")
     assert 'href="/dead-letters/billing"' in admin.page("/dead-letters")

@@ -211,7 +211,7 @@ def test_a_user_cancels_a_verification(page: Page, admin_url: str, monkeypatch: 
     page.get_by_role("button", name="Verify…").wait_for()
 
 
-def test_a_user_sends_a_dead_letter_again(page: Page, admin_url: str, owned: MessageStore) -> None:
+def test_a_user_redrives_a_dead_letter(page: Page, admin_url: str, owned: MessageStore) -> None:
     page.goto(admin_url)
     page.get_by_role("link", name="Dead letters").click()
     page.get_by_role("link", name="shipping").click()
