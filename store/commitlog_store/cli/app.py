@@ -130,9 +130,10 @@ def _root(
         typer.Option("--man", callback=_print_man_page, is_eager=True, help="Print the manual page, for 'man -l -'."),
     ] = False,
 ) -> None:
-    """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Mirror,
-    Repair, Transactions and Delete change a store, and groups reset, dlq redrive, topics create, topics rm, and serve
-    without --read-only.
+    """Inspect a RocketMQ store directory: no broker, no lock.
+
+    The commands under Write, Mirror, Repair, Transactions and Delete change a store. Of the others, only groups reset,
+    dlq redrive, topics create, topics rm, and serve without --read-only do.
 
     Data goes to stdout, everything else to stderr.
     """

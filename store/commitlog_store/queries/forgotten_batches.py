@@ -19,14 +19,14 @@ def last_batch_of(batches: Sequence[CommittedBatch], application: str) -> Commit
 
 def unknown_application(path: str, application: str, batches: Sequence[CommittedBatch]) -> InvalidValue:
     """The error for an application without batches: the nearest one, and those that the store has."""
-    missing = f"The store at {path} has no batches of application {application!r}"
     names = [one.batch.app_id for one in batches]
     if not names:
-        return InvalidValue(f"{missing}, nor of any other.")
+        return InvalidValue(f"The store at {path} has no batches of any application.")
+    missing = f"The store at {path} has no batches of application {application!r}."
     near = nearest_name(application, names)
     hint = f" Did you mean {near!r}?" if near else ""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return InvalidValue(f"{missing}.{hint} It has those of: {', '.join(map(repr, names[:_LISTED]))}{more}.")
+    return InvalidValue(f"{missing}{hint} It has those of: {', '.join(map(repr, names[:_LISTED]))}{more}.")
 
 
 def forgotten_words(last: CommittedBatch) -> list[str]:

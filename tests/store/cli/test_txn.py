@@ -204,7 +204,7 @@ def test_an_unknown_query_ends_with_code_1_the_nearest_one_and_the_list_of_known
 
 def test_a_store_without_applications_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
     open_store(tmp_path).close()
-    known = f"The store at {tmp_path} has no batches of application '{QUERY}', nor of any other."
+    known = f"The store at {tmp_path} has no batches of any application."
     assert refused("reset", tmp_path, QUERY) == f"commitlog: {known}\n"
 
 
