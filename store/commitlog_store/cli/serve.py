@@ -24,6 +24,7 @@ from commitlog_store.cli.serve_options import (
     RocketMQOptions,
 )
 from commitlog_store.files.disk import real_path
+from commitlog_store.paths import COMMIT_LOG
 
 if TYPE_CHECKING:
     from commitlog_store.config import BrokerProperties
@@ -159,10 +160,10 @@ def _check_file_of_shown(
     if log is None or not log_is_of_file or not root:
         return
     (path,) = paths.values()
-    if real_path(path) != real_path(root):
+    if real_path(path) != real_path(root) and real_path(log) != real_path(f"{path}/{COMMIT_LOG}"):
         raise typer.BadParameter(
             f"The log that {config_file} names, {log}, is that of the store at {root}, not of {path}. Name the log of "
-            f"{path} with --commit-log DIR: {path}/commitlog, if it is in the store.",
+            f"{path} with --commit-log DIR: {path}/{COMMIT_LOG}, if it is in the store.",
             param_hint="--config",
         )
 

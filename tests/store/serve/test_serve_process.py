@@ -115,7 +115,8 @@ def test_a_copy_is_not_shown_with_the_log_of_the_live_store(tmp_path: Path) -> N
     said = plain(refused.stderr)
     assert f"is that of the store at {live}, not of {copy}. Name the log of {copy} with --commit-log DIR" in said
     (tmp_path / "link").symlink_to(live)
-    for path, options in ((copy, ["--commit-log", copy / "commitlog"]), (tmp_path / "link", [])):
+    own_log = ["--commit-log", str(copy / "commitlog")]
+    for path, options in ((copy, own_log), (tmp_path / "link", [])):
         with ServeProcess(path, "--read-only", "--config", config, *options) as server:
             assert f"{config}: not used with --read-only: flushDiskType." in server.first_line
             assert server.process.stderr is not None

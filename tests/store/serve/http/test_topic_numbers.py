@@ -97,7 +97,8 @@ def _put(store: MessageStore, topic: str, queues: Sequence[int], size: int = 100
 
 def _counted(reader: StoreReader, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Gets the queues that are measured from now on: those whose units are read."""
-    whole, measured = reader.units_of, []
+    whole = reader.units_of
+    measured: list[tuple[str, int]] = []
 
     def counted(ranges: Sequence[tuple[str, int, int, int]]) -> object:
         measured.extend(dict.fromkeys((topic, queue) for topic, queue, _, _ in ranges))
