@@ -12,8 +12,9 @@ import typer
 from commitlog_store.cli.render import say
 from commitlog_store.config import BrokerProperties, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, NotAStore, ReadFailed, StoreNotFound, StoreOpenError
+from commitlog_store.files.disk import real_path
 from commitlog_store.log.store_directory import check_store_directory
-from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.paths import COMMIT_LOG, REMOTE_SCHEMES
 from commitlog_store.recovery.indexed import was_indexed
 
 if TYPE_CHECKING:
@@ -83,10 +84,12 @@ def owner_config(path: str, config_file: str | None = None, commit_log: str | No
 
     A store without an index stays so, unless the file has messageIndexEnable: opening it with one would build it from
     the whole log. Messages without keys make no index files; the checkpoint says that they were indexed.
-    ``BadParameter`` for a file that is not one of settings, ``StoreOpenError`` for a path that is not a store, where
-    opening would create one; ``StoreIOError``.
+    ``BadParameter`` for a file that is not one of settings, or names another store's log, ``StoreOpenError`` for a path
+    that is not a store, where opening would create one; ``StoreIOError``.
     """
     found = broker_settings(config_file, commit_log)
+    if commit_log is None:
+        refuse_log_of_another(found, config_file, path)
     check_store_directory(path)
     config = dataclasses.replace(found.config, schedule_enable=False)  # a command does what its name says
     if "message_index_enable" in found.given:
@@ -106,6 +109,24 @@ def broker_settings(
     if commit_log is None:
         return found
     return dataclasses.replace(found, config=dataclasses.replace(found.config, store_path_commit_log=commit_log))
+
+
+def refuse_log_of_another(found: BrokerProperties, config_file: str | None, path: str) -> None:
+    """``BadParameter`` where the file names the log of the store at its storePathRootDir, and ``path`` is another one.
+
+    Beside a copy of a store, the file is often the live broker's: its log has other messages at the copy's offsets, and
+    the lock of the copy does not protect that log.
+    """
+    log, root = found.config.store_path_commit_log, found.store_path_root_dir
+    if log is None or not root or real_path(path) == real_path(root):
+        return
+    own = f"{path}/{COMMIT_LOG}"
+    if real_path(log) != real_path(own):
+        raise typer.BadParameter(
+            f"The log that {config_file} names, {log}, is that of the store at {root}, not of {path}. Name the log of "
+            f"{path} with --commit-log DIR: {own}, if it is in the store.",
+            param_hint="--config",
+        )
 
 
 def _read(config_file: str | None, used: Collection[str]) -> BrokerProperties:

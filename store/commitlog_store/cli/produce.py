@@ -41,6 +41,7 @@ from commitlog_store.cli.owner_config import (
     broker_settings,
     connect_to,
     is_address,
+    refuse_log_of_another,
     refuse_missing,
 )
 from commitlog_store.cli.progress import count_bar, progress_bar
@@ -140,7 +141,10 @@ def produce(
         _refuse_at_address(given, sync=sync, create=create, commit_log=commit_log, config=config_file)
         config = MessageStoreConfig()
     else:
-        config = _checked_config(path, broker_settings(config_file, commit_log), sync, given)
+        found = broker_settings(config_file, commit_log)
+        if commit_log is None:
+            refuse_log_of_another(found, config_file, path)
+        config = _checked_config(path, found, sync, given)
     defaults = Defaults(topic=topic, tags=tag, key=key, queue_id=queue)
     if sys.stdin is None:
         say("Standard input is closed; messages are read from there, one per line.")

@@ -23,8 +23,6 @@ from commitlog_store.cli.serve_options import (
     PagesOptions,
     RocketMQOptions,
 )
-from commitlog_store.files.disk import real_path
-from commitlog_store.paths import COMMIT_LOG
 
 if TYPE_CHECKING:
     from commitlog_store.config import BrokerProperties
@@ -89,7 +87,7 @@ def serve(
     one. Addresses that other hosts reach need TLS and tokens. With --rocketmq, RocketMQ's own clients produce to it and
     consume from it. With --http, browsers show pages about it, where admins with a token of --tokens may change it.
     """
-    from commitlog_store.cli.owner_config import broker_settings
+    from commitlog_store.cli.owner_config import broker_settings, refuse_log_of_another
     from commitlog_store.cli.render import say
     from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 
@@ -125,7 +123,10 @@ def serve(
     )
     request = _checked(request, create=create)
     if read_only and config_file is not None:
-        _check_file_of_shown(request, file, config_file, log_is_of_file=log_is_of_file)
+        _say_unused(file, config_file)
+    if log_is_of_file:
+        for path in request.named_paths().values():
+            refuse_log_of_another(file, config_file, path)
     serve_until_stopped(request, say)
 
 
@@ -144,28 +145,13 @@ def _checked(request: ServeRequest, *, create: bool) -> ServeRequest:
     return replace(request, is_new=refuse_missing(path, create=create))
 
 
-def _check_file_of_shown(
-    request: ServeRequest, file: BrokerProperties, config_file: str, *, log_is_of_file: bool
-) -> None:
-    """Print the settings that a store without an owner does not use. ``BadParameter`` for another store's log.
-
-    Beside a copy of a store, the file is often the live broker's, whose log has other messages at the copy's offsets.
-    """
+def _say_unused(file: BrokerProperties, config_file: str) -> None:
+    """Print the settings of the file that a store without an owner does not use."""
     from commitlog_store.cli.render import say
 
     unused = [key for key in file.given_keys if key != "storePathCommitLog"]
     if unused:
         say(f"{config_file}: not used with --read-only: {', '.join(unused)}.")
-    paths, log, root = request.named_paths(), request.commit_log, file.store_path_root_dir
-    if log is None or not log_is_of_file or not root:
-        return
-    (path,) = paths.values()
-    if real_path(path) != real_path(root) and real_path(log) != real_path(f"{path}/{COMMIT_LOG}"):
-        raise typer.BadParameter(
-            f"The log that {config_file} names, {log}, is that of the store at {root}, not of {path}. Name the log of "
-            f"{path} with --commit-log DIR: {path}/{COMMIT_LOG}, if it is in the store.",
-            param_hint="--config",
-        )
 
 
 def _used(rocketmq: str | None, http: str | None) -> tuple[str, ...]:

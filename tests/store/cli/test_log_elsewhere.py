@@ -171,3 +171,30 @@ def test_the_commands_that_repair_prints_name_the_logs_directory(large: Path, tm
     done = ended("repair", path, "--commit-log", log)
     assert done.returncode == 1
     assert f"  commitlog salvage {log} --to DIRECTORY\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["doctor", "PATH"],
+        ["repair", "PATH", "--rebuild"],
+        ["produce", "PATH", "--topic", "orders"],
+        ["txn", "reset", "PATH", "app"],
+        ["serve", "PATH"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_opens_a_copy_with_the_log_of_the_live_store(tmp_path: Path, words: list[str]) -> None:
+    """Its lock is the copy's: the live store's owner would go on beside it."""
+    log, live, copy = tmp_path / "log", tmp_path / "live", tmp_path / "copy"
+    with MessageStore.open(live, MessageStoreConfig(store_path_commit_log=str(log))) as store:
+        store.put("orders", b"copied")
+    shutil.copytree(live, copy)
+    shutil.copytree(log, copy / "commitlog")
+    before = {file: file.read_bytes() for file in log.iterdir()}
+    settings = tmp_path / "broker.conf"
+    settings.write_text(f"storePathRootDir={live}\nstorePathCommitLog={log}\n")
+    done = ended(*(copy if word == "PATH" else word for word in words), "--config", settings)
+    assert done.returncode == 2, done.stderr
+    assert f"is that of the store at {live}, not of {copy}" in plain(done.stderr)
+    assert {file: file.read_bytes() for file in log.iterdir()} == before
