@@ -6,47 +6,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.groups.pulled_offsets import PulledQueue
 from commitlog_store.paths import DLQ_TOPIC_PREFIX
 from commitlog_store.queue.views import QueueInfo, ReaderView
 
 # Topic, queue id and queue offset.
-_Place: TypeAlias = tuple[str, int, int]
+Place: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """``messages`` wait, of which no consumer has pulled the last ``ready`` ones.
+    """``messages`` wait, of which ``ready`` were not pulled by any consumer: in each queue the last ones.
 
-    ``first_waiting`` has topic, queue id and offset of the first message that waits, for each queue with one;
-    ``first_ready`` the same of those that were not pulled.
+    The rest is what both were counted from: the group's positions by queue id, what was pulled, and the queues.
     """
 
     group: str
     topic: str
     messages: int
-    first_waiting: tuple[_Place, ...]
     ready: int
-    first_ready: tuple[_Place, ...]
+    positions: Mapping[int, int] = field(repr=False)
+    pulled: Mapping[PulledQueue, int] = field(repr=False)
+    queues: Sequence[QueueInfo] = field(repr=False)
+
+    def first_waiting(self) -> list[Place]:
+        """The place of the first message that waits, of each queue with one."""
+        starts = ((queue, _first_waiting(queue, self.positions)) for queue in self.queues)
+        return [(queue.topic, queue.queue_id, start) for queue, start in starts if start < queue.max_offset]
+
+    def first_ready(self) -> list[Place]:
+        """The place of the first message that was not pulled, of each queue with one."""
+        if self.ready == self.messages:
+            return self.first_waiting()
+        ends = {queue.queue_id: queue.max_offset for queue in self.queues}
+        starts = (
+            (topic, queue_id, max(start, self.pulled.get((self.group, topic, queue_id), 0)))
+            for topic, queue_id, start in self.first_waiting()
+        )
+        return [place for place in starts if place[2] < ends[place[1]]]
 
 
 def group_lags(
-    reader: ReaderView, offsets: ConsumerOffsets, pulled: Mapping[tuple[str, str], Mapping[int, int]] | None = None
+    reader: ReaderView, offsets: ConsumerOffsets, pulled: Mapping[PulledQueue, int] | None = None
 ) -> list[GroupLag]:
     """The lag of each group in each topic that it has a position in, by group and topic. A topic that does not exist
     is left out, and so are dead-letter topics: no message there waits for a group.
 
-    ``pulled`` is ``PulledOffsets.all``, for ``ready``; a queue without an offset there was pulled up to its position.
+    ``pulled`` is ``PulledOffsets.all``; a queue without an offset there was pulled up to the group's position.
     """
-    pulled = pulled or {}
     committed = {key: found for key, found in offsets.all().items() if not key[1].startswith(DLQ_TOPIC_PREFIX)}
     bounds = _bounds(reader, {topic for _, topic in committed})
     return [
-        _lag(group, topic, positions, pulled.get((group, topic), {}), bounds[topic])
+        _lag(group, topic, positions, pulled or {}, bounds[topic])
         for (group, topic), positions in committed.items()
         if topic in bounds
     ]
@@ -66,15 +82,22 @@ def _bounds(reader: ReaderView, topics: Iterable[str]) -> dict[str, list[QueueIn
 
 
 def _lag(
-    group: str, topic: str, positions: Mapping[int, int], pulled: Mapping[int, int], queues: Sequence[QueueInfo]
+    group: str,
+    topic: str,
+    positions: Mapping[int, int],
+    pulled: Mapping[PulledQueue, int],
+    queues: Sequence[QueueInfo],
 ) -> GroupLag:
-    waiting = [(queue, max(positions.get(queue.queue_id, 0), queue.min_offset)) for queue in queues]
-    ready = [(queue, max(start, pulled.get(queue.queue_id, 0))) for queue, start in waiting] if pulled else waiting
-    return GroupLag(group, topic, *_from(waiting), *_from(ready))
+    messages = in_flight = 0
+    for queue in queues:
+        start = _first_waiting(queue, positions)
+        if start < queue.max_offset:
+            messages += queue.max_offset - start
+            if pulled:
+                next_offset = min(pulled.get((group, topic, queue.queue_id), 0), queue.max_offset)
+                in_flight += max(next_offset - start, 0)
+    return GroupLag(group, topic, messages, messages - in_flight, positions, pulled, queues)
 
 
-def _from(starts: Iterable[tuple[QueueInfo, int]]) -> tuple[int, tuple[_Place, ...]]:
-    """How many messages queues have from these offsets on, and the places of the first ones."""
-    filled = [(queue, start) for queue, start in starts if start < queue.max_offset]
-    count = sum(queue.max_offset - start for queue, start in filled)
-    return count, tuple((queue.topic, queue.queue_id, start) for queue, start in filled)
+def _first_waiting(queue: QueueInfo, positions: Mapping[int, int]) -> int:
+    return max(positions.get(queue.queue_id, 0), queue.min_offset)

@@ -7,46 +7,60 @@ Source: RocketMQ ``broker/offset/ConsumerOffsetManager.java`` (``pullOffsetTable
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-# No client makes the table larger; queues beyond are taken to be pulled up to the group's position.
+_LOG = logging.getLogger(__name__)
+
+# Of all groups together, so that no client makes the table larger; queues beyond count as not pulled.
 MOST_QUEUES = 200_000
 
-_Name = tuple[str, str]
+# Group, topic and queue id.
+PulledQueue: TypeAlias = tuple[str, str, int]
 
 
 class PulledOffsets:
-    """Any number of threads. Without a lock, since a signal handler may pull, too: each step is one of a dict."""
+    """Any number of threads, and signal handlers. Without a lock: each method reads or changes one dict by calls that
+    no other thread interrupts. Threads that add queues at once may pass the bound by one queue each."""
 
     def __init__(self, most: int = MOST_QUEUES) -> None:
         self._most = most
-        # By group and topic, then by queue id.
-        self._offsets: dict[_Name, dict[int, int]] = {}
-        # How many queues there are, about: two threads that add one at once may count it once.
-        self._count = 0
+        self._offsets: dict[PulledQueue, int] = {}
+        self._has_warned = False
 
     def note(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note that the group's consumers have what lies before this offset."""
-        queues = self._offsets.get((group, topic))
-        if queues is None or queue_id not in queues:
-            if self._count >= self._most:
+        """Note that the group's consumers have the messages before this offset."""
+        queue = (group, topic, queue_id)
+        if queue not in self._offsets:
+            if len(self._offsets) >= self._most:
+                self._warn()
                 return
-            self._count += 1
-            queues = self._offsets.setdefault((group, topic), {})
-        queues[queue_id] = next_offset
+            # Each request has strings of its own; one of each name is kept.
+            queue = (sys.intern(str(group)), sys.intern(str(topic)), queue_id)
+        self._offsets[queue] = next_offset
 
-    def all(self) -> dict[_Name, dict[int, int]]:
-        """``{(group, topic): {queue id: next queue offset}}``."""
-        return {name: queues.copy() for name, queues in self._offsets.copy().items()}
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning(
+                "Consumers have pulled %d queues of groups since the store was opened. Of further queues, the metrics "
+                "show messages in flight as ready.",
+                self._most,
+            )
+
+    def all(self) -> Mapping[PulledQueue, int]:
+        """A copy."""
+        return self._offsets.copy()
 
     def forget(self, group: str, queues: Iterable[tuple[str, int]]) -> None:
-        """Forget these queues: nothing of them is in flight any more."""
+        """Forget these queues: none of their messages is in flight any more."""
         for topic, queue_id in queues:
-            if self._offsets.get((group, topic), {}).pop(queue_id, None) is not None:
-                self._count -= 1
+            self._offsets.pop((group, topic, queue_id), None)
 
     def forget_all(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Forget a group, or a topic."""
-        for name in self._offsets.copy():
-            if name[0] == group or name[1] == topic:
-                self._count -= len(self._offsets.pop(name, {}))
+        for queue in list(self._offsets):
+            if queue[0] == group or queue[1] == topic:
+                self._offsets.pop(queue, None)

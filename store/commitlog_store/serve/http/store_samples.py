@@ -159,7 +159,7 @@ class StoreSamples:
         groups = {one.group_name for one in reader.group_settings()} | set(offsets.groups())
         samples.values.append(("rocketmq_consumer_group_number", (), len(groups)))
         pulled = None if self._owned is None else owned_by(self._owned).groups.pulled.all()
-        self._lag(samples, reader, group_lags(reader, offsets, pulled))
+        self._add_lags(samples, reader, group_lags(reader, offsets, pulled))
 
     def _delayed(self, samples: Samples, levels: Iterable[DelayLevel]) -> None:
         for level in levels:
@@ -292,30 +292,30 @@ class StoreSamples:
         """The owner's positions are in memory, newer than those of the file."""
         return committed_offsets(reader) if self._owned is None else owned_by(self._owned).groups.offsets
 
-    def _lag(self, samples: Samples, reader: StoreReader, lags: Iterable[GroupLag]) -> None:
+    def _add_lags(self, samples: Samples, reader: StoreReader, lags: Iterable[GroupLag]) -> None:
         by_name = {(one.group, one.topic): one for one in lags}
         self._lags.admit({name: one.messages for name, one in by_name.items()})
         for name, one in by_name.items():
             if name in self._lags:
-                self._lag_of(samples, reader, one)
+                labels = _lag_labels(one.group, one.topic)
+                self._add_waiting(samples, labels, [one])
+                self._add_latencies(samples, labels, reader, one)
         rest = [one for name, one in by_name.items() if name not in self._lags]
         if rest:
-            self._lag_messages(samples, (REST, REST, "false", "false"), rest)
+            self._add_waiting(samples, (REST, REST, "false", "false"), rest)
 
-    def _lag_messages(self, samples: Samples, labels: tuple[str, ...], lags: Iterable[GroupLag]) -> None:
-        """How many messages wait; what consumers have pulled is known to the owner alone."""
+    def _add_waiting(self, samples: Samples, labels: tuple[str, ...], lags: Iterable[GroupLag]) -> None:
+        """How many messages wait; the owner alone knows what consumers have pulled."""
         waiting, ready = (sum(numbers) for numbers in zip(*((one.messages, one.ready) for one in lags), strict=True))
         samples.values.append(("rocketmq_consumer_lag_messages", labels, waiting))
         if self._owned is not None:
             samples.values.append(("rocketmq_consumer_ready_messages", labels, ready))
             samples.values.append(("rocketmq_consumer_inflight_messages", labels, waiting - ready))
 
-    def _lag_of(self, samples: Samples, reader: StoreReader, lag: GroupLag) -> None:
-        labels = _lag_labels(lag.group, lag.topic)
-        self._lag_messages(samples, labels, [lag])
-        latencies = [("rocketmq_consumer_lag_latency_milliseconds", lag.first_waiting)]
+    def _add_latencies(self, samples: Samples, labels: tuple[str, ...], reader: StoreReader, lag: GroupLag) -> None:
+        latencies = [("rocketmq_consumer_lag_latency_milliseconds", lag.first_waiting())]
         if self._owned is not None:
-            latencies.append(("rocketmq_consumer_queueing_latency_milliseconds", lag.first_ready))
+            latencies.append(("rocketmq_consumer_queueing_latency_milliseconds", lag.first_ready()))
         places = sorted({place for _, first in latencies for place in first})
         times = dict(zip(places, reader.store_timestamps(places), strict=True))
         now_ms = self._now_ms()
