@@ -93,7 +93,7 @@ def open_consumer(
     if not settings.consume_enable:
         raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
     engine.run(lambda: owned.groups.restore(group))
-    members = groups.setdefault(group, ConsumerGroup(group))
+    members = groups.setdefault(group, ConsumerGroup(group, owned.groups.pulled))
     return Consumer(user, owned, members, settings, names, found, consume_from)
 
 
@@ -173,27 +173,21 @@ class Consumer(Consuming):
 
     def __del__(self) -> None:
         if hasattr(self, "_member") and not self._engine.state.forked:
-            self._leave(was_open=not self._closed)
+            self._members.leave(self._member)
 
     def close(self) -> None:
         """Leave the group: its other consumers take the queues over. What is not committed comes again.
 
         From any thread; a poll that waits then raises ``ConsumerClosed``, and iterations end.
         """
-        was_open, self._closed = not self._closed, True
+        self._closed = True
         if self._engine.state.forked:
             return
-        self._leave(was_open=was_open)
+        self._members.leave(self._member)
         self._engine.waiters.wake_all()
         if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
             with self._lock:
                 self._reader.close()
-
-    def _leave(self, *, was_open: bool) -> None:
-        """Leave the group; nothing that this consumer has pulled is in flight any more."""
-        if was_open:  # else others have taken the queues over, and have noted how far they have pulled
-            self._groups.pulled.forget(self.group, list(self._progress))
-        self._members.leave(self._member)
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.
@@ -363,9 +357,14 @@ class Consumer(Consuming):
             )
 
     def _go_back(self, parts: Sequence[QueueProgress]) -> None:
-        self._forget_read_ahead(parts)
+        self._give_back(parts)
         for part in parts:
             part.seek(part.restart)
+
+    def _give_back(self, parts: Sequence[QueueProgress]) -> None:
+        """Give back what was pulled, also what was handed out: it is not in flight any more."""
+        self._forget_read_ahead(parts)
+        self._members.forget_pulled(self._member, {part.key: part.turn for part in parts})
 
     def retry(self, message: MessageExt, delay_level: int | str | timedelta = 0) -> PutMessageResult:
         """Give a message of ``poll`` back: it is done, and its copy comes again later, to any consumer of the group.
@@ -422,7 +421,7 @@ class Consumer(Consuming):
                     f"This consumer does not read queue {queue_id} of topic {topic!r}; it reads {reads}."
                 )
             self._refuse_in_transaction([progress])
-            self._forget_read_ahead([progress])
+            self._give_back([progress])
             progress.seek(index(offset))
 
     def positions(self) -> dict[tuple[str, int], int]:
@@ -504,7 +503,7 @@ class Consumer(Consuming):
         status, messages, next_begin_offset = moved
         wrong = progress.fetched
         progress.note_pulled(messages, next_begin_offset)
-        self._groups.pulled.note(self.group, *progress.key, next_begin_offset)
+        self._members.note_pulled(self._member, progress.key, progress.turn, next_begin_offset)
         if status is GetMessageStatus.FOUND:
             return
         if status is not GetMessageStatus.NO_MATCHED_MESSAGE:

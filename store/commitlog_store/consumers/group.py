@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from commitlog_store.groups.pulled_offsets import PulledOffsets
+
 _T = TypeVar("_T")
 # Topic and queue id.
 Queue: TypeAlias = tuple[str, int]
@@ -54,11 +56,12 @@ class ConsumerGroup:
     """Members join with their topics, and share each topic's queues. Any number of threads.
 
     ``generation`` changes whenever shares may have changed; members then ask for theirs again. A queue's turn changes
-    whenever it passes to another member: what a member knows of a queue counts for one turn.
+    whenever it passes to another member: what a member knows of a queue, and has pulled of it, counts for one turn.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pulled: PulledOffsets) -> None:
         self.name = name
+        self._pulled = pulled
         self.generation = 0
         # A consumer without references leaves wherever the interpreter notices it, also within a call of its thread.
         self._lock = threading.RLock()
@@ -128,6 +131,19 @@ class ConsumerGroup:
         with self._lock:
             return all(self._turns.get(queue) == (member, turn) for queue, turn in turns.items())
 
+    def note_pulled(self, member: int, queue: Queue, turn: int, next_offset: int) -> None:
+        """Note how far a member has pulled; nothing, if the turn has ended while it pulled."""
+        with self._lock:
+            if self._turns.get(queue) == (member, turn):
+                self._pulled.note(self.name, *queue, next_offset)
+
+    def forget_pulled(self, member: int, turns: Mapping[Queue, int]) -> None:
+        """Note that a member gives back what it has pulled of these queues; nothing of queues whose turn has ended."""
+        with self._lock:
+            self._pulled.forget(
+                self.name, [queue for queue, turn in turns.items() if self._turns.get(queue) == (member, turn)]
+            )
+
     def _share(self) -> None:
         """Give each queue to a member, and queues that do not exist any more to none. Called with the lock."""
         self.generation += 1
@@ -137,8 +153,11 @@ class ConsumerGroup:
             for index, member in enumerate(readers):
                 share = average_share(queue_ids, len(readers), index)
                 owners.update({(topic, queue_id): member for queue_id in share})
+        passed: list[Queue] = []
         for queue in dict.fromkeys([*self._turns, *owners]):
             owner, turn = self._turns.get(queue, (0, 0))
             now = owners.get(queue, 0)
             if now != owner:
                 self._turns[queue] = now, turn + 1
+                passed.append(queue)
+        self._pulled.forget(self.name, passed)
