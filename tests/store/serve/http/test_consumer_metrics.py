@@ -12,6 +12,7 @@ from commitlog_store.serve.http.store_samples import StoreSamples
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.support.waiting import wait_for
 
 # The time of the scrape, in seconds: long after every message.
 _NOW = 4_000_000_000
@@ -101,6 +102,20 @@ def test_messages_that_clients_of_rocketmq_have_pulled_are_in_flight(tmp_path: P
         assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, back).code == 0
         moved = _shown(served.store)
         assert _counts(moved) == (5, 5, 0)
+
+
+def test_a_pull_that_is_held_says_how_far_its_group_has_pulled(tmp_path: Path) -> None:
+    with broker(tmp_path) as served, RemotingClient(served.address) as client:
+        _put(served.store, 5)
+
+        def hold(position: int) -> None:
+            """The messages before the pull's offset are in flight while it is held."""
+            served.store.commit_group_offsets("billing", {("orders", 0): position})
+            client.start_pull("orders", 0, 5, hold_ms=60_000, consumerGroup="billing")
+            wait_for(lambda: _counts(_shown(served.store)) == (5 - position, 0, 5 - position))
+
+        hold(0)
+        hold(1)  # of a group that is known, without another thread
 
 
 def test_groups_beyond_the_limit_are_summed_up(tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ class PullMessageProcessor(Processor):
             found = self._pulls.stored_in_memory(pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
         if found is None:
             return self._pull_slowly(pull, connection)
+        self._note(pull, found)
         if self._may_hold(pull, found):
             return self._hold_for(connection, pull)
         return self._answer(pull, found)
@@ -175,7 +176,14 @@ class PullMessageProcessor(Processor):
     async def _look(self, pull: _Pull) -> StoredPull:
         place = (pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
         found = self._pulls.stored_in_memory(*place)
-        return found if found is not None else await self._in_thread(lambda: self._pulls.stored_messages(*place))
+        if found is None:
+            found = await self._in_thread(lambda: self._pulls.stored_messages(*place))
+        self._note(pull, found)
+        return found
+
+    def _note(self, pull: _Pull, found: StoredPull) -> None:
+        """Note how far the group has pulled: also where the pull is held, as a broker does."""
+        self._groups.note_pulled(pull.group.group_name, pull.topic, pull.queue_id, found.next_begin_offset)
 
     def _may_hold(self, pull: _Pull, found: StoredPull) -> bool:
         return _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.suspend_s > 0 and not self._hold.is_full
@@ -217,7 +225,6 @@ class PullMessageProcessor(Processor):
         return self._answer(pull, found)
 
     def _answer(self, pull: _Pull, found: StoredPull) -> RemotingCommand:
-        self._groups.note_pulled(pull.group.group_name, pull.topic, pull.queue_id, found.next_begin_offset)
         fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, pull.group.group_sys_flag)
         return pull.request.answer(_code(pull, found), found.status.value, fields=fields, body=found.data)
 
