@@ -63,7 +63,7 @@ _ROCKETMQ = (
     Metric(
         "rocketmq_processor_watermark",
         _G,
-        "Requests of RocketMQ's clients that wait for a thread, by what they ask.",
+        "Requests of RocketMQ's clients that wait for a thread, by the processor that answers them.",
         ("processor",),
     ),
     Metric("rocketmq_broker_permission", _G, "6: messages are read and put; 4: they are only read; 0: neither."),
@@ -75,17 +75,17 @@ _ROCKETMQ = (
         _GROUP,
         Shown.BOTH,
     ),
-    Metric("rocketmq_consumer_ready_messages", _G, "Messages that wait, and that no consumer has pulled.", _GROUP),
+    Metric("rocketmq_consumer_ready_messages", _G, "Waiting messages that no consumer has pulled.", _GROUP),
     Metric(
         "rocketmq_consumer_queueing_latency_milliseconds",
         _G,
-        "For how long the oldest message that waits and that no consumer has pulled has been in the store.",
+        "The age of the oldest waiting message that no consumer has pulled.",
         _GROUP,
     ),
     Metric(
         "rocketmq_consumer_inflight_messages",
         _G,
-        "Messages that wait, and that consumers of the group have pulled: they are not acknowledged.",
+        "Waiting messages that consumers of the group have pulled and not acknowledged.",
         _GROUP,
     ),
     Metric(

@@ -36,6 +36,9 @@ class InThread(Protocol):
     def __call__(self, work: Callable[[], _T], /) -> Awaitable[_T]: ...
 
 
+# The threads for a kind of requests, by a broker's name for it.
+ThreadsOf: TypeAlias = Callable[[str], InThread]
+
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONGEST_REMARK = 1_000
 # As SendMessageProcessor answers; the others are SYSTEM_ERROR.

@@ -22,7 +22,7 @@ from commitlog_store.queue.topic_config import read_topic_settings
 from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.access.access_control import AccessControl
-from commitlog_store.serve.rocketmq.answering import InThread
+from commitlog_store.serve.rocketmq.answering import ThreadsOf
 from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
@@ -143,11 +143,11 @@ class RocketMQBroker:
         self._hold = PullRequestHoldService(owned_by(store).engine.waiters, loop)
         self._waiting = WaitingRequests(loop)
         self._async_puts = owned_by(store).engine.async_puts
-        self._groups = GroupProcessors(store, identity, self._waiting.in_thread)
+        self._groups = GroupProcessors(store, identity, self._waiting.threads_of)
         self._in_thread = in_thread
         self._processors: list[Processor] = [
             *self._groups.processors,
-            *_processors(store, identity, self._groups, self._hold, loop, self._waiting.in_thread),
+            *_processors(store, identity, self._groups, self._hold, loop, self._waiting.threads_of),
         ]
         if self._access is not None:
             self._processors = [self._access.guarded(processor) for processor in self._processors]
@@ -184,7 +184,7 @@ def _processors(
     groups: GroupProcessors,
     hold: PullRequestHoldService,
     loop: asyncio.AbstractEventLoop,
-    in_thread: Callable[[str], InThread],
+    threads_of: ThreadsOf,
 ) -> Sequence[Processor]:
     """Those of routes, sends and pulls."""
     owned = owned_by(store)
@@ -195,11 +195,11 @@ def _processors(
             StorePuts(owned, loop),
             topics,
             _retry_max_times(groups.groups),
-            in_thread(_SEND),
+            threads_of(_SEND),
             models=own_topics(identity),
             has_locks=groups.locks.has_locks,
         ),
-        PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, in_thread("pull")),
+        PullMessageProcessor(pulls_from(store), topics, groups.groups, groups.clients, hold, threads_of),
     )
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.serve.group_clients import GroupClients
-from commitlog_store.serve.rocketmq.answering import InThread
+from commitlog_store.serve.rocketmq.answering import ThreadsOf
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.client_calls import ClientCalls
 from commitlog_store.serve.rocketmq.clients import ClientRegistry
@@ -31,8 +29,7 @@ class GroupProcessors:
     ``calls`` is to be given the answers that clients send, and ``transactions.start_checks`` the event loop.
     """
 
-    def __init__(self, store: MessageStore, identity: BrokerIdentity, in_thread: Callable[[str], InThread]) -> None:
-        """``in_thread`` gives the threads of a processor, by RocketMQ's name of it."""
+    def __init__(self, store: MessageStore, identity: BrokerIdentity, threads_of: ThreadsOf) -> None:
         owned = owned_by(store)
         self.clients = clients = ClientRegistry()
         self.calls = calls = ClientCalls()
@@ -42,17 +39,15 @@ class GroupProcessors:
         self.group_clients = GroupClients(
             clients.members, lambda group, queues: locks.locked_by(group, identity.name, queues)
         )
-        admin = in_thread("admin")
-        self.transactions = EndTransactionProcessor(store, clients, readers, in_thread("transaction"))
+        admin = threads_of("admin")
+        self.transactions = EndTransactionProcessor(store, clients, readers, threads_of("transaction"))
         self.processors: tuple[Processor, ...] = (
-            ClientManageProcessor(clients, groups, in_thread("client_manager")),
-            ConsumerManageProcessor(
-                clients, groups, readers, lambda: store.physical_bounds()[1], in_thread("consumer_manager")
-            ),
+            ClientManageProcessor(clients, groups, threads_of),
+            ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], threads_of),
             locks,
-            SendBackProcessor(owned, groups, readers, in_thread("send")),
+            SendBackProcessor(owned, groups, readers, threads_of("send")),
             self.transactions,
-            QueryMessageProcessor(readers, in_thread("query_message")),
+            QueryMessageProcessor(readers, threads_of("query_message")),
             TopicAdminProcessor(store, identity, groups, readers, admin),
             GroupAdminProcessor(store, identity, clients, groups, readers, admin),
             ConsumerAdminProcessor(store, identity, clients, calls, groups, readers, admin),

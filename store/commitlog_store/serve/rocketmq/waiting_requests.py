@@ -1,4 +1,4 @@
-"""WaitingRequests: how many requests of clients wait for a thread, by RocketMQ's name of what answers them.
+"""WaitingRequests: how many requests of clients wait for a thread, by a broker's names of the threads for them.
 
 Source: RocketMQ ``broker/metrics/BrokerMetricsManager.java`` (``rocketmq_processor_watermark``).
 """
@@ -15,14 +15,14 @@ _T = TypeVar("_T")
 
 
 class WaitingRequests:
-    """``in_thread`` is called by the event loop's thread, ``counts`` by any."""
+    """``threads_of`` is called by the event loop's thread, ``counts`` by any."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         # Adding to a set and discarding from it are atomic; a number that two threads change is not.
         self._waiting: dict[str, set[object]] = {}
 
-    def in_thread(self, processor: str) -> InThread:
+    def threads_of(self, processor: str) -> InThread:
         """Does work in one of the loop's threads; until one begins with it, it counts for this processor."""
         waiting = self._waiting.setdefault(processor, set())
 
@@ -34,7 +34,11 @@ class WaitingRequests:
                 waiting.discard(request)
                 return work()
 
-            future = self._loop.run_in_executor(None, begin)
+            try:
+                future = self._loop.run_in_executor(None, begin)
+            except BaseException:  # the executor is shut down: the server stops
+                waiting.discard(request)
+                raise
             # A client that is gone cancels its pull before a thread has begun with it.
             future.add_done_callback(lambda _: waiting.discard(request))
             return future

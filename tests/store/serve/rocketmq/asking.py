@@ -12,6 +12,7 @@ import msgspec
 
 from commitlog_store import MessageStore
 from commitlog_store.consumers.lent_readers import LentReaders
+from commitlog_store.serve.rocketmq.answering import InThread
 from commitlog_store.serve.rocketmq.processor import Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import owned_by
@@ -67,6 +68,11 @@ async def eventually(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {WAIT_LIMIT_S} s"
         await asyncio.sleep(0.005)
+
+
+def threads_of(_: str) -> InThread:
+    """The threads for any kind of requests."""
+    return asyncio.to_thread
 
 
 def readers_of(store: MessageStore) -> LentReaders:

@@ -23,7 +23,7 @@ from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processors.client_manage import ClientManageProcessor
 from commitlog_store.serve.rocketmq.versions import version_text
 from commitlog_store.store import owned_by
-from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
+from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of, threads_of
 
 HEART_BEAT = RequestCode.HEART_BEAT
 
@@ -64,7 +64,7 @@ class Clock:
 
 def processor_of(store: MessageStore, registry: ClientRegistry) -> ClientManageProcessor:
     groups = ConsumerGroups(owned_by(store), readers_of(store))
-    return ClientManageProcessor(registry, groups, asyncio.to_thread)
+    return ClientManageProcessor(registry, groups, threads_of)
 
 
 def notices(client: AClient) -> list[str]:
@@ -442,7 +442,7 @@ async def test_clients_create_groups_up_to_a_limit(tmp_path: Path, monkeypatch: 
 async def test_a_retry_topic_that_was_deleted_is_there_again_after_the_next_heartbeat(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         groups = ConsumerGroups(owned_by(store), readers_of(store))
-        processor = ClientManageProcessor(ClientRegistry(), groups, asyncio.to_thread)
+        processor = ClientManageProcessor(ClientRegistry(), groups, threads_of)
         body = heartbeat(consumers={"billing": {"orders": "*"}})
         await ask(processor, HEART_BEAT, body=body)
         store.delete_topic("%RETRY%billing")

@@ -19,7 +19,7 @@ from commitlog_store.serve.rocketmq.processors import consumer_manage
 from commitlog_store.serve.rocketmq.processors.consumer_manage import ConsumerManageProcessor
 from commitlog_store.store import owned_by
 from commitlog_store.testing import kill
-from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
+from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of, threads_of
 from tests.store.serve.rocketmq.test_clients import heartbeat
 
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
@@ -36,7 +36,7 @@ def processor_of(store: MessageStore, registry: ClientRegistry | None = None) ->
     readers = readers_of(store)
     groups = ConsumerGroups(owned_by(store), readers)
     clients = registry or ClientRegistry()
-    return ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], asyncio.to_thread)
+    return ConsumerManageProcessor(clients, groups, readers, lambda: store.physical_bounds()[1], threads_of)
 
 
 def place(group: str = "billing", topic: str = "orders", queue_id: int = 0, **more: object) -> dict[str, object]:

@@ -11,8 +11,8 @@ import msgspec
 
 from commitlog_store.errors import FilterError
 from commitlog_store.serve.rocketmq.answering import (
-    InThread,
     RequestFault,
+    ThreadsOf,
     answer_of,
     answered_here,
     answered_in_thread,
@@ -37,10 +37,11 @@ class _CheckClient(msgspec.Struct, rename="camel"):
 class ClientManageProcessor(Processor):
     """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
 
-    def __init__(self, clients: ClientRegistry, groups: ConsumerGroups, in_thread: InThread) -> None:
+    def __init__(self, clients: ClientRegistry, groups: ConsumerGroups, threads_of: ThreadsOf) -> None:
         self._clients = clients
         self._groups = groups
-        self._in_thread = in_thread
+        self._of_heartbeats = threads_of("heartbeat")
+        self._of_checks = threads_of("client_manager")
 
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
@@ -48,7 +49,7 @@ class ClientManageProcessor(Processor):
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: answered_here(self._unregister),
             # A long expression takes a while to parse.
-            RequestCode.CHECK_CLIENT_CONFIG: answered_in_thread(self._in_thread, _check),
+            RequestCode.CHECK_CLIENT_CONFIG: answered_in_thread(self._of_checks, _check),
         }
 
     def connection_lost(self, connection: Connection) -> None:
@@ -78,7 +79,7 @@ class ClientManageProcessor(Processor):
             return request.answer(ResponseCode.SUCCESS)
 
         noted = answer_of(request, note)
-        return self._in_thread(lambda: answer_of(request, create)) if new and not noted.code else noted
+        return self._of_heartbeats(lambda: answer_of(request, create)) if new and not noted.code else noted
 
     def _notifies(self, group: str) -> bool:
         """By the group's settings; they are in memory once the group was created."""

@@ -17,8 +17,8 @@ from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.queue.views import QueueInfo
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.rocketmq.answering import (
-    InThread,
     RequestFault,
+    ThreadsOf,
     Work,
     answer_of,
     answered_here,
@@ -50,26 +50,28 @@ class ConsumerManageProcessor(Processor):
         groups: ConsumerGroups,
         readers: LentReaders,
         log_end: Callable[[], int],
-        in_thread: InThread,
+        threads_of: ThreadsOf,
     ) -> None:
         """``log_end`` returns the end of the log, a physical offset."""
         self._clients = clients
         self._groups = groups
         self._readers = readers
         self._log_end = log_end
-        self._in_thread = in_thread
+        self._of_positions = threads_of("consumer_manager")
+        # A broker answers what it has registered no processor for as administration.
+        self._of_offsets = threads_of("admin")
 
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
-        in_thread = self._in_thread
+        of_offsets = self._of_offsets
         return {
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: answered_here(self._consumers),
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_position,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_position,
-            RequestCode.GET_MAX_OFFSET: answered_in_thread(in_thread, self._max_offset),
-            RequestCode.GET_MIN_OFFSET: answered_in_thread(in_thread, self._min_offset),
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answered_in_thread(in_thread, self._search),
-            RequestCode.GET_EARLIEST_MSG_STORETIME: answered_in_thread(in_thread, self._earliest),
+            RequestCode.GET_MAX_OFFSET: answered_in_thread(of_offsets, self._max_offset),
+            RequestCode.GET_MIN_OFFSET: answered_in_thread(of_offsets, self._min_offset),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answered_in_thread(of_offsets, self._search),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: answered_in_thread(of_offsets, self._earliest),
         }
 
     def _consumers(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
@@ -134,7 +136,7 @@ class ConsumerManageProcessor(Processor):
         return is_ready and self._groups.lists_queue(request.fields.get("topic", ""), queue_id)
 
     def _later(self, request: RemotingCommand, work: Work) -> Awaitable[RemotingCommand]:
-        return self._in_thread(lambda: answer_of(request, work))
+        return self._of_positions(lambda: answer_of(request, work))
 
     def _max_offset(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         return _offset(request, self._bounds(request).max_offset)

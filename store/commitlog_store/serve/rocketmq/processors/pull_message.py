@@ -19,7 +19,14 @@ from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.queue.get_message import GetMessageStatus, PullLimits
 from commitlog_store.queue.topic_config import TopicConfig
-from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, int_field, long_field, text_field
+from commitlog_store.serve.rocketmq.answering import (
+    InThread,
+    RequestFault,
+    ThreadsOf,
+    int_field,
+    long_field,
+    text_field,
+)
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
@@ -116,6 +123,7 @@ class _Pull:
     limits: PullLimits
     wanted: MessageFilter
     suspend_s: float
+    in_thread: InThread
 
 
 class PullMessageProcessor(Processor):
@@ -128,20 +136,22 @@ class PullMessageProcessor(Processor):
         groups: Groups,
         subscriptions: Subscriptions,
         hold: PullRequestHoldService,
-        in_thread: InThread,
+        threads_of: ThreadsOf,
     ) -> None:
-        """``in_thread`` does work in another thread."""
         self._pulls = pulls
         self._topics = topics
         self._groups = groups
         self._subscriptions = subscriptions
         self._hold = hold
-        self._in_thread = in_thread
+        self._threads: dict[int, InThread] = {
+            RequestCode.PULL_MESSAGE: threads_of("pull"),
+            RequestCode.LITE_PULL_MESSAGE: threads_of("lite_pull"),
+        }
         # Pulls that are held, by connection.
         self._held: dict[Connection, set[asyncio.Task[Any]]] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {RequestCode.PULL_MESSAGE: self._pull, RequestCode.LITE_PULL_MESSAGE: self._pull}
+        return dict.fromkeys(self._threads, self._pull)
 
     def connection_lost(self, connection: Connection) -> None:
         for task in self._held.pop(connection, ()):
@@ -167,7 +177,7 @@ class PullMessageProcessor(Processor):
         group = pull.group.group_name
         if not self._groups.is_created(group):
             # As with autoCreateSubscriptionGroup: pull consumers commit positions before their first heartbeat.
-            await self._in_thread(lambda: self._groups.create(group))
+            await pull.in_thread(lambda: self._groups.create(group))
         found = await self._look(pull)
         if self._may_hold(pull, found):
             return await self._hold_for(connection, pull)
@@ -177,7 +187,7 @@ class PullMessageProcessor(Processor):
         place = (pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
         found = self._pulls.stored_in_memory(*place)
         if found is None:
-            found = await self._in_thread(lambda: self._pulls.stored_messages(*place))
+            found = await pull.in_thread(lambda: self._pulls.stored_messages(*place))
         self._note(pull, found)
         return found
 
@@ -256,6 +266,7 @@ class PullMessageProcessor(Processor):
             limits=_limits(request),
             wanted=self._wanted(request, group, topic, sys_flag),
             suspend_s=long_field(request, "suspendTimeoutMillis", 0) / _MS if sys_flag & _SUSPEND else 0.0,
+            in_thread=self._threads[request.code],
         )
         if sys_flag & _COMMIT_OFFSET:
             self._commit(pull, long_field(request, "commitOffset"))
