@@ -11,6 +11,7 @@ Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -57,7 +58,7 @@ from commitlog_store.format.half_messages import (
     renewed_record,
 )
 from commitlog_store.format.message_id import decode_message_id, parse_host
-from commitlog_store.format.properties import PGROUP, REAL_TOPIC, UNIQ_KEY, PropertiesTooLarge, decode_properties
+from commitlog_store.format.properties import PGROUP, UNIQ_KEY, PropertiesTooLarge, decode_properties
 from commitlog_store.format.record import HOST_FLAGS, Record, field_offset
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.groups.group_positions import GroupPositions
@@ -237,7 +238,7 @@ class TransactionalMessageService(Subject):
         if fault := self._topics.kind_fault(topic):
             raise InvalidValue(f"{fault}.")
         committed = self._end(half, commit_record(half), (topic, queue_id))
-        self._committed[topic] += 1
+        self._count_ended(self._committed, half)
         return committed
 
     def rollback(self, handle: HalfMessageHandle) -> None:
@@ -247,13 +248,18 @@ class TransactionalMessageService(Subject):
     def _rollback(self, handle: HalfMessageHandle) -> CommittedBatch:
         half = self._half(handle)
         ended = self._end(half)
-        self._rolled_back[decode_properties(half.properties).get(REAL_TOPIC, "")] += 1
+        self._count_ended(self._rolled_back, half)
         return ended
+
+    def _count_ended(self, counts: Counter[str], half: Record) -> None:
+        """Count a half message that has ended by the topic that it was meant for, if that can exist."""
+        with contextlib.suppress(InvalidValue):
+            counts[real_place(decode_properties(half.properties))[0]] += 1
 
     def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """How many were committed, and how many rolled back, since the opening, by the topic that they were meant for.
 
-        In any thread.
+        In any thread. Those that were meant for a topic that cannot exist are left out.
         """
         return self._committed.copy(), self._rolled_back.copy()
 

@@ -9,8 +9,9 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from commitlog_store import Message, MessageStore, StoreReader
+from commitlog_store import Message, MessageExtBrokerInner, MessageStore, StoreReader
 from commitlog_store.engine.stats import LATENCY_BUCKETS_S
+from commitlog_store.format.half_messages import HALF_TOPIC
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
 from commitlog_store.serve.http.metrics import StoreCollector
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind, Shown
@@ -18,6 +19,7 @@ from commitlog_store.serve.http.samples import Samples
 from commitlog_store.serve.http.store_samples import StoreSamples
 from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.store import owned_by
+from tests.store.half.brokers import put_half
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.serve.http.fronts import browsing, shown
 from tests.store.serve.http.scrapes import families, own_labels, scrape, value, values
@@ -331,6 +333,18 @@ def test_half_messages_that_wait_are_counted(tmp_path: Path) -> None:
         assert _by(collector, "rollback_messages", "topic") == {"orders": 2, "bills": 0}
         few = StoreCollector(front.stores, most_topics=1)
         assert _by(few, "commit_messages", "topic") == {"orders": 1, REST: 1}
+        assert _by(few, "rollback_messages", "topic") == {"orders": 2, REST: 0}
+
+
+def test_half_messages_for_no_topic_have_no_series_when_they_are_rolled_back(tmp_path: Path) -> None:
+    with open_store(tmp_path, transaction_time_out=0) as store, shown(owned=store) as front:
+        for topic in ("orders", "no topic"):
+            put_half(store, b"x", REAL_TOPIC=topic)
+        without = MessageExtBrokerInner(topic=HALF_TOPIC, body=b"x", properties={"TRAN_MSG": "true"})
+        store.put_message(without).raise_for_status()
+        store.dispatch()
+        assert store.half_messages.check(lambda _: "rollback").rolled_back == 3
+        assert _by(StoreCollector(front.stores), "rollback_messages", "topic") == {"orders": 1}
 
 
 def test_where_there_are_tokens_a_scrape_needs_one(tmp_path: Path) -> None:
