@@ -51,8 +51,8 @@ def test_a_picture_for_light_and_dark_pages_is_the_light_one(assembled: Path) ->
 
 
 def test_the_picture_of_the_architecture_names_what_exists(assembled: Path) -> None:
-    assert "](pictures/ways-of-a-message.svg)" in (assembled / "architecture.md").read_text(encoding="utf-8")
-    picture = ET.parse(assembled / "pictures" / "ways-of-a-message.svg").getroot()
+    assert "](pictures/paths-of-a-message.svg)" in (assembled / "architecture.md").read_text(encoding="utf-8")
+    picture = ET.parse(assembled / "pictures" / "paths-of-a-message.svg").getroot()
     words = " ".join(one.text or "" for one in picture.iter("{http://www.w3.org/2000/svg}text"))
     classes = {word for word in re.findall(r"[A-Z]\w+", words) if hasattr(commitlog_store, word)}
     assert classes == {"MessageStore", "StoreReader"}

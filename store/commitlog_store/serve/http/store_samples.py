@@ -146,7 +146,7 @@ class StoreSamples:
     def _of_delayed(self, samples: Samples, reader: StoreReader) -> None:
         if any(topic in _DELAYED for topic in reader.topics()):
             levels, timers = levels_and_timers(reader)
-            self._delayed(samples, levels)
+            self._add_delayed(samples, levels)
             if any(level.level == TIMER_LEVEL for level in levels):
                 self._timers.waiting(samples, reader, timers, self._now_ms())
 
@@ -161,7 +161,7 @@ class StoreSamples:
         pulled = None if self._owned is None else owned_by(self._owned).groups.pulled.all()
         self._add_lags(samples, reader, group_lags(reader, offsets, pulled))
 
-    def _delayed(self, samples: Samples, levels: Iterable[DelayLevel]) -> None:
+    def _add_delayed(self, samples: Samples, levels: Iterable[DelayLevel]) -> None:
         for level in levels:
             labels = (str(level.level),)
             late_s = level.overdue_ms(self._now_ms()) / 1000

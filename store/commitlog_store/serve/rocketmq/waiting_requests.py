@@ -39,7 +39,7 @@ class WaitingRequests:
             except BaseException:  # the executor is shut down: the server stops
                 waiting.discard(request)
                 raise
-            # A client that is gone cancels its pull before a thread has begun with it.
+            # The pull of a client that disconnects is cancelled, perhaps before a thread has begun with it.
             future.add_done_callback(lambda _: waiting.discard(request))
             return future
 

@@ -1,4 +1,4 @@
-"""Requests that wait for a thread are counted until one begins with them, or their client is gone."""
+"""Requests that wait for a thread are counted until one begins with them, or their client disconnects."""
 
 from __future__ import annotations
 
