@@ -30,6 +30,8 @@ __all__ = [
     "ABORT",
     "ARCHIVE_HOLD",
     "ARCHIVE_HOLDER",
+    "ARCHIVE_IDENTITY",
+    "ARCHIVE_MANIFESTS",
     "ARCHIVE_SCHEMES",
     "AUDIT_LOG",
     "BACKUP_SUFFIX",
@@ -94,10 +96,13 @@ __all__ = [
 COMMIT_LOG = "commitlog"
 # How the address of a served store begins.
 REMOTE_SCHEMES = ("grpc://", "grpc+tls://")
-# How the address of an archive in object storage begins, and of one in a directory.
 # Before the URL of an archive among the readers that retention waits for.
 ARCHIVE_HOLDER = "archive:"
+# How the address of an archive in object storage begins, and of one in a directory.
 ARCHIVE_SCHEMES = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "archive+file://")
+# An object and a directory that every archive has.
+ARCHIVE_IDENTITY = "archive.json"
+ARCHIVE_MANIFESTS = "manifest"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -208,7 +213,8 @@ def path_fault(text: str) -> str | None:
     if found := _URI.fullmatch(text):
         scheme, rest = found[1].lower(), found[2]
         if scheme == "file":
-            return "A URI is taken by Spark's option path only: give the path alone."
+            advice = f"the path alone, or archive+file:///{rest.lstrip('/')} to read an archive there"
+            return f"A URI is taken by Spark's option path only: give {advice}."
         if scheme == "dbfs":
             mounted = "/dbfs/" + rest.lstrip("/")
             return f"Files are read through the file system: give the path where Databricks mounts it, {mounted}."
@@ -219,6 +225,8 @@ def path_fault(text: str) -> str | None:
                 "Object storage has archives, which are read alone, and this needs the files of a store: 'commitlog "
                 "restore' makes a store of an archive, or copy the store to a local or mounted file system."
             )
+        if found[1] != scheme and f"{scheme}:{rest}".startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES)):
+            return f"The scheme of an address is written in lower case: {scheme}:{without_secrets(rest)}."
         return (
             f"Files of a store are mapped into memory, which {scheme}: does not offer: copy the store to a local or "
             "mounted file system, and give the path of its directory there."

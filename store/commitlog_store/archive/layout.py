@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.paths import ARCHIVE_IDENTITY, ARCHIVE_MANIFESTS
 
 __all__ = [
     "CATALOG",
@@ -42,8 +43,8 @@ __all__ = [
     "object_name",
 ]
 
-IDENTITY = "archive.json"
-MANIFEST = "manifest"
+IDENTITY = ARCHIVE_IDENTITY
+MANIFEST = ARCHIVE_MANIFESTS
 CATALOG = "catalog"
 GROUPS = "groups"
 COMMIT_LOG = "commitlog"

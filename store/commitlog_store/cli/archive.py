@@ -153,7 +153,7 @@ def _archive(
         finally:
             archiver.close()
     if follow_every_s is None:
-        _print_report(archiver.report(), as_json=as_json)
+        _print_report(archiver.report(), as_json=as_json, with_last=settings.with_last)
 
 
 class _Stopped(Exception):
@@ -199,7 +199,7 @@ def _follow(archiver: Archiver, *, as_json: bool) -> None:
             time.sleep(pause)
 
 
-def _print_report(report: ArchiveReport, *, as_json: bool) -> None:
+def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = True) -> None:
     from rich.filesize import decimal
 
     from commitlog_store.cli.render import counted, json_text, printable_text, say
@@ -217,7 +217,8 @@ def _print_report(report: ArchiveReport, *, as_json: bool) -> None:
         }
         print(json_text(row), flush=True)
     elif not report.generation:
-        print(f"{printable_text(report.url)}: nothing to archive yet: no log file is closed.", flush=True)
+        advice = "" if with_last else "; --with-last archives the written part of the last one, too"
+        print(f"{printable_text(report.url)}: nothing to archive yet: no log file is closed{advice}.", flush=True)
     else:
         print(
             f"{printable_text(report.url)}: physical offsets {report.start} to {report.stop} in "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection
+from urllib.parse import quote
 
 from commitlog_store.columnar.dispatch import DispatchRequests, inner_batch_topics
 from commitlog_store.columnar.scan import RecordScan
@@ -13,6 +14,8 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import (
     ABORT,
+    ARCHIVE_IDENTITY,
+    ARCHIVE_MANIFESTS,
     BATCH_CONSUME_QUEUE,
     CHECKPOINT,
     COMMIT_LOG,
@@ -49,6 +52,12 @@ def check_store_directory(path: str) -> None:
         raise StoreNotFound(f"No store at {path}: {error}.", path=path) from error
     if not names & {*_DIRECTORIES, *_FILES}:
         raise NotAStore(f"{path} is not a store: it holds neither {_known()}.{_hint(path, names)}", path=path)
+    if names >= {ARCHIVE_IDENTITY, ARCHIVE_MANIFESTS} and not names & {*_FILES}:
+        raise NotAStore(
+            f"{path} is an archive, not a store. It is read at its address, archive+file://{quote(path)}; 'commitlog "
+            "restore' makes a store of it.",
+            path=path,
+        )
     for name in _DIRECTORIES:
         inner = os.path.join(path, name)
         if name in names:

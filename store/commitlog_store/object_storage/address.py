@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from commitlog_store.errors import InvalidValue, StoreForked
+from commitlog_store.errors import ArchiveFailed, InvalidValue, StoreForked
+from commitlog_store.files import disk
 from commitlog_store.paths import without_secrets
 
 if TYPE_CHECKING:
@@ -74,10 +75,14 @@ class StorageAddress:
         if parts.password is not None or "?" in text or "#" in text or ("@" in parts.netloc and not container):
             raise InvalidValue(_SECRETS_ELSEWHERE)
         local = parts.scheme in _LOCAL_SCHEMES
-        if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not parts.path.strip("/")):
+        absolute = parts.path.startswith("/") and bool(parts.path.strip("/"))
+        if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not absolute):
+            hint = ""
+            if text and not parts.scheme and not parts.netloc:
+                hint = f" A directory: archive+file://{quote(os.path.abspath(disk.with_home(text)))}."
             raise InvalidValue(
                 f"An archive is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT/PREFIX, or "
-                f"archive+file:///DIRECTORY, not {without_secrets(text)!r}."
+                f"archive+file:///DIRECTORY, not {without_secrets(text)!r}.{hint}"
             )
         return cls(url=text.rstrip("/"), options=dict(options or {}), timeout_s=timeout_s)
 
@@ -101,7 +106,10 @@ class StorageAddress:
         return not self.is_local and not urlsplit(self.url).netloc.endswith(_DIRECTORY_BUCKET)
 
     def connect(self, *, makes_directory: bool = False) -> ObjectStore:
-        """A client of it. ``InvalidValue`` for settings that it does not know, and without obstore; ``StoreForked``."""
+        """A client of it. ``InvalidValue`` for settings that it does not know, and without obstore; ``StoreForked``.
+
+        ``ArchiveFailed`` for a directory that cannot be made.
+        """
         obstore = load_obstore()
         self._refuse_forked()
         parts = urlsplit(self.url)
@@ -118,6 +126,9 @@ class StorageAddress:
             )
         except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
             raise InvalidValue(f"The settings for {self.url} are not those of a client of it: {said(error)}") from None
+        except OSError as error:
+            reason = said(error)
+            raise ArchiveFailed(f"{self.directory} cannot be made, or is not a directory: {reason}.") from None
         return made
 
     def _client_options(self) -> dict[str, Any]:

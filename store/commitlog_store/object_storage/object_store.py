@@ -110,17 +110,17 @@ class ObjectStore:
         Credentials come from the environment, as ``obstore`` takes them (``AWS_ACCESS_KEY_ID``, instance roles,
         ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, ...). ``options`` go before it:
         ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
-        repeated with back-off: see ``StorageAddress.timeout_s``. ``InvalidValue``; ``ArchiveNotFound`` without the
-        directory.
+        repeated with back-off: see ``StorageAddress.timeout_s``. The errors of ``at``, and ``InvalidValue``.
         """
-        address = StorageAddress.parse(url, options=options, timeout_s=retry_timeout_s)
-        if address.is_local and not writes and not disk.is_directory(address.directory):
-            raise ArchiveNotFound(f"No archive at {url}: {address.directory} is not a directory.", path=url)
-        return cls.at(address, writes=writes)
+        return cls.at(StorageAddress.parse(url, options=options, timeout_s=retry_timeout_s), writes=writes)
 
     @classmethod
     def at(cls, address: StorageAddress, *, writes: bool = False) -> ObjectStore:
-        """The objects below an address. ``InvalidValue``, ``StoreForked``."""
+        """The objects below an address. ``InvalidValue``, ``StoreForked``; ``ArchiveNotFound`` without the directory,
+        ``ArchiveFailed`` for one that cannot be made."""
+        url = address.url
+        if address.is_local and not writes and not disk.is_directory(address.directory):
+            raise ArchiveNotFound(f"No archive at {url}: {address.directory} is not a directory.", path=url)
         client = address.connect(makes_directory=writes)
         return cls(client, address.url, directory=address.directory, timeout_s=address.timeout_s)
 

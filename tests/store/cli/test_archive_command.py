@@ -51,6 +51,11 @@ def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
         (["archive", "{store}", "nonsense"], 2, "An archive is s3://BUCKET"),
         (["restore", "nonsense", "{store}/x"], 2, "An archive is s3://BUCKET"),
         (["archive", "{store}/nothing", "file:///x"], 2, "No store at"),
+        (["archive", "--check", "/some/a b"], 2, "not '/some/a b'. A directory: archive+file:///some/a%20b."),
+        (["archive", "--check", "a"], 2, "not 'a'. A directory: archive+file:///"),
+        (["archive", "--check", "file:a"], 2, "An archive is s3://BUCKET"),
+        (["cat", "archive+file:///nowhere", "orders"], 2, "No archive at archive+file:///nowhere: /nowhere is not a"),
+        (["archive", "{store}", "file:///dev/null/a"], 1, "/dev/null/a cannot be made, or is not a directory: "),
     ],
 )
 def test_wrong_usage_says_what_is_wanted(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
@@ -58,6 +63,28 @@ def test_wrong_usage_says_what_is_wanted(tmp_path: Path, arguments: list[str], c
     done = _run(*(one.format(store=tmp_path / "store") for one in arguments))
     assert done.returncode == code
     assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_an_open_log_file_is_archived_with_an_option_that_is_named(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 5)
+    said = "; --with-last archives the written part of the last one, too.\n"
+    assert _run("archive", tmp_path / "store", url_of(tmp_path / "a")).stdout.endswith(said)
+
+
+def test_the_directory_of_an_archive_is_not_a_store(tmp_path: Path) -> None:
+    """It has a directory 'commitlog', as stores have."""
+    small_store(tmp_path / "store", 200)
+    archive = tmp_path / "an archive"
+    _run("archive", tmp_path / "store", f"file://{archive}")
+    before = tree(archive)
+    for command in (["info", archive], ["verify", archive], ["produce", archive, "--create", "--topic", "orders"]):
+        done = _run(*command)
+        assert done.returncode == 2
+        assert f"is an archive, not a store. It is read at its address, archive+file://{tmp_path}/an%20archive;" in (
+            done.stderr
+        )
+    assert tree(archive) == before
+    assert "orders" in _run("info", f"archive+file://{tmp_path}/an%20archive").stdout
 
 
 def test_following_archives_what_comes_and_ends_with_a_signal(tmp_path: Path) -> None:

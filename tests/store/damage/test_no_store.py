@@ -55,7 +55,9 @@ NO_PATHS = {
     "oss://bucket/store": "Files of a store are mapped into memory, which oss: does not offer: copy the store to",
     "hdfs://namenode:8020/store": "which hdfs: does not offer: copy the store to a local or mounted file system",
     "dbfs:/mnt/store": "give the path where Databricks mounts it, /dbfs/mnt/store.",
-    "file:///data/store": "A URI is taken by Spark's option path only: give the path alone.",
+    "file:///data/store": "option path only: give the path alone, or archive+file:///data/store to read an archive",
+    "GRPC://127.0.0.1:8815": "The scheme of an address is written in lower case: grpc://127.0.0.1:8815.",
+    "S3://bucket/orders": "The scheme of an address is written in lower case: s3://bucket/orders.",
     "localhost:9876": "It is the address of a broker or a name server, and stores are files: give the broker's",
     "10.0.0.1:9876;10.0.0.2:9876": "or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps.",
 }
