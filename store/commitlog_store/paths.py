@@ -234,7 +234,8 @@ def path_fault(text: str) -> str | None:
     if all(_ADDRESS.fullmatch(part.strip()) for part in re.split("[;,]", text)):
         return (
             "It is the address of a broker or a name server, and stores are files: give the broker's storePathRootDir "
-            "where it is mounted, or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps."
+            "where it is mounted, or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps. The address of "
+            "a commitlog serve begins with grpc://."
         )
     return None
 

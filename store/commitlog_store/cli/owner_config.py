@@ -12,7 +12,7 @@ import typer
 from commitlog_store.cli.render import say
 from commitlog_store.config import BrokerProperties, MessageStoreConfig
 from commitlog_store.errors import InvalidValue, NotAStore, ReadFailed, StoreNotFound, StoreOpenError
-from commitlog_store.files.disk import real_path
+from commitlog_store.files import disk
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.paths import COMMIT_LOG, REMOTE_SCHEMES
 from commitlog_store.recovery.indexed import was_indexed
@@ -62,8 +62,11 @@ def refuse_missing(path: str, *, create: bool) -> bool:
     try:
         check_store_directory(path)
     except (StoreNotFound, NotAStore) as error:
-        if not create:
+        is_empty = disk.is_directory(path) and not disk.list_names(path)
+        if not create and (is_empty or isinstance(error, StoreNotFound)):
             raise type(error)(f"{error} With --create, a new store is created.", path=path) from None
+        if not create:
+            raise
         return True
     return False
 

@@ -196,12 +196,14 @@ def load_obstore() -> ModuleType:
 
 # An answer of S3 that says why a request failed, perhaps cut; it may repeat the session token.
 _XML = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error>.*?(?:</Error>|$)", re.DOTALL)
+# How long a request took: another time with each repetition of the same error.
+_TOOK = re.compile(r" in \d+(?:\.\d+)?(?:ns|µs|ms|s)\b")
 _SAYS = re.compile(r"<(?:Code|Message)>([^<]*)</")
 
 
 def said(error: Exception) -> str:
     """The sentence of an error of obstore: without its own debugging, and without what may be a signature or token."""
     text = _XML.sub(lambda answer: ": ".join(_SAYS.findall(answer[0])), str(error).partition("\n\nDebug source")[0])
-    text = text.strip().replace("\n", " ")
+    text = _TOOK.sub("", text).strip().replace("\n", " ")
     words = [word.partition("?")[0] + "?..." if "://" in word and "?" in word else word for word in text.split(" ")]
     return " ".join(words).rstrip(".")

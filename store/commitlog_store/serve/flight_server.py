@@ -41,7 +41,7 @@ from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering, refuse_unwanted
 from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.connection_guard import ConnectionGuard
-from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from commitlog_store.serve.listen import ListenSettings, TlsFiles, bound_socket, tls_context
 from commitlog_store.serve.sessions import AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
@@ -165,7 +165,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 middleware={"access": _Access(tokens, self._limits, logs=access_log)},
             )
         except (OSError, flight.FlightError, pa.ArrowException) as error:
-            raise ListenFailed("listen on", path=str(listen), cause=OSError(str(error))) from error
+            raise ListenFailed("listen on", path=str(listen), cause=_reason(listen, error)) from error
         guard = ConnectionGuard(self.port, self._limits)
         self.connections: Callable[[], ConnectionCount] = lambda: guard.count
         self._guard = Worker("commitlog-serve-guard", guard, lambda _: None)
@@ -277,7 +277,10 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if not store and len(self._stores) == 1:
             return next(iter(self._stores))
         names = ", ".join(sorted(self._stores))
-        raise NotServed(f"This server has no store {store!r}. Its stores are {names}: grpc://HOST:PORT/NAME.")
+        known = (
+            f"Its stores are {names}: grpc://HOST:PORT/NAME" if names else "Its only one has no name: grpc://HOST:PORT"
+        )
+        raise NotServed(f"This server has no store {store!r}. {known}.")
 
     def end_waits(self) -> None:
         """Before ``shutdown``, which waits for calls: those that only wait end now."""
@@ -326,11 +329,21 @@ def _refuse_role(call: str, caller: _Caller) -> None:
 
 
 def _certificates(tls: TlsFiles | None) -> tuple[list[tuple[bytes, bytes]] | None, bytes | None]:
-    """The server's certificate with its key, and the certificates that clients must have. ``ReadFailed``."""
+    """The server's certificate with its key, and the certificates that clients must have. ``InvalidValue``."""
     if tls is None:
         return None, None
+    tls_context(tls)  # whose errors say what is wrong with the files; gRPC's do not
     pair = disk.read_file(tls.certificate, _LARGEST_PEM), disk.read_file(tls.key, _LARGEST_PEM)
     return [pair], None if tls.client_ca is None else disk.read_file(tls.client_ca, _LARGEST_PEM)
+
+
+def _reason(listen: ListenSettings, error: Exception) -> OSError:
+    """Why a server did not begin to listen: gRPC's error does not say it, but a socket does."""
+    try:
+        bound_socket(listen.host, listen.port, 1).close()
+    except OSError as found:
+        return found
+    return OSError(str(error))
 
 
 def _peer(context: flight.ServerCallContext) -> str:

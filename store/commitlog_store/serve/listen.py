@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.files import disk
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_LISTEN = "127.0.0.1:8815"
@@ -53,7 +54,8 @@ class ListenSettings:
         if not separator:
             host, port = text, str(default_port)
         host = host.removeprefix("[").removesuffix("]")
-        if not host or not (port.isascii() and port.isdigit()) or int(port) >= 65_536:
+        is_port = text.isdigit()  # no host has such a name
+        if is_port or not host or not (port.isascii() and port.isdigit()) or int(port) >= 65_536:
             raise InvalidValue(f"A server listens on HOST:PORT, such as 127.0.0.1:{default_port}, not on {text!r}.")
         return cls(host=host, port=int(port), tls=tls, tokens=tokens)
 
@@ -108,9 +110,13 @@ def bound_socket(host: str, port: int, backlog: int) -> socket.socket:
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """The server's side of TLS. ``InvalidValue`` for files that cannot be used."""
+    for path in (files.certificate, files.key, files.client_ca):
+        if path is not None and (disk.is_directory(path) or not disk.exists(path)):
+            raise InvalidValue(f"TLS takes files in the format PEM, and {path} is not a file.")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(files.certificate, files.key)
+        # With a password that is empty, a key that needs one is an error: OpenSSL would ask the terminal.
+        context.load_cert_chain(files.certificate, files.key, password="")
         if files.client_ca is not None:
             context.load_verify_locations(files.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED

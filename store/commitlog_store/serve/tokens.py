@@ -51,6 +51,9 @@ def new_token(path: str, name: str, role: Role, *, expires_in_s: float | None = 
 
     It takes the place of an expired one of this name. ``InvalidValue`` for a name that the file has otherwise.
     """
+    directory = os.path.dirname(os.path.abspath(path))
+    if not disk.is_directory(directory):
+        raise InvalidValue(f"The token file {path} cannot be made: {directory} is not a directory.")
     now = datetime.now(UTC).replace(microsecond=0)
     entries = _read(path) if disk.exists(path) else []
     entries = [entry for entry in entries if entry.name != name or not entry.is_expired(now)]
@@ -73,6 +76,8 @@ class TokenFile:
 
     def __init__(self, path: str) -> None:
         """``InvalidValue``, ``ReadFailed``."""
+        if not disk.exists(path):
+            raise InvalidValue(f"No token file at {path}: `commitlog token new {path} --name NAME` makes one.")
         self._path = path
         self._entries = _read(path)
         self._seen = disk.file_signature(path)

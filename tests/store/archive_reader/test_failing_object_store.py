@@ -228,3 +228,12 @@ def test_an_answer_of_s3_is_shown_without_the_token_that_it_repeats() -> None:
 )
 def test_where_listings_begin_with_the_first_names(url: str, in_order: bool) -> None:
     assert StorageAddress.parse(url).lists_in_order == in_order
+
+
+def test_the_same_failure_reads_the_same_however_long_a_request_took() -> None:
+    """A server's log has a line when an archive fails in another way, and none for each repetition."""
+    texts = {
+        said(OSError(f"Error performing PUT http://127.0.0.1/x in {took} - Server returned 403"))
+        for took in ("1.5ms", "998.1µs", "12s")
+    }
+    assert texts == {"Error performing PUT http://127.0.0.1/x - Server returned 403"}

@@ -77,8 +77,8 @@ def test_the_directory_of_an_archive_is_not_a_store(tmp_path: Path) -> None:
     archive = tmp_path / "an archive"
     _run("archive", tmp_path / "store", f"file://{archive}")
     before = tree(archive)
-    for command in (["info", archive], ["verify", archive], ["produce", archive, "--create", "--topic", "orders"]):
-        done = _run(*command)
+    for command in (["info"], ["verify"], ["produce", "--create", "--topic", "orders"]):
+        done = _run(*command, archive)
         assert done.returncode == 2
         assert f"is an archive, not a store. It is read at its address, archive+file://{tmp_path}/an%20archive;" in (
             done.stderr

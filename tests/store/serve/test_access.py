@@ -142,14 +142,38 @@ def test_a_server_with_tls_is_reached_by_those_who_trust_it(store: Path, tmp_pat
 def test_a_port_that_is_taken_is_named(store: Path) -> None:
     with served(store) as url:
         port = url.rpartition(":")[2]
-        with pytest.raises(ListenFailed, match=rf"Cannot listen on 127\.0\.0\.1:{port}"):
+        with pytest.raises(ListenFailed, match=rf"Cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
             StoreServer({"": lambda _: StoreReader.open(store)}, ListenSettings.parse(f"127.0.0.1:{port}"))
 
 
-@pytest.mark.parametrize("text", ["", ":1", "host:99999", "host:x"])
+@pytest.mark.parametrize("text", ["", ":1", "host:99999", "host:x", "8815"])
 def test_wrong_places_to_listen(text: str) -> None:
     with pytest.raises(InvalidValue, match="A server listens on HOST:PORT"):
         ListenSettings.parse(text)
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(store: Path, tmp_path: Path) -> None:
+    certificate, key = map(str, make_certificate(tmp_path))
+    for tls, said in (
+        (TlsFiles(certificate=f"{tmp_path}/none", key=key), f"PEM, and {tmp_path}/none is not a file"),
+        (TlsFiles(certificate=certificate, key=str(tmp_path)), f"PEM, and {tmp_path} is not a file"),
+        (TlsFiles(certificate=key, key=certificate), f"TLS cannot use {key} and {certificate}: "),
+    ):
+        with pytest.raises(InvalidValue, match=said), served(store, tls=tls):
+            pass
+
+
+def test_a_token_file_that_does_not_exist_is_named_with_the_command_that_makes_one(store: Path, tmp_path: Path) -> None:
+    said = rf"No token file at {tmp_path}/tokens: `commitlog token new {tmp_path}/tokens --name NAME` makes one"
+    with pytest.raises(InvalidValue, match=said), served(store, tokens=str(tmp_path / "tokens")):
+        pass
+    with pytest.raises(InvalidValue, match=f"cannot be made: {tmp_path}/no is not a directory"):
+        new_token(str(tmp_path / "no" / "tokens"), "spark", Role.READ)
+
+
+def test_a_server_of_one_store_says_that_it_has_no_name(store: Path) -> None:
+    with served(store) as url, pytest.raises(InvalidValue, match=r"Its only one has no name: grpc://HOST:PORT\."):
+        StoreReader.open(f"{url}/orders")
 
 
 def test_what_is_no_question_is_refused_by_name(store: Path) -> None:

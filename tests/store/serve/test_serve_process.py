@@ -62,6 +62,11 @@ def test_a_new_store_is_served_with_create_only_and_the_first_line_says_so(tmp_p
         refused = ended("serve", tmp_path / name)
         assert refused.returncode == 2
         assert "With --create, a new store is created." in refused.stderr
+    (tmp_path / "file").touch()
+    (tmp_path / "letters" / "store").mkdir(parents=True)
+    for name in ("file", "letters"):
+        refused = ended("serve", tmp_path / name)
+        assert (refused.returncode, "--create" in refused.stderr) == (2, False), "it would not help"
     assert not (tmp_path / "mistyped").exists()
     assert not any((tmp_path / "empty").iterdir())
     lonely = ended("serve", tmp_path / "empty", "--create", "--read-only")
