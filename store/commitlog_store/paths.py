@@ -22,6 +22,7 @@ Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPat
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.java_numbers import MAX_INT, MAX_LONG
@@ -77,6 +78,7 @@ __all__ = [
     "TIMER_WHEEL",
     "TOPICS_CONFIG",
     "UNNAMED_WRITE_PREFIX",
+    "archive_hint",
     "checked_commit_log",
     "file_name_for_offset",
     "is_queue_id",
@@ -223,7 +225,8 @@ def path_fault(text: str) -> str | None:
         if text.startswith(ARCHIVE_SCHEMES):
             return (
                 "Object storage has archives, which are read alone, and this needs the files of a store: 'commitlog "
-                "restore' makes a store of an archive, or copy the store to a local or mounted file system."
+                "restore' makes a store of an archive, and 'commitlog archive --check --deep' verifies it; or copy the "
+                "store to a local or mounted file system."
             )
         if found[1] != scheme and f"{scheme}:{rest}".startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES)):
             return f"The scheme of an address is written in lower case: {scheme}:{without_secrets(rest)}."
@@ -238,6 +241,20 @@ def path_fault(text: str) -> str | None:
             "a commitlog serve begins with grpc://."
         )
     return None
+
+
+def archive_hint(text: str) -> str:
+    """What a text may mean that is not the address of an archive, as a sentence to follow another; or nothing."""
+    if found := _URI.fullmatch(text):
+        scheme, rest = found[1].lower(), found[2]
+        if scheme == "file":
+            return f" For an archive in a directory: archive+file:///{without_secrets(rest).lstrip('/')}."
+        lower = f"{scheme}:{rest}"
+        return f" In lower case: {without_secrets(lower)}." if lower.startswith(ARCHIVE_SCHEMES) else ""
+    if not text or ":" in text or "@" in text:
+        return ""
+    place = f"archive+file://{quote(text)}" if text.startswith("/") else "archive+file:// and its absolute path"
+    return f" For an archive in a directory: {place}."
 
 
 def without_secrets(address: str) -> str:

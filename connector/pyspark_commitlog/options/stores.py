@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from commitlog_store.errors import InvalidValue
-from commitlog_store.paths import checked_commit_log, without_secrets
+from commitlog_store.paths import archive_hint, checked_commit_log, without_secrets
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.remote import is_address, is_archive, is_remote
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
@@ -120,7 +120,8 @@ def parse_archives(option: str, value: str, path: str, stores: Mapping[str, str]
     for store, url in found.items():
         if not is_archive(url):
             expected = f"the address of an archive, such as s3://BUCKET/PREFIX, not {without_secrets(url)!r}"
-            values.refuse(option, without_secrets(value), expected)
+            hint = archive_hint(url).removesuffix(".")
+            values.refuse(option, without_secrets(value), f"{expected}.{hint}" if hint else expected)
         if is_archive(store):
             values.refuse(option, value, f"no archive for {store}, which is one: path has the store that it is made of")
     return found

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from commitlog_store.errors import ArchiveFailed, InvalidValue, StoreForked
-from commitlog_store.files import disk
-from commitlog_store.paths import without_secrets
+from commitlog_store.paths import archive_hint, without_secrets
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -77,12 +76,9 @@ class StorageAddress:
         local = parts.scheme in _LOCAL_SCHEMES
         absolute = parts.path.startswith("/") and bool(parts.path.strip("/"))
         if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not absolute):
-            hint = ""
-            if text and not parts.scheme and not parts.netloc:
-                hint = f" A directory: archive+file://{quote(os.path.abspath(disk.with_home(text)))}."
             raise InvalidValue(
                 f"An archive is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT/PREFIX, or "
-                f"archive+file:///DIRECTORY, not {without_secrets(text)!r}.{hint}"
+                f"archive+file:///DIRECTORY, not {without_secrets(text)!r}.{archive_hint(text)}"
             )
         return cls(url=text.rstrip("/"), options=dict(options or {}), timeout_s=timeout_s)
 

@@ -18,8 +18,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
-from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES, without_secrets
-from commitlog_store.queue.lost_log import refuse_lost_log
+from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES, archive_hint, without_secrets
 from commitlog_store.reading.damage import OnDamage, checked_on_damage
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 
@@ -136,11 +135,18 @@ def checked_filter_at(given: FilterAt) -> FilterAt:
 
 def _refuse_archive(path: str, archive: str, *, from_log: bool) -> None:
     """``InvalidValue`` unless it can be the archive of the store at a path."""
-    if from_log or not archive.startswith(ARCHIVE_SCHEMES) or path.startswith(ARCHIVE_SCHEMES):
+    shown = without_secrets(archive)
+    if not archive.startswith(ARCHIVE_SCHEMES):
         raise InvalidValue(
-            "archive is the address of an archive, such as s3://BUCKET/PREFIX, of the store at path, which is read "
-            f"without from_log; not {without_secrets(archive)!r} of "
-            f"{without_secrets(path)!r}."
+            f"archive is the address of an archive, such as s3://BUCKET/PREFIX, not {shown!r}.{archive_hint(archive)}"
+        )
+    if path.startswith(ARCHIVE_SCHEMES):
+        raise InvalidValue(
+            f"archive is {shown!r}, that of a store: {without_secrets(path)!r} is an archive itself. Leave it out."
+        )
+    if from_log:
+        raise InvalidValue(
+            "from_log shows the log of a store alone, and archive adds what retention has deleted: give one of them."
         )
 
 

@@ -365,9 +365,11 @@ def test_keys_are_looked_up_in_the_live_store_and_then_in_the_archive(tmp_path: 
 
 
 def test_what_is_refused_says_so(aged: Aged, history: StoreReader) -> None:
-    with pytest.raises(InvalidValue, match="archive is the address of an archive"):
+    with pytest.raises(InvalidValue, match=r"not '/past'\. For an archive in a directory: archive\+file:///past\."):
         StoreReader.open(aged.store, archive="/past")
-    with pytest.raises(InvalidValue, match="without from_log"):
+    with pytest.raises(InvalidValue, match="is an archive itself"):
+        StoreReader.open(aged.archive, archive=aged.archive)
+    with pytest.raises(InvalidValue, match="from_log shows the log of a store alone"):
         StoreReader.open(aged.store, archive=aged.archive, from_log=True)
 
 
