@@ -228,8 +228,12 @@ def path_fault(text: str) -> str | None:
                 "restore' makes a store of an archive, and 'commitlog archive --check --deep' verifies it; or copy the "
                 "store to a local or mounted file system."
             )
-        if found[1] != scheme and f"{scheme}:{rest}".startswith((*REMOTE_SCHEMES, *ARCHIVE_SCHEMES)):
-            return f"The scheme of an address is written in lower case: {scheme}:{without_secrets(rest)}."
+        if f"{scheme}://" in (*REMOTE_SCHEMES, *ARCHIVE_SCHEMES):
+            shown = without_secrets(rest)
+            if rest.startswith("//"):
+                return f"The scheme of an address is written in lower case: {scheme}:{shown}."
+            address = f"{scheme}://{shown if scheme == 'archive+file' else shown.removeprefix('/')}"
+            return f"An address has two slashes, and is a string, not a pathlib.Path: {address!r}."
         return (
             f"Files of a store are mapped into memory, which {scheme}: does not offer: copy the store to a local or "
             "mounted file system, and give the path of its directory there."

@@ -57,6 +57,8 @@ NO_PATHS = {
     "dbfs:/mnt/store": "give the path where Databricks mounts it, /dbfs/mnt/store.",
     "file:///data/store": "option path only: give the path alone, or archive+file:///data/store to read an archive",
     "GRPC://127.0.0.1:8815": "The scheme of an address is written in lower case: grpc://127.0.0.1:8815.",
+    "s3:/bucket/orders": "An address has two slashes, and is a string, not a pathlib.Path: 's3://bucket/orders'.",
+    "archive+file:/data/a": "and is a string, not a pathlib.Path: 'archive+file:///data/a'.",
     "S3://bucket/orders": "The scheme of an address is written in lower case: s3://bucket/orders.",
     "localhost:9876": "It is the address of a broker or a name server, and stores are files: give the broker's",
     "10.0.0.1:9876;10.0.0.2:9876": "or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps.",
