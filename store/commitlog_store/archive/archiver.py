@@ -27,6 +27,7 @@ from commitlog_store.archive.generations import commit, create_identity, newest_
 from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
+from commitlog_store.archive.own_directory import refuse_own_directory
 from commitlog_store.archive.same_log import mismatch, refuse_other_log
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
 from commitlog_store.archive.sums_ahead import SumsAhead
@@ -34,12 +35,11 @@ from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueueUnits, encode_units
 from commitlog_store.archive.uploads import Pace, Uploads
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged, InvalidValue
+from commitlog_store.errors import ArchiveMismatch, CommitLogError, FileChanged
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
-from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.paths import (
     BATCH_LEDGER,
@@ -532,17 +532,9 @@ def open_archiver(
     paths = StorePaths.of(directory, store_path_commit_log)
     check_log_directory(paths, exists=True)
     if not isinstance(url, ObjectStore):
-        _refuse_own_directory(url, paths)
+        refuse_own_directory(url, paths)
         url = ObjectStore.open(url, options=options, writes=True)
     return Archiver(paths, url, settings, progress=progress, idle_s=idle_s)
-
-
-def _refuse_own_directory(url: str, paths: StorePaths) -> None:
-    """``InvalidValue`` for a directory of the store itself: objects have the names of the store's own directories."""
-    directory = disk.real_path(StorageAddress.parse(url).directory or "/")
-    for own in (disk.real_path(paths.root), disk.real_path(paths.commit_log)):
-        if os.path.commonpath([directory, own]) == own:
-            raise InvalidValue(f"{url} is in the directory {own} of the store, which is only read. Give another one.")
 
 
 def _now_ms() -> int:

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from commitlog_store.archive.archiver import Archiver, ArchiveSettings, open_archiver
+from commitlog_store.archive.own_directory import refuse_own_directory
 from commitlog_store.errors import CommitLogError
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
@@ -89,6 +92,7 @@ class ArchiveService:
 
         ``InvalidValue``, ``StoreOpenError``.
         """
+        refuse_own_directory(url, StorePaths.of(disk.absolute_path(path), commit_log))
         objects = ObjectStore.open(url, writes=True, retry_timeout_s=_RETRY_S)
         settings = ArchiveSettings(max_rate=max_rate)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import signal
@@ -14,9 +15,11 @@ import pytest
 
 from commitlog_store import MessageStore, connect
 from commitlog_store.archive.generations import newest
+from commitlog_store.errors import InvalidValue
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.serve.archive_service import ArchiveService
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes
+from tests.store.cli.commands import ended
 from tests.store.retention.small_stores import SMALL, fill, log_bases
 from tests.store.serve.http.scrapes import scrape, value
 from tests.store.serve.servers import ServeProcess
@@ -138,3 +141,20 @@ def test_several_stores_are_not_archived_to_one_place(tmp_path: Path) -> None:
     with ServeProcess("a=/a", "b=/b", "--read-only", "--archive", f"file://{tmp_path}") as server:
         assert server.process.wait(WAIT_LIMIT_S) == 1
         assert "--archive goes with one store" in server.first_line
+
+
+@pytest.mark.parametrize("how", [[], ["--read-only"]], ids=["owned", "read only"])
+@pytest.mark.parametrize("place", ["past", "commitlog", "consumequeue/orders"])
+def test_no_archive_is_made_in_the_stores_own_directory(tmp_path: Path, place: str, how: list[str]) -> None:
+    """A server that only reads would write there, and files of the log have other files beside them then."""
+    store = tmp_path / "store"
+    with MessageStore.open(store, SMALL) as opened:
+        fill(opened, 3)
+    before = {path for path in store.rglob("*") if path.is_dir()} | set((store / "commitlog").iterdir())
+    done = ended("serve", store, *how, "--archive", f"file://{store}/{place}", "--listen", "127.0.0.1:0")
+    assert done.returncode == 1
+    assert f"{place} is in the directory {store} of the store, which is only read. Give another one." in done.stderr
+    assert before >= {path for path in store.rglob("*") if path.is_dir() and path.name != "config"}
+    assert before >= set((store / "commitlog").iterdir())
+    with pytest.raises(InvalidValue, match="is in the directory"):
+        MessageStore.open(store, dataclasses.replace(SMALL, retention_archive=f"file://{store}/{place}"))
