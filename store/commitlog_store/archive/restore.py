@@ -18,6 +18,7 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import ArchiveGap, CommitLogError, InvalidValue, TargetFailed
 from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
+from commitlog_store.log.store_directory import refuse_store_within
 from commitlog_store.object_storage.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectCut, ObjectStore
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
@@ -59,8 +60,9 @@ def restore_store(
     and index from the log. ``progress`` is called with the bytes of log files that are done, and of all.
 
     ``ArchiveNotFound``, ``ArchiveDamaged``, ``ArchiveFailed``; ``ArchiveGap`` when log files are missing in between;
-    ``InvalidValue`` when something is at ``path``; ``TargetFailed`` when the disk fails or is full; the errors of
-    ``MessageStore.open`` for a log that was damaged before it was archived. ::
+    ``InvalidValue`` when something is at ``path``, ``NotAStore`` when that is within a store's own directories;
+    ``TargetFailed`` when the disk fails or is full; the errors of ``MessageStore.open`` for a log that was damaged
+    before it was archived. ::
 
         restore_store("s3://bucket/orders", "/data/restored")
         with StoreReader.open("/data/restored") as reader:
@@ -131,6 +133,7 @@ def _refuse_existing(target: str) -> None:
     above = os.path.dirname(target)
     if not disk.is_directory(above):
         raise InvalidValue(f"{above} is not a directory: {target} cannot be made in it.")
+    refuse_store_within(target)
 
 
 def _chosen(manifest: Manifest, since_ms: int | None, objects: ObjectStore) -> tuple[Segment, ...]:

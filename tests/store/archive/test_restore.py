@@ -11,7 +11,7 @@ from commitlog_store.archive import restore
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.restore import restore_store
-from commitlog_store.errors import ArchiveDamaged, ArchiveGap, ArchiveNotFound, InvalidValue
+from commitlog_store.errors import ArchiveDamaged, ArchiveGap, ArchiveNotFound, InvalidValue, NotAStore
 from tests.store.archive.archives import (
     FILE_SIZE,
     add_messages,
@@ -143,6 +143,14 @@ def test_nothing_is_restored_without_an_archive(tmp_path: Path) -> None:
         with pytest.raises(ArchiveNotFound):
             restore_store(url, tmp_path / "r")
     assert not (tmp_path / "r.restoring").exists()
+
+
+def test_nothing_is_restored_into_a_directory_that_a_store_keeps_for_itself(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 200)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    with pytest.raises(NotAStore, match=f"is within the store {tmp_path}/store, in a directory that it keeps for"):
+        restore_store(url_of(tmp_path / "a"), tmp_path / "store" / "commitlog" / "restored")
+    assert all(file.is_file() for file in (tmp_path / "store" / "commitlog").iterdir())
 
 
 def test_a_file_that_an_interrupted_restore_of_another_archive_left_is_not_taken(tmp_path: Path) -> None:
