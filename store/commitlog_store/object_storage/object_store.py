@@ -46,6 +46,8 @@ _LONGEST_PAUSE_S = 2.0
 _OF_OBJECTS = frozenset({"read", "look at", "delete"})
 # How a refusal of access reads where ``obstore`` has no error of its own for it: of listings and uploads in parts.
 _NO_ACCESS = re.compile(r"\bstatus code: 40[13]\b")
+# What a directory says to a user who may not.
+_NO_PERMISSION = re.compile(r"\bPermission denied\b")
 # What object stores say of a range that an object does not have.
 _NO_RANGE = re.compile(r"\b416\b|\brange\b", re.IGNORECASE)
 
@@ -328,6 +330,9 @@ class ObjectStore:
         known, where = self._obstore.exceptions, self._where(name)
         if what in _OF_OBJECTS and isinstance(error, FileNotFoundError | known.NotFoundError):
             raise ObjectMissing(where) from None
+        if self.directory and _NO_PERMISSION.search(str(error)):
+            advice = "run as a user who may, or change its mode"
+            raise ArchiveAccessRefused(f"No permission to {what} {where}: {advice}.", name=name) from None
         denied = PermissionError | known.PermissionDeniedError | known.UnauthenticatedError
         if isinstance(error, denied) or (isinstance(error, known.BaseError) and _NO_ACCESS.search(said(error))):
             _refuse_access(what, where, name, error)

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import obstore
 import pytest
 
 from commitlog_store import StoreReader
@@ -228,6 +229,19 @@ def test_an_answer_of_s3_is_shown_without_the_token_that_it_repeats() -> None:
 )
 def test_where_listings_begin_with_the_first_names(url: str, in_order: bool) -> None:
     assert StorageAddress.parse(url).lists_in_order == in_order
+
+
+def test_a_directory_without_permission_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests run as root, whom no mode stops: the text is obstore's."""
+    objects = ObjectStore.open(f"file://{tmp_path}")
+    texts = iter(["Generic LocalFileSystem error: Unable to open file /a/x: Permission denied (os error 13)"])
+
+    def refuse(*_: object) -> None:
+        raise obstore.exceptions.GenericError(next(texts))
+
+    monkeypatch.setattr(obstore, "get", refuse)
+    with pytest.raises(ArchiveAccessRefused, match=f"No permission to read file://{tmp_path}/x: run as a user who may"):
+        objects.get("x")
 
 
 def test_the_same_failure_reads_the_same_however_long_a_request_took() -> None:
