@@ -512,7 +512,8 @@ class HalfMessageNotFound(NotFoundError):
     """The handle of a half message does not lead to one: ``expected`` and ``found`` say what differs."""
 
     def __init__(self, handle: object, *, expected: object, found: object, advice: str = "") -> None:
-        text = f"No half message {handle}: expected {expected}, found {found}."
+        text = f"No half message {handle}: expected {expected}, found {found}"
+        text += "" if text.endswith("?") else "."
         super().__init__(f"{text} {advice}" if advice else text)
         self.expected = expected
         self.found = found

@@ -172,9 +172,10 @@ def _print_report(report: ExportReport, *, as_json: bool) -> None:
         }
         print(json_text(plain))
         return
-    what = f"{report.committed} files" if is_parquet else decimal(report.committed)
+    what = counted(report.committed, "file") if is_parquet else decimal(report.committed)
     more = "" if report.rows == report.total_rows else f", {report.rows} of them now"
     skipped = sum(report.total_skipped.values())
     without = f", {counted(skipped, 'message')} skipped" if skipped else ""
     where = printable_text(report.target.path)
-    print(f"{report.total_rows} rows of {len(report.topics)} topics{more}{without}: {what} in {where}")
+    rows, topics = counted(report.total_rows, "row"), counted(len(report.topics), "topic")
+    print(f"{rows} of {topics}{more}{without}: {what} in {where}")

@@ -39,7 +39,8 @@ def parse_address(text: str, default_port: int = _DEFAULT_PORT) -> MasterAddress
     if not separator:
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+    is_url = "/" in host
+    if is_url or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
         raise wrong
     return MasterAddress(host, int(port))
 

@@ -14,7 +14,7 @@ from tests.store.damage.flipped_bodies import BAD, COUNT, make
 
 def test_the_report_counts_rows_and_files(golden_533: Path, tmp_path: Path) -> None:
     text = run("export", golden_533, "--to", f"parquet:{tmp_path / 'out'}", "--topic", "pack*")
-    assert text == f"{COUNTS['packed']} rows of 1 topics: 1 files in {tmp_path / 'out'}\n"
+    assert text == f"{COUNTS['packed']} rows of 1 topic: 1 file in {tmp_path / 'out'}\n"
     (file,) = (tmp_path / "out" / "topic=packed").iterdir()
     assert pa_parquet.ParquetFile(file).metadata.num_rows == COUNTS["packed"]
     [again] = lines(
@@ -72,7 +72,7 @@ def test_an_export_ends_at_a_damaged_body_and_is_resumed_after_it(tmp_path: Path
     assert "--resume --on-damage skip" in done.stderr
     done = ended("export", flipped.path, "--to", target, "--resume", "--on-damage", "skip")
     assert done.returncode == 1
-    assert f"{COUNT - 1} rows of 1 topics, 1 message skipped: " in done.stdout
+    assert f"{COUNT - 1} rows of 1 topic, 1 message skipped: " in done.stdout
     assert "commitlog: 1 message skipped because of damage: orders 1.\n" in done.stderr
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [row["queueOffset"] for row in rows] == [number for number in range(COUNT) if number != BAD]

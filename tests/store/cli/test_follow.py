@@ -125,6 +125,13 @@ def test_wrong_arguments_are_named(tmp_path: Path, wrong: list[str]) -> None:
     assert not (tmp_path / "mirror").exists()
 
 
+def test_the_address_of_a_server_is_not_that_of_a_master(tmp_path: Path) -> None:
+    done = ended("follow", "grpc://127.0.0.1:8815", tmp_path / "mirror")
+    assert done.returncode
+    assert "An address is HOST:PORT, such as 10.0.0.5:10912, not 'grpc://127.0.0.1:8815'." in plain(done.stderr)
+    assert not (tmp_path / "mirror").exists()
+
+
 def test_keys_without_a_remoting_port_name_the_missing_option(tmp_path: Path) -> None:
     done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", "--access-keys", tmp_path / "tools.yml")
     assert done.returncode == 2
