@@ -130,7 +130,7 @@ def export(
                 on_damage=on_damage.value,
                 verify_crc=not no_verify_crc,
                 store_path_commit_log=commit_log,
-                **storage.arguments(),
+                **storage.arguments(path),
                 compression=compression,
                 progress=progress,
             )

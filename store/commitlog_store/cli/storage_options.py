@@ -15,6 +15,7 @@ from commitlog_store.cli.options import ArchiveOption, EndpointOption
 from commitlog_store.cli.render import counted, say
 from commitlog_store.cli.values import size_option
 from commitlog_store.object_storage.counted import counted_storage
+from commitlog_store.paths import ARCHIVE_SCHEMES
 from commitlog_store.reader import StoreReader
 from commitlog_store.storage_stats import StorageStats
 
@@ -52,8 +53,13 @@ class Storage:
     cache_size: CacheSizeOption = None
     stats: StatsOption = False
 
-    def arguments(self) -> dict[str, Any]:
-        """Those of ``StoreReader.open``: only what was given."""
+    def arguments(self, path: str) -> dict[str, Any]:
+        """Those of ``StoreReader.open``: only what was given. ``BadParameter`` for those of an archive without one."""
+        of_archive = {"--endpoint": self.endpoint, "--cache-dir": self.cache_dir, "--cache-size": self.cache_size}
+        hint = ", ".join(name for name, value in of_archive.items() if value is not None)
+        if hint and self.archive is None and not path.startswith(ARCHIVE_SCHEMES):
+            what = "For an archive: PATH is s3://BUCKET/PREFIX, or --archive has the archive of the store at PATH."
+            raise typer.BadParameter(what, param_hint=hint)
         given: dict[str, Any] = {"archive": self.archive, "cache_dir": self.cache_dir, "cache_size": self.cache_size}
         if self.endpoint is not None:
             given["storage_options"] = {"endpoint": self.endpoint}
@@ -62,7 +68,7 @@ class Storage:
     @contextmanager
     def open(self, path: str, **more: Any) -> Iterator[StoreReader]:
         """A reader of the store at ``path``, with its archive if that is given."""
-        with StoreReader.open(path, **more, **self.arguments()) as reader:
+        with StoreReader.open(path, **more, **self.arguments(path)) as reader:
             yield reader
 
     @contextmanager

@@ -64,6 +64,7 @@ def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
             "For an archive in a directory: archive+file:///a.",
         ),
         (["cat", "{store}", "orders", "--archive", "S3://b/a"], 1, "not 'S3://b/a'. In lower case: s3://b/a."),
+        (["info", "{store}", "--cache-dir", "c", "--cache-size", "1G"], 2, "--cache-dir, --cache-size: For an archive"),
         (["verify", "s3://b/a"], 2, "'commitlog archive --check --deep' verifies it; or copy the store"),
         (["cat", "archive+file:///nowhere", "orders"], 2, "No archive at archive+file:///nowhere: /nowhere is not a"),
         (["archive", "{store}", "file:///dev/null/a"], 1, "/dev/null/a cannot be made, or is not a directory: "),
