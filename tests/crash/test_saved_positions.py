@@ -18,7 +18,7 @@ from commitlog_store.batch import ledger
 from commitlog_store.batch.visibility import GateReader
 from commitlog_store.columnar.batch_frame import decode_frame
 from commitlog_store.delayed.levels import DelayOffsetFile
-from commitlog_store.errors import LogShort
+from commitlog_store.errors import DiskFull, LogShort
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import BATCH_TOPIC
@@ -127,12 +127,12 @@ def test_a_lost_batch_is_stored_again_though_the_ledger_had_no_space_when_the_lo
         commit(store, 1)
     lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "replace_file", _no_space)
+        patch.setattr(ledger, "replace_durably", _no_space)
         store = MessageStore.open(tmp_path, SYNC, accept_lost_log=True)
     with store:
         fill(store, 100)
         with monkeypatch.context() as patch:
-            patch.setattr(ledger, "replace_file", _no_space)
+            patch.setattr(ledger, "replace_durably", _no_space)
             report = store.clean(max_bytes=0)
             assert (report.deleted, len(report.holders)) == ([], 1)
         assert store.clean(max_bytes=0).deleted
@@ -142,7 +142,7 @@ def test_a_lost_batch_is_stored_again_though_the_ledger_had_no_space_when_the_lo
 
 
 def _no_space(path: str, *_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    raise DiskFull("write", path=path, cause=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 def test_a_delayed_message_is_delivered_once_in_a_log_that_lost_a_frame_that_the_ledger_counts(tmp_path: Path) -> None:
