@@ -111,9 +111,9 @@ def _make_directory_of(path: str) -> None:
 def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: bool = False) -> None:
     """Replace the file by a new, synced one of these bytes. ``OSError``; then the name has the old file.
 
-    ``keep_as`` is the new name of the old file, if it exists; after an error, or a crash in between, the old file may
-    have that name alone. The names are on the device once the caller has synced the directory. ``from_reserve``: on a
-    full disk, the new file takes the space of ``reserve_space``.
+    ``keep_as`` is the new name of the old file, if it exists. After a crash in between, or when it cannot be given its
+    old name back, the old file has that name alone. The names are on the device once the caller has synced the
+    directory. ``from_reserve``: on a full disk, the new file takes the space of ``reserve_space``.
     """
     with errors_name(path):
         try:
@@ -123,17 +123,25 @@ def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: boo
             if error.errno not in NO_SPACE or reserved < len(data):
                 raise
             _write_into_reserve(path, data)
+    is_kept = False
     try:
         if keep_as and disk.exists(path):
             disk.rename(path, keep_as)
+            is_kept = True
         disk.rename(path + TEMPORARY_SUFFIX, path)
     except OSError:
+        if is_kept:
+            with contextlib.suppress(OSError):
+                disk.rename(keep_as, path)
         _remove_quietly(path + TEMPORARY_SUFFIX)
         raise
 
 
 def replace_durably(path: str, data: bytes, *, keep_as: str = "", from_reserve: bool = False) -> None:
-    """``replace_file``, and its names are on the device. ``DiskFull``, ``StoreIOError``."""
+    """``replace_file``, then syncs the directory. ``DiskFull``, ``StoreIOError`` as ``replace_failed``.
+
+    Once the file is replaced, every failure is ``StoreIOError``: after a crash, the old file may be there.
+    """
     try:
         replace_file(path, data, keep_as=keep_as, from_reserve=from_reserve)
     except OSError as error:
@@ -187,7 +195,12 @@ def _write_into_reserve(path: str, data: bytes) -> None:
 
 
 def replace_failed(path: str, error: OSError) -> DiskFull | StoreIOError:
-    """The named error of a file that could not be replaced."""
+    """The named error of a file that could not be replaced.
+
+    ``DiskFull`` without space for it, else ``StoreIOError``, for a denied permission too: most of these files count
+    what is in the log already, and no call may say then that nothing was written. ``JsonConfigFile``, whose call writes
+    nothing else, raises ``StoreAccessDenied`` for that.
+    """
     if error.errno in NO_SPACE:
         return DiskFull("write", path=path, cause=error, advice="It is as it was. Free some space and try again.")
     return StoreIOError("write", path=path, cause=error)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commitlog_store.errors import DiskFull, StoreIOError
 from commitlog_store.files import disk
-from commitlog_store.files.whole_file import make_file_once, new_file, replace_file
+from commitlog_store.files.whole_file import make_file_once, new_file, replace_durably, replace_file
+from tests.crash.simulated_disk import CrashImages, RecordingDisk
 
 CALLS = ["create_file", "write_at", "sync", "rename", "sync_directory"]
 CALLS_WITHOUT_A_NAME = ["create_unnamed_file", "write_at", "sync", "give_name", "sync_directory"]
@@ -124,8 +127,68 @@ def test_a_file_that_could_not_be_replaced_still_exists(tmp_path: Path, call: st
     if failed is None:
         assert left == {"file": b"new"}
     else:
-        # The file of before, under a name that is known.
-        assert left == {keep_as if turn else "file": b"old"}
+        assert left == {"file": b"old"}
+
+
+def test_an_old_file_that_cannot_get_its_name_back_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    real = disk.rename
+
+    def rename(source: str, target: str) -> None:
+        if target == str(tmp_path / "file"):
+            raise OSError(errno.EIO, "injected")
+        real(source, target)
+
+    monkeypatch.setattr(disk, "rename", rename)
+    with pytest.raises(OSError, match="injected"):
+        replace_file(str(tmp_path / "file"), b"new", keep_as=str(tmp_path / "kept"))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"kept": b"old"}
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize(("call", "turn"), [(call, 0) for call in CALLS] + [("rename", 1)])
+def test_a_durable_replacement_that_fails_says_whether_the_old_file_is_there(
+    tmp_path: Path, call: str, turn: int, code: int
+) -> None:
+    """``DiskFull`` promises that it is; other failures do not, and it is there unless only the last sync failed."""
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.MonkeyPatch.context() as patch:
+        fail_at(patch, call, turn, OSError(code, os.strerror(code)))
+        with pytest.raises((DiskFull, StoreIOError)) as raised:
+            replace_durably(str(tmp_path / "file"), b"new", keep_as=str(tmp_path / "kept"))
+    assert (raised.value.path, raised.value.errno) == (str(tmp_path / "file"), code)
+    is_replaced = call == "sync_directory"
+    assert isinstance(raised.value, DiskFull) is (code == errno.ENOSPC and not is_replaced)
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert left == ({"file": b"new", "kept": b"old"} if is_replaced else {"file": b"old"})
+
+
+@pytest.mark.parametrize("keep_as", ["", "kept"])
+def test_a_power_cut_leaves_a_file_that_is_replaced_durably_whole(tmp_path: Path, keep_as: str) -> None:
+    """With ``keep_as`` the old one may have that name alone, as long as the replacement has not ended."""
+    store, crashed = tmp_path / "store", tmp_path / "crashed"
+    store.mkdir()
+    path = store / "file"
+    path.write_bytes(b"content 0")
+    recorded, ends = RecordingDisk(store), [0]
+    with recorded.recording():
+        for number in (1, 2):
+            replace_durably(str(path), b"content %d" % number, keep_as=str(store / keep_as) if keep_as else "")
+            ends.append(recorded.now)
+    images, chance, found = CrashImages(recorded), random.Random(7), set()
+    for point in range(recorded.now + 1):
+        images.advance(point)
+        last = max(number for number, end in enumerate(ends) if end <= point)
+        for _ in range(20):
+            images.write(crashed, chance)
+            names = [name for name in ("file", keep_as) if name and (crashed / name).exists()]
+            assert names, "the file is lost"
+            assert names[0] == "file" or point not in ends
+            content = (crashed / names[0]).read_bytes()
+            assert content in {b"content %d" % number for number in (last, last + 1)}
+            found.add((names[0], content))
+    assert found >= {("file", b"content %d" % number) for number in range(3)}
+    assert (("kept", b"content 1") in found) is bool(keep_as)
 
 
 def test_an_interrupt_leaves_no_file_open(tmp_path: Path) -> None:
