@@ -31,7 +31,7 @@ from commitlog_store.errors import CorruptConfig, InvalidValue, StoreLocked, Tar
 from commitlog_store.export.targets import ExportFormat, ExportTarget, check_file_target
 from commitlog_store.files import disk
 from commitlog_store.files.store_lock import StoreLock
-from commitlog_store.files.whole_file import TEMPORARY_SUFFIX, replace_file
+from commitlog_store.files.whole_file import TEMPORARY_SUFFIX, replace_synced
 
 _FORMAT = 1
 _LARGEST = 256 << 20
@@ -121,9 +121,7 @@ def decode_state(data: bytes, path: str) -> ExportState:
 
 def save_state(target: ExportTarget, state: ExportState) -> None:
     """Replace the state file, on the device too. ``OSError``."""
-    path = state_path(target)
-    replace_file(path, orjson.dumps(state))
-    disk.sync_directory(os.path.dirname(path))
+    replace_synced(state_path(target), orjson.dumps(state))
 
 
 def refuse_used_target(target: ExportTarget) -> None:

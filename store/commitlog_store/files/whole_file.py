@@ -149,6 +149,12 @@ def replace_durably(path: str, data: bytes, *, keep_as: str = "", from_reserve: 
     sync_names_beside(path)
 
 
+def replace_synced(path: str, data: bytes) -> None:
+    """``replace_file``, then syncs the directory. ``OSError``: the name has the old file, or the new one."""
+    replace_file(path, data)
+    disk.sync_directory(os.path.dirname(path))
+
+
 def sync_names_beside(path: str) -> None:
     """Sync the directory of a file that was replaced. ``StoreIOError``: after a crash, the old one may be there."""
     try:

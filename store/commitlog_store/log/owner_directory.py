@@ -16,7 +16,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.space import NO_SPACE
 from commitlog_store.files.store_lock import StoreLock
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.files.whole_file import replace_file
+from commitlog_store.files.whole_file import replace_synced
 from commitlog_store.log.store_directory import (
     check_log_directory,
     check_store_directory,
@@ -136,12 +136,11 @@ class OwnerDirectory:
         path = self.of(ABORT)
         try:
             try:
-                replace_file(path, str(os.getpid()).encode())
+                replace_synced(path, str(os.getpid()).encode())
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
-                replace_file(path, b"")  # it counts that the file exists, and an empty one takes no space
-            disk.sync_directory(self.path)
+                replace_synced(path, b"")  # it counts that the file exists, and an empty one takes no space
         except OSError as error:
             raise StoreIOError("write", path=path, cause=error) from error
 

@@ -319,6 +319,8 @@ def save_ends(
     inode = 0 if stamp is None else stamp.st_ino
     rest = b"".join([_HEADER.pack(_MAGIC, 0, generation, disk.boot_id(), device, inode)[_AFTER_CRC:], *parts])
     path = os.path.join(store_path, SAVED_ENDS)
+    # The directory is not synced: after a power cut the old file may be there, or none. A file is used only if the mark
+    # names its generation.
     replace_file(path, _MAGIC + struct.pack(">I", crc32(rest)) + rest)
     return generation
 

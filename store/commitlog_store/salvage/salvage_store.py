@@ -303,7 +303,7 @@ def _copy_config(source: str, target: str, survey: Survey) -> None:
                 advice = f"To do without it, salvage {os.path.join(source, COMMIT_LOG)} alone."
                 raise ReadFailed("read", path=path, cause=error, advice=advice) from error
             replace_file(os.path.join(target, CONFIG, name), moved_positions(name, content, survey.chains))
-    disk.sync_directory(os.path.join(target, CONFIG))
+    disk.sync_directory(os.path.join(target, CONFIG))  # once for all files: the target is not used before it is whole
 
 
 def _save_ledger(source: str, survey: Survey, target: StoreTarget) -> None:
