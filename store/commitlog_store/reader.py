@@ -832,7 +832,8 @@ class StoreReader:
         With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
         ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
         """
-        self._refuse_closed()
+        if bounds is not None:
+            self._refuse_closed()  # without them, ``consistently`` does
         skips, place = partial(self._skips, on_damage), (topic, queue_id)
         return self._places.offset_by_time(place, timestamp_ms, boundary, bounds, self._time_bounds, skips)
 
@@ -978,9 +979,9 @@ def query_within(
 def pending_half_part(
     reader: StoreReader, is_wanted: Callable[[HalfPlace], bool], part: Callable[[int], slice]
 ) -> list[PendingHalfMessage]:
-    """Of the pending half messages that are wanted, a part, which is chosen by their number; only its bodies are read.
+    """The pending half messages that are wanted, or a part of them: only its bodies are read.
 
-    The errors of ``pending_half_messages``.
+    ``part`` gets the number of wanted ones, and returns the slice to read. The errors of ``pending_half_messages``.
     """
     store = reader._commit_log, reader._catalog
     return reader.consistently(
