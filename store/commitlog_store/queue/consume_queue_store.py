@@ -119,18 +119,21 @@ class ConsumeQueueStore:
 
     def survey(self) -> QueueFiles:
         """Look at the names and sizes of all queue files; ``file_count`` continues from their number. ``OSError``."""
-        files, size = self._survey.look()
-        if size is not None:
-            self._file_size, self._sized = size, True
+        files = self._survey.look()
+        if files.size is not None:
+            self._file_size, self._sized = files.size, True
         self._counted = files.count - self._names.files
         return files
 
     def use_saved_ends(self) -> None:
-        """``QueueSurvey.use_saved_ends``."""
+        """Let the next survey use the ends that the last owner saved, if they may be used; needs a closed store.
+
+        Saved ends that cannot be read count as none.
+        """
         self._survey.use_saved_ends()
 
     def distrust_saved_ends(self) -> None:
-        """``QueueSurvey.distrust_saved_ends``."""
+        """Use no saved ends, and let no mark name them, until they are saved again."""
         self._survey.distrust_saved_ends()
 
     @property
@@ -139,17 +142,20 @@ class ConsumeQueueStore:
         return self._survey.saved_generation
 
     def save_ends(self) -> None:
-        """``QueueSurvey.save``."""
+        """Save the ends of all queues for the next owner, at a clean close: all queues are on the device.
+
+        Without space for the file, or after any other failure, the mark names none.
+        """
         with self._lock:
             self._survey.save(self._writers)
 
     def find_ends(self) -> int:
-        """``QueueSurvey.find_ends``."""
+        """``ends`` of all queues that the last survey saw. Reads the last units of each. ``OSError``."""
         return self._survey.find_ends(self._writers)
 
     @property
     def ends(self) -> int:
-        """``QueueSurvey.ends``."""
+        """The sum of the bytes at which the queues' last files and last units end, for the mark. Looks at no file."""
         return self._survey.ends(self._writers)
 
     def count_units(self, start: int, stop: int) -> int:

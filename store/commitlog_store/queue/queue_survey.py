@@ -30,12 +30,14 @@ Writers = Mapping[Queue, ConsumeQueueWriter]
 
 @dataclass(frozen=True)
 class QueueFiles:
-    """The files of all queues: their number, and a queue with a fault.
+    """The files of all queues: their number, their size, and a queue with a fault.
 
-    ``uneven`` is the directory of a queue whose files have several sizes, or a gap between them.
+    ``size`` is what most files have, a multiple of a unit's; None without such a file. ``uneven`` is the directory of a
+    queue whose files have several sizes, or a gap between them.
     """
 
     count: int
+    size: int | None
     uneven: str | None
 
 
@@ -75,8 +77,8 @@ class QueueSurvey:
         self._saved, self._not_saved, self.saved_generation = None, None, 0
         self._catalog.use(None)
 
-    def look(self) -> tuple[QueueFiles, int | None]:
-        """The files of all queues, and the size that most of them have; None without files. ``OSError``."""
+    def look(self) -> QueueFiles:
+        """The names and sizes of the files of all queues. ``OSError``."""
         self._ends = {}
         self._unchanged, self._unchanged_ends, count, sizes = set(), 0, 0, defaultdict[int, int](int)
         found: dict[Queue, list[tuple[int, int]]] = {}
@@ -107,7 +109,8 @@ class QueueSurvey:
                     self._last_files[key] = files[-1]
         fitting = [size for size in sizes if size and size % UNIT_SIZE == 0]
         uneven = next((self._path_of(key) for key, files in found.items() if _is_uneven(files)), None)
-        return QueueFiles(count=count, uneven=uneven), max(fitting, key=sizes.__getitem__, default=None)
+        size = max(fitting, key=sizes.__getitem__, default=None)
+        return QueueFiles(count=count, size=size, uneven=uneven)
 
     def _path_of(self, key: Queue) -> str:
         return f"{self._path}/{key[0]}/{key[1]}"
