@@ -15,8 +15,8 @@ from commitlog_store.cli.message_options import (
     AS_STORED,
     LINES,
     ONE_MESSAGE,
-    LinesLook,
-    MessageLook,
+    LineStyle,
+    MessageStyle,
     Reading,
     Selection,
 )
@@ -113,7 +113,7 @@ def cat(
     ] = None,
     selection: Selection = ALL_MESSAGES,
     body: BodyOption = False,
-    look: LinesLook = LINES,
+    style: LineStyle = LINES,
     reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
@@ -122,11 +122,11 @@ def cat(
     """Print messages from the first one on, or from an offset or a time."""
     if offset is not None and (queue is None or since is not None or len(topics) > 1):
         raise typer.BadParameter("--offset needs one topic and --queue, and excludes --since.", param_hint="--offset")
-    zone = look.clock().zone
+    zone = style.clock().zone
     begin, end = (None if text is None else parse_time(text, zone) for text in (since, until))
-    output_of = look.output(chosen_output(output, as_json), body=body)
+    output_of = style.output(chosen_output(output, as_json), body=body)
     pattern, chosen = selection.pattern(), selection.filter()
-    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+    with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         out = output_of(decoders)
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         is_whole = _print(reader, found, out, chosen, pattern, count, verify_crc=reading.verify_crc) and end is None
@@ -147,7 +147,7 @@ def tail(
     since: Since = None,
     selection: Selection = ALL_MESSAGES,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
-    look: LinesLook = LINES,
+    style: LineStyle = LINES,
     reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
@@ -158,10 +158,10 @@ def tail(
     With a filter these are the newest that match. It looks back over a million messages for them; with --since, back
     to that time.
     """
-    begin = None if since is None else parse_time(since, look.clock().zone)
-    output_of = look.output(chosen_output(output, as_json))
+    begin = None if since is None else parse_time(since, style.clock().zone)
+    output_of = style.output(chosen_output(output, as_json))
     pattern, chosen, verify_crc = selection.pattern(), selection.filter(), reading.verify_crc
-    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+    with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         out = output_of(decoders)
         whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
         position = scan.after(whole)
@@ -198,7 +198,7 @@ def get(
         ),
     ] = None,
     body: BodyOption = False,
-    look: MessageLook = ONE_MESSAGE,
+    style: MessageStyle = ONE_MESSAGE,
     reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
@@ -210,17 +210,17 @@ def get(
     log files and topics: name the --topic.
     """
     form = chosen_output(output, as_json)
-    output_of = look.output(form, body=body)
-    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+    output_of = style.output(form, body=body)
+    with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         found = find_message(reader, message, topic, verify_crc=reading.verify_crc)
-        if form is OutputFormat.TABLE and not body and look.line_format is None:
+        if form is OutputFormat.TABLE and not body and style.line_format is None:
             from commitlog_store.cli.console import print_message
 
             row = scan.as_row(found)
             decoded = decoders.decode(found.topic, found.body)
             if decoded is not None and decoded.json is not None:
                 row["body"] = decoded.json.encode(errors="replace")
-            print_message({name: row[name] for name in look.names() or scan.ROW_COLUMNS}, look.clock())
+            print_message({name: row[name] for name in style.names() or scan.ROW_COLUMNS}, style.clock())
         else:
             _write(output_of(decoders), [found])
 
@@ -246,7 +246,7 @@ def query(
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="At most this many, the newest.")
     ] = 64,
-    look: LinesLook = LINES,
+    style: LineStyle = LINES,
     reading: Reading = AS_STORED,
     output: Output = None,
     as_json: AsJson = False,
@@ -260,11 +260,11 @@ def query(
         form = f"commitlog query {path} {ctx.args[0]} --topic {key}"
         say(f"The key comes first, and topics are options: {form}")
         raise typer.Exit(2)
-    zone = look.clock().zone
+    zone = style.clock().zone
     begin = parse_time(since, zone) if since is not None else 0
     end = parse_time(until, zone) if until is not None else MAX_LONG
-    output_of = look.output(chosen_output(output, as_json))
-    with look.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
+    output_of = style.output(chosen_output(output, as_json))
+    with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         out = output_of(decoders)
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=reading.verify_crc)
         _write(out, found)

@@ -81,7 +81,7 @@ AS_STORED = Reading()
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageLook:
+class MessageStyle:
     """How one message looks."""
 
     line_format: _FormatOption = None
@@ -102,7 +102,10 @@ class MessageLook:
         return decoding(self.decode)
 
     def output(self, form: OutputFormat, *, body: bool = False) -> Callable[[TopicDecoders], MessageOutput]:
-        """Makes what writes messages so, of the decoders of bodies. ``BadParameter``, at once and when it is made."""
+        """Returns a function that makes the output from the decoders.
+
+        ``BadParameter``, by this method and by the function.
+        """
         clock, names = self.clock(), self.names()
 
         def make(decoders: TopicDecoders) -> MessageOutput:
@@ -124,11 +127,11 @@ class MessageLook:
         return False
 
 
-ONE_MESSAGE = MessageLook()
+ONE_MESSAGE = MessageStyle()
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinesLook(MessageLook):
+class LineStyle(MessageStyle):
     """How messages look, each in its line or lines."""
 
     full: FullOption = False
@@ -138,4 +141,4 @@ class LinesLook(MessageLook):
         return self.full
 
 
-LINES = LinesLook()
+LINES = LineStyle()
