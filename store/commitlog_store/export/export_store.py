@@ -154,7 +154,7 @@ def export_store(
     source = str(path) if _is_url(str(path)) else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     kept = None if tags is None else sorted(set(tags))
-    wanted = _Wanted(
+    request = _Request(
         target=target,
         topics=topics,
         since_ms=_time("since", since),
@@ -177,11 +177,11 @@ def export_store(
         cache_size=cache_size,
         archive=archive,
     ) as reader:
-        return _export_from(reader, wanted)
+        return _export_from(reader, request)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _Request:
     """What one call exports, and how. ``asked`` is its state before the first row, without an earlier call."""
 
     target: ExportTarget
@@ -197,16 +197,17 @@ class _Wanted:
     progress: Progress | None
 
 
-def _export_from(reader: StoreReader, wanted: _Wanted) -> ExportReport:
-    target = wanted.target
-    _check_outside_store(target, reader, wanted.asked.store)
-    topics = _readable_topics(reader, wanted.topics)
+def _export_from(reader: StoreReader, request: _Request) -> ExportReport:
+    """``export_store`` from an open reader. Its errors."""
+    target = request.target
+    _check_outside_store(target, reader, request.asked.store)
+    topics = _readable_topics(reader, request.topics)
     place = _place(target)
-    with place.locked(resume=wanted.resume):
-        began = _begun(place, wanted)
+    with place.locked(resume=request.resume):
+        began = _begun(place, request)
         positions = ExportPositions(reader, began)
-        ranges = _ranges(reader, wanted, topics, positions)
-        export = _Export(reader, place, _with_starts(place, began, positions, ranges), positions, wanted)
+        ranges = _ranges(reader, request, topics, positions)
+        export = _Export(reader, place, _with_starts(place, began, positions, ranges), positions, request)
         state = export.run(ranges)
     return ExportReport(
         target=target,
@@ -216,7 +217,7 @@ def _export_from(reader: StoreReader, wanted: _Wanted) -> ExportReport:
         skipped=_not_reported_yet(began, state),
         total_skipped=state.skipped,
         committed=state.committed,
-        lost_ends=reader.lost_ends() if wanted.until_ms is None else [],
+        lost_ends=reader.lost_ends() if request.until_ms is None else [],
         storage=reader.stats(),
     )
 
@@ -341,12 +342,12 @@ def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter
     return replace(MessageFilter.parse(filter=expression), tags=subscription)
 
 
-def _begun(place: _Place, wanted: _Wanted) -> ExportState:
+def _begun(place: _Place, request: _Request) -> ExportState:
     """The state to continue from, of a target that is locked."""
-    began = place.load(resume=wanted.resume)
+    began = place.load(resume=request.resume)
     if began is None:
-        return wanted.asked
-    began.check_same(wanted.asked, wanted.target)
+        return request.asked
+    began.check_same(request.asked, request.target)
     return began
 
 
@@ -367,7 +368,7 @@ def _not_reported_yet(began: ExportState, state: ExportState) -> dict[str, int]:
     return dict(Counter(state.skipped) - reported)
 
 
-def _ranges(reader: StoreReader, wanted: _Wanted, topics: Sequence[str], positions: ExportPositions) -> list[_Range]:
+def _ranges(reader: StoreReader, request: _Request, topics: Sequence[str], positions: ExportPositions) -> list[_Range]:
     """What is to be read of each queue: from its position, or from the given time, or from its start. ``TailLost``."""
 
     def queues() -> Iterator[tuple[str, int]]:
@@ -380,10 +381,10 @@ def _ranges(reader: StoreReader, wanted: _Wanted, topics: Sequence[str], positio
 
     def look() -> list[_Range]:
         infos = reader.queue_infos(queues)
-        positions.refuse_lost_tails(infos, wanted.target)
+        positions.refuse_lost_tails(infos, request.target)
         starts = {one: at for one in infos if (at := positions.get(one.topic, one.queue_id)) is not None}
-        starts |= _by_time(reader, [one for one in infos if one not in starts], wanted.since_ms, "min_offset")
-        stops = _by_time(reader, infos, wanted.until_ms, "max_offset")
+        starts |= _by_time(reader, [one for one in infos if one not in starts], request.since_ms, "min_offset")
+        stops = _by_time(reader, infos, request.until_ms, "max_offset")
         return [_Range(one.topic, one.queue_id, starts[one], max(starts[one], stops[one])) for one in infos]
 
     return reader.consistently(look, one_moment=False)
@@ -412,17 +413,17 @@ class _Export:
         place: _Place,
         state: ExportState,
         positions: ExportPositions,
-        wanted: _Wanted,
+        request: _Request,
     ) -> None:
         self.new_rows = 0
         self._reader = reader
         self._place = place
         self._writer = place.writer(
-            state.columns, state.committed, file_size=wanted.file_size, compression=wanted.compression
+            state.columns, state.committed, file_size=request.file_size, compression=request.compression
         )
         self._state = state
         self._positions = positions
-        self._wanted = wanted
+        self._request = request
         self._rows = state.rows
         self._skipped_before = Counter(state.skipped)
         self._batch_rows = DEFAULT_ROWS if state.format == ExportFormat.PARQUET.value else _TEXT_ROWS
@@ -447,8 +448,8 @@ class _Export:
             batches = self._read(one)
             for batch in batches:
                 self._write(one, batch, batches.position)
-                if self._wanted.progress is not None:
-                    self._wanted.progress(done + batches.position - one.start, total)
+                if self._request.progress is not None:
+                    self._request.progress(done + batches.position - one.start, total)
             self._positions.move(one.topic, one.queue_id, one.stop)
             done += one.stop - one.start
         self._commit(finished=True)
@@ -461,9 +462,9 @@ class _Export:
             one.start,
             one.stop,
             columns=self._state.columns,
-            verify_crc=self._wanted.verify_crc,
+            verify_crc=self._request.verify_crc,
             max_batch_rows=self._batch_rows,
-            filter=self._wanted.chosen,
+            filter=self._request.chosen,
         )
 
     def _write(self, one: _Range, batch: pa.RecordBatch, following: int) -> None:
