@@ -5,36 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from examples import demo
-
-
-class _Builder:
-    """Keeps the settings of a session that is not made."""
-
-    def __init__(self) -> None:
-        self.settings: dict[str, str] = {}
-
-    def appName(self, _name: str) -> _Builder:
-        return self
-
-    def master(self, _master: str) -> _Builder:
-        return self
-
-    def config(self, key: str, value: str) -> _Builder:
-        self.settings[key] = value
-        return self
-
-    def getOrCreate(self) -> _Builder:
-        return self
+from tests.connector.test_unix_sockets import SETTING
 
 
 def test_spark_prints_no_traceback_of_workers_that_were_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over Unix sockets a worker that Spark has closed after a minute reports it in vain: ``BrokenPipeError``."""
+    """Over Unix sockets a worker that Spark has closed after a minute reports it in vain: ``BrokenPipeError``.
 
-    class Session:
-        builder = _Builder()
-
-    monkeypatch.setattr(demo, "SparkSession", Session)
+    The import of the connector asks for them. That Spark then follows this setting, in the JVM and in its workers, is
+    shown by the tests that ``SETTING`` comes from.
+    """
+    options: dict[str, str] = {}
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: options.update(builder._options))
     demo.start_spark(tmp_path)
-    assert Session.builder.settings["spark.python.unix.domain.socket.enabled"] == "false"
+    assert options.items() >= SETTING.items()
