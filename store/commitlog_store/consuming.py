@@ -1,4 +1,4 @@
-"""Consuming: how a program takes single messages of a consumer, be its store open in this process or at a server."""
+"""Consuming: iteration and the ``with`` block that ``Consumer`` and ``RemoteConsumer`` share."""
 
 from __future__ import annotations
 

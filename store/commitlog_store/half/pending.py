@@ -418,7 +418,7 @@ def pending_half_messages(
 ) -> list[PendingHalfMessage]:
     """``StoreReader.pending_half_messages``, read once. The errors of ``pending_places``.
 
-    Of those that are wanted, ``part`` chooses some by their number, by default all; only their bodies are read.
+    ``part`` gets the number of wanted messages, and returns the slice to read, by default all.
     """
     places = [place for place in pending_places(reader, commit_log, catalog, skips) if is_wanted(place)]
     found = (read_pending(commit_log, place, skips) for place in places[part(len(places))])

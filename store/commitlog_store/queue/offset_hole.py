@@ -1,4 +1,7 @@
-"""Holes in the queue offsets of a damaged log, which records fill whose TOPIC or QUEUEID is damaged."""
+"""Holes in the queue offsets of a damaged log.
+
+A record whose TOPIC or QUEUEID is damaged leaves one, and fits into it.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from commitlog_store.groups import positions as found
+from commitlog_store.groups import positions
 from commitlog_store.groups.group_settings import (
     ConsumerFilter,
     SubscriptionGroupConfig,
@@ -21,18 +21,18 @@ from commitlog_store.reading.arguments import checked_group
 def group_positions(reader: ReaderView, group: str | None, now_ms: int | None) -> list[GroupPosition]:
     """``StoreReader.groups``."""
     now = int(time.time() * 1000) if now_ms is None else checked_int("now_ms", now_ms)
-    return reader.consistently(lambda: found.group_positions(reader, now, checked_group(group)))
+    return reader.consistently(lambda: positions.group_positions(reader, now, checked_group(group)))
 
 
 def group_offsets(reader: ReaderView, group: str) -> dict[tuple[str, int], int]:
     """``StoreReader.group_offsets``."""
-    return reader.consistently(lambda: found.group_offsets(reader, checked_text("consumer group", group)))
+    return reader.consistently(lambda: positions.group_offsets(reader, checked_text("consumer group", group)))
 
 
 def dead_letters(reader: ReaderView, group: str | None) -> list[DeadLetters]:
     """``StoreReader.dead_letters``."""
     return reader.consistently(
-        lambda: found.dead_letters(reader, found.committed_offsets(reader), checked_group(group))
+        lambda: positions.dead_letters(reader, positions.committed_offsets(reader), checked_group(group))
     )
 
 

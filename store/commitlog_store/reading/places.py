@@ -133,7 +133,7 @@ class Places:
         within: TimeBounds,
         skips: Callable[[], Skips | None],
     ) -> int:
-        """``skips`` gives what a search reports damage to."""
+        """``skips`` returns the collector to which a search reports damage; None where damage is an error."""
         wanted_ms = checked_time(timestamp_ms, boundary)
 
         def find(info: QueueInfo) -> int:
