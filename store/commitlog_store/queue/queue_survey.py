@@ -30,15 +30,15 @@ Writers = Mapping[Queue, ConsumeQueueWriter]
 
 @dataclass(frozen=True)
 class QueueFiles:
-    """The files of all queues: their number, their size, and a queue with a fault.
+    """The files of all queues: their number, a queue with a fault, and their size.
 
-    ``size`` is what most files have, a multiple of a unit's; None without such a file. ``uneven`` is the directory of a
-    queue whose files have several sizes, or a gap between them.
+    ``uneven`` is the directory of a queue whose files have several sizes, or a gap between them. ``size`` is what most
+    files have, a multiple of a unit's; None without such a file.
     """
 
     count: int
-    size: int | None
     uneven: str | None
+    size: int | None = None
 
 
 class QueueSurvey:
@@ -110,7 +110,7 @@ class QueueSurvey:
         fitting = [size for size in sizes if size and size % UNIT_SIZE == 0]
         uneven = next((self._path_of(key) for key, files in found.items() if _is_uneven(files)), None)
         size = max(fitting, key=sizes.__getitem__, default=None)
-        return QueueFiles(count=count, size=size, uneven=uneven)
+        return QueueFiles(count=count, uneven=uneven, size=size)
 
     def _path_of(self, key: Queue) -> str:
         return f"{self._path}/{key[0]}/{key[1]}"
