@@ -109,8 +109,7 @@ class QueueSurvey:
                     self._last_files[key] = files[-1]
         fitting = [size for size in sizes if size and size % UNIT_SIZE == 0]
         uneven = next((self._path_of(key) for key, files in found.items() if _is_uneven(files)), None)
-        size = max(fitting, key=sizes.__getitem__, default=None)
-        return QueueFiles(count=count, uneven=uneven, size=size)
+        return QueueFiles(count=count, uneven=uneven, size=max(fitting, key=sizes.__getitem__, default=None))
 
     def _path_of(self, key: Queue) -> str:
         return f"{self._path}/{key[0]}/{key[1]}"
