@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow.flight as flight
 
 from commitlog_store.errors import (
+    CommitLogError,
     InvalidValue,
     ReaderClosed,
     RemoteAccessRefused,
@@ -230,6 +231,13 @@ class Connection:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def is_unanswered(error: CommitLogError) -> bool:
+    """Whether an error of ``Connection`` or ``Session`` says that no server answered, rather than what one answered."""
+    cause = error.__cause__
+    is_silent = isinstance(cause, flight.FlightTimedOutError | flight.FlightUnavailableError)
+    return is_silent and not getattr(cause, "extra_info", b"")
 
 
 # What gRPC says when no connection was made, and what it means for the user.

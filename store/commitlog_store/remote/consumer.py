@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,8 +30,8 @@ from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.message import MessageExt, PutMessageStatus
 from commitlog_store.queue.get_message import DEFAULT_PULL_MESSAGES, checked_count, checked_int
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
-from commitlog_store.remote.connection import Connection
-from commitlog_store.remote.session import Session
+from commitlog_store.remote.connection import Connection, RemoteAddress, is_unanswered
+from commitlog_store.remote.session import CLOSE_SECONDS, Session
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.transaction import RemoteTransaction
 from commitlog_store.remote.wire import FilterTexts, Place
@@ -39,10 +41,12 @@ from commitlog_store.timestamps import checked_seconds
 _WAIT_SECONDS = 0.5
 # So many acknowledged messages are reported by a call of their own; fewer with the next call.
 _MOST_DONE = 256
-# How long the close of a store waits for a call of one of its consumers, which else leaves the group when it ends.
-_CLOSE_SECONDS = 1.0
+# How long the end of a store or a program waits for calls of consumers, which else leave the group when they end.
+_CALLS_SECONDS = 1.0
 # The calls of which it matters whether they were done.
 _FINAL = frozenset({"commit_positions", "retry"})
+# Those that exist, by id.
+_ALL: weakref.WeakValueDictionary[int, RemoteConsumer] = weakref.WeakValueDictionary()
 
 
 class RemoteConsumer(Consuming):
@@ -51,8 +55,9 @@ class RemoteConsumer(Consuming):
     The server shares the queues of the topics among all consumers of the group, wherever they are. A consumer that
     calls nothing for 60 seconds gives its queues back, and so does one whose server was started again, or whose poll
     was interrupted: its next poll joins the group again, and what was not committed comes again. One that is closed,
-    itself or with its store, or dropped, or whose program ends, gives them back at once. Positions move only for the
-    consumer that has the queue. What ``ack`` notes is sent with the next call, and by ``close``. ::
+    itself or with its store, or whose program ends, gives them back at once; one that is dropped, with the next call
+    of its store. Positions move only for the consumer that has the queue. What ``ack`` notes is sent with the next
+    call, and by ``close``. The end of a store or a program waits two seconds for a server that does not answer. ::
 
         with connect("grpc://127.0.0.1:8815") as store, store.consumer("billing", ["orders"]) as consumer:
             while messages := consumer.poll(100):
@@ -77,8 +82,9 @@ class RemoteConsumer(Consuming):
         self._done: list[Place] = []
         # Empty while the server has no consumer of this one, as far as is known here.
         self._sessions_held: list[Session] = []
-        # Where it is dropped, or the program ends, without a close.
-        weakref.finalize(self, _close_all, self._sessions_held)
+        # Where it is dropped without a close. An end of the program is that of all consumers.
+        weakref.finalize(self, sessions.drop, self._sessions_held).atexit = False
+        _ALL[id(self)] = self
         # The name of the session before.
         self._former = ""
         # Set where messages may have come that no caller got: the server then reads them again.
@@ -104,12 +110,12 @@ class RemoteConsumer(Consuming):
 
     def close(self) -> None:
         """Leave the group: its other consumers take the queues over. What is not committed comes again."""
-        self._end(asks=True, wait_s=-1)
+        self._end(asks=True, wait_s=-1, timeout_s=None)
 
-    def _end(self, *, asks: bool, wait_s: float) -> bool:
-        """``close``, which waits so long for a call of another thread; without ``asks``, without a word to the server.
+    def _end(self, *, asks: bool, wait_s: float, timeout_s: float | None) -> bool:
+        """``close``, which waits for another thread's call, and for the server; without ``asks``, it asks no server.
 
-        Whether the server answers, as far as is known.
+        Returns False once the server did not answer.
         """
         if self._closed:
             return asks
@@ -125,9 +131,9 @@ class RemoteConsumer(Consuming):
                 return asks
             try:
                 if asks and self._done and not self._interrupted:
-                    session.once("acknowledge", self._done, may_reopen=False)
-            except CommitLogError as error:
-                asks = not isinstance(error, RemoteFailed | PutNotConfirmed)  # what is not acknowledged comes again
+                    session.once("acknowledge", self._done, may_reopen=False, is_final=False, timeout_s=timeout_s)
+            except CommitLogError as error:  # what is not acknowledged comes again
+                asks = not is_unanswered(error)
             finally:
                 asks = self._leave(asks=asks)
             return asks
@@ -208,8 +214,7 @@ class RemoteConsumer(Consuming):
         if not isinstance(in_transaction, RemoteTransaction):
             raise InvalidValue(f"in_transaction is a transaction of the same store, not {in_transaction!r}.")
         try:
-            with self._sessions.call(), self._lock:
-                self._refuse_closed()
+            with self._turn():
                 if self._session is None or self._interrupted:
                     raise SessionLost("it has left the group.")
                 self._call(self._session, "commit_positions", bool(sync), in_transaction.session.opened.session)
@@ -245,19 +250,25 @@ class RemoteConsumer(Consuming):
 
     def _once(self, call: str, *arguments: object) -> Any:
         """A call, by a consumer of the group that joins it again if the server does not know it any more."""
-        with self._sessions.call(), self._lock:
+        with self._turn():
             while True:
                 self._refuse_closed()
                 if self._interrupted:
                     self._leave()
                 session = self._joined()
-                try:
+                with contextlib.suppress(SessionLost):
                     return self._call(session, call, *arguments)
-                except SessionLost:
-                    continue
-                finally:
-                    if self._closed:
-                        self._leave()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call of this consumer, which leaves the group at its end if it was closed since. ``ConsumerClosed``."""
+        with self._sessions.call(), self._lock:
+            try:
+                self._refuse_closed()
+                yield
+            finally:
+                if self._closed:
+                    self._leave()
 
     def _call(self, session: Session, call: str, *arguments: object) -> Any:
         """``RemoteFailed``, ``PutNotConfirmed``: the consumer at the server is gone, or its state is not known."""
@@ -295,7 +306,7 @@ class RemoteConsumer(Consuming):
         return self._sessions_held[0]
 
     def _leave(self, *, asks: bool = True) -> bool:
-        """Whether the server answers, as far as is known."""
+        """Close the session. As ``Session.close``, whether the server answers."""
         self._interrupted = False
         self._done.clear()
         while self._sessions_held:
@@ -309,21 +320,19 @@ class RemoteConsumer(Consuming):
             raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
 
 
-def close_with_store(consumers: Iterable[RemoteConsumer]) -> None:
-    """Close the consumers of a store that is closed. A server that does not answer is waited for once."""
-    answers = True
-    for consumer in consumers:
-        answers = consumer._end(asks=answers, wait_s=_CLOSE_SECONDS)
+def close_together(
+    consumers: weakref.WeakValueDictionary[int, RemoteConsumer], *, unanswered: Iterable[RemoteAddress] = ()
+) -> None:
+    """Close the consumers. A server that does not answer is waited for once, one of ``unanswered`` not at all."""
+    silent = set(unanswered)
+    calls_end = time.monotonic() + _CALLS_SECONDS
+    for ref in consumers.valuerefs():  # the list is copied in one step
+        if (consumer := ref()) is not None:
+            address = consumer._sessions.address
+            wait_s = max(calls_end - time.monotonic(), 0.0)
+            if not consumer._end(asks=address not in silent, wait_s=wait_s, timeout_s=CLOSE_SECONDS):
+                silent.add(address)
 
 
-def _close_all(sessions: list[Session]) -> None:
-    while sessions:
-        sessions.pop().close()
-
-
-def _check_one_message(method: str, message: object) -> None:
-    if not isinstance(message, MessageExt):
-        raise InvalidValue(
-            f"{method} takes one message of poll, not a value of type {type(message).__name__}. Call it for each: "
-            f"'for message in messages: consumer.{method}(message)'."
-        )
+# After the threads that the interpreter waits for.
+atexit.register(close_together, _ALL)

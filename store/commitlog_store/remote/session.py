@@ -19,7 +19,7 @@ from commitlog_store.errors import (
     SessionLost,
 )
 from commitlog_store.put_status import PutMessageStatus
-from commitlog_store.remote.connection import NOT_SENT, Connection, RemoteAddress
+from commitlog_store.remote.connection import NOT_SENT, Connection, RemoteAddress, is_unanswered
 from commitlog_store.remote.put_wire import CallId, SessionOpened
 from commitlog_store.remote.wire import Question, encode
 
@@ -28,7 +28,8 @@ _FIRST_ATTEMPT_SECONDS = 2.0
 _BYTES_A_SECOND = 1 << 20
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
-_CLOSE_SECONDS = 2.0
+# How long a server is waited for where the end of a session, a store or a program is reported to it.
+CLOSE_SECONDS = 2.0
 
 
 class Session:
@@ -46,14 +47,17 @@ class Session:
             raise
 
     def close(self, *, asks: bool = True) -> bool:
-        """End it. Whether the server answered: it discards what it keeps for the session now, and otherwise later."""
+        """End it. With ``asks``, the server discards now what it keeps for the session, and otherwise later.
+
+        Returns False once the server did not answer: here, or before, so that ``asks`` was False.
+        """
         if Connection.is_forked():
             return False
         try:
             if asks:
-                self._connection.ask("close_session", "raise", (self.opened.session,), timeout_s=_CLOSE_SECONDS)
-        except CommitLogError:
-            return False
+                self._connection.ask("close_session", "raise", (self.opened.session,), timeout_s=CLOSE_SECONDS)
+        except CommitLogError as error:
+            return not is_unanswered(error)
         finally:
             self._connection.close()
         return asks
@@ -62,15 +66,24 @@ class Session:
         """A call that changes nothing, or no more the second time. Its errors, and ``RemoteFailed``."""
         return self._connection.ask(call, "raise", arguments).value
 
-    def once(self, call: str, *arguments: object, size: int = 0, may_reopen: bool = True, is_final: bool = True) -> Any:
+    def once(
+        self,
+        call: str,
+        *arguments: object,
+        size: int = 0,
+        may_reopen: bool = True,
+        is_final: bool = True,
+        timeout_s: float | None = None,
+    ) -> Any:
         """A call that is done once, ``size`` bytes large. Its errors.
 
         ``RemoteFailed``: it was not done. ``PutNotConfirmed``: no answer came in time, and it may have been done.
         Without ``may_reopen``, ``SessionLost`` if the server does not know the session any more, in place of a new one.
         A call that is not ``is_final`` changes nothing outside the session: without an answer, ``RemoteFailed``.
+        ``timeout_s`` is in place of that of the address.
         """
         self._number += 1
-        deadline = time.monotonic() + self.address.timeout_s
+        deadline = time.monotonic() + (self.address.timeout_s if timeout_s is None else timeout_s)
         attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size, is_final)
         while True:
             try:

@@ -26,18 +26,20 @@ class SessionPool:
         self.check_interval_s = first.opened.transaction_check_interval / 1000
         # Those that no call uses.
         self._idle = [first]
+        # Those that an object was dropped with: the next call closes them.
+        self._dropped: list[Session] = []
 
     @property
     def closed(self) -> bool:
         return self._closed
 
-    def close(self) -> None:
-        """End the sessions: those that no call uses now, the others after their call."""
+    def close(self) -> bool:
+        """End the sessions: those that no call uses now, the others after their call. Whether the server answers.
+
+        One that does not answer is waited for once, not for each session.
+        """
         self._closed = True
-        answers = True  # a server that does not answer is waited for once, not for each session
-        with contextlib.suppress(IndexError):
-            while True:
-                answers = self._idle.pop().close(asks=answers)
+        return _close_all(self._idle, asks=_close_all(self._dropped, asks=True))
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
@@ -45,6 +47,8 @@ class SessionPool:
         Connection.refuse_forked(self.address)
         with self._calls.enter():
             self.refuse_closed()
+            if self._dropped:
+                _close_all(self._dropped, asks=True)
             yield
 
     def is_within_call(self) -> bool:
@@ -76,3 +80,15 @@ class SessionPool:
         self._idle.append(session)
         if self._closed:
             self.close()
+
+    def drop(self, sessions: list[Session]) -> None:
+        """Have the next call close these sessions. Asks no server, so that a finalizer may call it on any thread."""
+        self._dropped += sessions
+
+
+def _close_all(sessions: list[Session], *, asks: bool) -> bool:
+    """Close the sessions, and take them from the list. As ``Session.close``, whether the server answers."""
+    with contextlib.suppress(IndexError):
+        while True:
+            asks = sessions.pop().close(asks=asks)
+    return asks

@@ -24,7 +24,7 @@ from commitlog_store.reader import StoreReader
 from commitlog_store.remote.administration import RemoteAdministration
 from commitlog_store.remote.async_puts import AsyncPuts
 from commitlog_store.remote.connection import Connection, RemoteAddress
-from commitlog_store.remote.consumer import RemoteConsumer, close_with_store
+from commitlog_store.remote.consumer import RemoteConsumer, close_together
 from commitlog_store.remote.half_messages import RemoteHalfMessages
 from commitlog_store.remote.message_puts import put_together, size_to_put
 from commitlog_store.remote.put_wire import MessageFields
@@ -109,9 +109,9 @@ class RemoteStore(Producing, RemoteAdministration):
         if not Connection.is_forked():
             self._async_puts.close()
             self._half_messages.close()
-        self._sessions.close()
-        # After that, calls of other threads are refused by the store. The list is copied in one step.
-        close_with_store(found for ref in self._consumers.valuerefs() if (found := ref()) is not None)
+        answers = self._sessions.close()
+        # After that, calls of other threads are refused by the store.
+        close_together(self._consumers, unanswered=() if answers else [self.address])
         self._close_readers()
 
     def _close_readers(self) -> None:

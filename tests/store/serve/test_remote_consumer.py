@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +27,9 @@ from commitlog_store.errors import (
     RemoteFailed,
     TransactionEnded,
 )
+from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.consumer import RemoteConsumer
+from commitlog_store.remote.session import CLOSE_SECONDS, Session
 from commitlog_store.serve import consumer_calls, sessions
 from tests.store.serve.servers import ServeProcess, served
 from tests.support.programs import child_environment
@@ -251,6 +255,112 @@ def test_a_consumer_that_a_signal_handler_closes_within_another_call_leaves(url:
         assert len(other.positions()) == 2
         with remote._sessions.call():  # where a handler finds the thread
             closed.close()
+        assert len(other.positions()) == 4
+
+
+def test_a_consumer_that_the_server_has_forgotten_does_not_keep_its_store_from_closing_the_others(
+    url: str, remote: RemoteStore
+) -> None:
+    with remote.consumer("billing", "orders") as other:
+        with connect(url) as store:
+            forgotten, known = store.consumer("billing", "orders"), store.consumer("billing", "orders")
+            other.positions()
+            forgotten.ack(forgotten.poll(1)[0])
+            assert forgotten._session is not None
+            Connection(store.address).ask("close_session", "raise", (forgotten._session.opened.session,))
+            assert known.positions()
+        assert len(other.positions()) == 4
+
+
+def test_a_store_whose_server_does_not_answer_is_closed_soon(url: str) -> None:
+    with TcpProxy(int(url.rpartition(":")[2])) as proxy:
+        store = connect(proxy.url)
+        consumers = [store.consumer("billing", "orders") for _ in range(3)]
+        for consumer in consumers:
+            consumer.positions()
+        consumers[0].ack(consumers[0].poll(1)[0])
+        proxy.lose_answers = True
+        started = time.monotonic()
+        store.close()
+        assert time.monotonic() - started < 2 * CLOSE_SECONDS, "the server is waited for once"
+
+
+def test_a_program_whose_server_does_not_answer_ends_soon(url: str) -> None:
+    program = (
+        "import sys\nfrom commitlog_store import connect\nstore = connect(sys.argv[1])\n"
+        "consumers = [store.consumer('billing', 'orders') for _ in range(8)]\nconsumers[0].positions()\n"
+        "consumers[0].ack(consumers[0].poll(1)[0])\nprint('ready', flush=True)\ninput()\n"
+    )
+    with (
+        TcpProxy(int(url.rpartition(":")[2])) as proxy,
+        subprocess.Popen(
+            [sys.executable, "-c", program, proxy.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=child_environment(),
+        ) as running,
+    ):
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        proxy.lose_answers = True
+        started = time.monotonic()
+        running.communicate("end\n", timeout=WAIT_LIMIT_S)
+        assert running.returncode == 0
+        assert time.monotonic() - started < 6 * CLOSE_SECONDS, "the server is waited for once"
+
+
+def test_a_consumer_is_dropped_without_a_word_to_the_server(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    ask = Connection.ask
+    monkeypatch.setattr(
+        Connection, "ask", lambda self, call, *rest, **named: (asked.append(call), ask(self, call, *rest, **named))[1]
+    )
+    dropped = remote.consumer("billing", "orders")
+    asked.clear()
+    del dropped
+    gc.collect()
+    assert asked == []
+    remote.flush()
+    assert asked[0] == "close_session", "with the next call of the store"
+
+
+@pytest.mark.parametrize("call", ["commit_positions", "positions"])
+def test_a_consumer_that_is_closed_within_its_own_call_leaves_after_it(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    with remote.consumer("billing", "orders") as other:
+        closed = remote.consumer("billing", "orders")
+        batch = remote.transaction("invoices", 1)
+        assert len(other.positions()) == 2
+        once = Session.once
+
+        def interrupted(self: Session, name: str, *arguments: object, **named: Any) -> Any:
+            if name == call:
+                monkeypatch.undo()
+                closed.close()  # as a signal handler does
+            return once(self, name, *arguments, **named)
+
+        monkeypatch.setattr(Session, "once", interrupted)
+        if call == "positions":
+            closed.positions()
+        else:
+            closed.commit(in_transaction=batch)
+        assert closed._session is None
+        assert len(other.positions()) == 4
+
+
+def test_a_consumer_that_is_closed_as_its_call_begins_leaves_after_it(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remote.consumer("billing", "orders") as other:
+        closed = remote.consumer("billing", "orders")
+        refuse_closed = closed._refuse_closed
+        monkeypatch.setattr(closed, "_refuse_closed", lambda: (closed.close(), refuse_closed()))
+        with pytest.raises(ConsumerClosed):
+            closed.positions()
         assert len(other.positions()) == 4
 
 
