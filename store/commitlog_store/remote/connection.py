@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -49,6 +51,8 @@ NOT_SENT = "failed to connect to all addresses"
 # The process that used Arrow Flight first. In its forked children Flight hangs beyond every deadline
 # (github.com/apache/arrow/issues/38617).
 _users: list[int] = []
+# Every connection of this process, for its forked children.
+_ALL: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +122,7 @@ class Connection:
         self._closed = False
         # Whether an attempt of the last question got no answer, and may have been done.
         self.was_unanswered = False
+        _ALL.add(self)
 
     def close(self) -> None:
         self._closed = True
@@ -227,9 +232,17 @@ class Connection:
                 "a fork. Start it in another way, such as multiprocessing's 'spawn'."
             )
 
+    def keep_client(self) -> None:
+        """In a forked child: never free the parent's client, since Flight hangs there.
+
+        A reference that no object holds outlives the interpreter, too.
+        """
+        if self._client is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._client))
+
     def _drop(self) -> None:
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and not self.is_forked():
             client.close()
 
 
@@ -238,6 +251,14 @@ def is_unanswered(error: CommitLogError) -> bool:
     cause = error.__cause__
     is_silent = isinstance(cause, flight.FlightTimedOutError | flight.FlightUnavailableError)
     return is_silent and not getattr(cause, "extra_info", b"")
+
+
+def _keep_all() -> None:
+    for one in _ALL:
+        one.keep_client()
+
+
+os.register_at_fork(after_in_child=_keep_all)
 
 
 # What gRPC says when no connection was made, and what it means for the user.

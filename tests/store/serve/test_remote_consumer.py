@@ -364,6 +364,23 @@ def test_a_consumer_that_is_closed_as_its_call_begins_leaves_after_it(
         assert len(other.positions()) == 4
 
 
+@pytest.mark.parametrize(
+    "end", ["sys.exit(0)", "del consumer\n    os._exit(0)", "del consumer, store\n    os._exit(0)"]
+)
+def test_a_process_that_is_forked_from_a_consumer_ends(url: str, end: str) -> None:
+    program = (
+        "import os, signal, sys\nfrom commitlog_store import connect\nstore = connect(sys.argv[1])\n"
+        "consumer = store.consumer('billing', 'orders')\nconsumer.poll(1)\nchild = os.fork()\n"
+        f"if not child:\n    signal.alarm(20)\n    {end}\n"
+        "print(os.waitpid(child, 0)[1], len(consumer.positions()))\n"
+    )
+    command = [sys.executable, "-c", program, url]
+    ended = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, env=child_environment(), timeout=WAIT_LIMIT_S, check=True
+    )
+    assert ended.stdout == "0 4\n", "not killed by SIGALRM, and the parent has its queues"
+
+
 def test_queues_that_move_before_the_commit_end_the_transaction(url: str, remote: RemoteStore) -> None:
     with connect(url) as other, remote.consumer("billing", "orders") as first:
         batch = remote.transaction("invoices", 1)
