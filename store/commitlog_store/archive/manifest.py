@@ -25,7 +25,8 @@ first ``head_size`` bytes: a log that has another file there is another store's.
 
 with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``, and
 ``"checked_pages": true`` if it has these (``object_storage/checked_pages``): index objects, not those of earlier
-versions.
+versions. A manifest that names such an object has version 2, since a reader of version 1 ignores that field and would
+take the checksums for content; any other one has version 1.
 
 - ``segments`` are in log order. Each one ends where the next begins, but for gaps: files that retention took before
   they were archived. The last one may be the written part of a log file: fewer than ``file_size`` bytes, and then
@@ -43,7 +44,7 @@ versions.
 - The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
 
-Unknown fields are ignored; another ``version`` is refused.
+Unknown fields are ignored; an unknown ``version`` is refused.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from commitlog_store.archive.damage import RESTORE_ADVICE, WrongBytes, not_decoded
 from commitlog_store.errors import ArchiveDamaged, UnsupportedArchive
@@ -58,6 +60,7 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import content_size
 
 __all__ = [
+    "CHECKED_PAGES_VERSION",
     "FORMAT",
     "GROUP_SIZE",
     "HEAD_SIZE",
@@ -76,6 +79,8 @@ __all__ = [
 
 FORMAT = "commitlog-archive"
 VERSION = 1
+# Of a manifest that names an object with checked pages.
+CHECKED_PAGES_VERSION = 2
 # With what a manifest or an identity ends, before the CRC-32.
 _CHECKSUM = b',\n "crc32": '
 # Segments of one group.
@@ -85,7 +90,7 @@ HEAD_SIZE = 4096
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An object: its name below the prefix, its size in bytes, the checksums of these, and whether pages have some."""
+    """An object: its name below the prefix, its size in bytes and their checksums, and whether it has checked pages."""
 
     name: str
     size: int
@@ -196,8 +201,9 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a manifest."""
-    return _pretty(manifest)
+    """The bytes of a manifest, whose version is that of its content."""
+    is_checked = any(ref.checked_pages for ref in manifest.objects())
+    return _pretty(replace(manifest, version=CHECKED_PAGES_VERSION if is_checked else VERSION))
 
 
 def _pretty(value: Identity | Manifest) -> bytes:
@@ -223,15 +229,15 @@ def _decode(data: bytes, name: str, kind: type[_Kind]) -> _Kind:
     try:
         _check_sum(data)
         known = msgspec.json.decode(data, type=_Known)
-        if known.format == FORMAT and known.version == VERSION:
+        if known.format == FORMAT and known.version in _READ[kind]:
             return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, WrongBytes, UnicodeDecodeError) as error:
         raise not_decoded(name, _EXPECTED[kind], error) from error
     if known.format != FORMAT:
         raise not_decoded(name, _EXPECTED[kind], ValueError(f"its format is {known.format!r}"))
     raise UnsupportedArchive(
-        f"{name} has version {known.version} of the format; this version of the package reads version {VERSION}. "
-        "Install a newer one.",
+        f"{name} has version {known.version} of the format; this version of the package reads up to version "
+        f"{_READ[kind][-1]}. Install a newer one.",
         path=name,
     )
 
@@ -251,6 +257,7 @@ class _Known(msgspec.Struct):
     version: int
 
 
+_READ: dict[type, tuple[int, ...]] = {Identity: (VERSION,), Manifest: (VERSION, CHECKED_PAGES_VERSION)}
 _EXPECTED: dict[type, str] = {Identity: "the identity of an archive", Manifest: "a manifest of an archive"}
 
 
