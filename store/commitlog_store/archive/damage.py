@@ -64,9 +64,9 @@ def other_bytes(url: str, name: str, size: int, crc: int, *, found: int) -> Arch
 
 
 def other_page(url: str, name: str, page: WrongPage) -> ArchiveDamaged:
-    """The error of an object with a page that has another CRC-32."""
-    expected = f"{page.size} bytes that end with their CRC-32 {page.found:08x}"
-    return damaged(url, name, offset=page.offset, expected=expected, found=f"{page.expected:08x}")
+    """The error of an object with a page whose content has another CRC-32 than the page says at its end."""
+    expected = f"a page of {page.size} bytes with the CRC-32 {page.stored:08x}"
+    return damaged(url, name, offset=page.offset, expected=expected, found=f"{page.computed:08x}")
 
 
 def advice_for(url: str) -> str:

@@ -14,8 +14,7 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.record import Record
 from commitlog_store.log.commit_log import CommitLog
-from commitlog_store.object_storage.checked_pages import PAGE
-from commitlog_store.object_storage.pages import ReadAhead, as_bytes
+from commitlog_store.object_storage.pages import PAGE, ReadAhead, as_bytes
 
 
 class ArchivedFile(MappedFile):

@@ -22,11 +22,14 @@ from commitlog_store.columnar.byte_parts import new_bytes
 from commitlog_store.errors import ReaderClosed
 from commitlog_store.format.arrays import ByteArray, Int64Array
 from commitlog_store.format.checksum import crc32
-from commitlog_store.object_storage.checked_pages import PAGE, WrongPage, wrong_page
+from commitlog_store.object_storage.checked_pages import CHECKED_PAGE, WrongPage, wrong_page
 from commitlog_store.object_storage.object_store import ObjectStore, WrongObject
 from commitlog_store.object_storage.page_cache import Pages
 from commitlog_store.storage_stats import StorageStats
 
+PAGE = 256 << 10
+# Runs begin at a page, and end at one or with the object: so they have whole checked pages, which ``_change_of`` needs.
+assert PAGE % CHECKED_PAGE == 0
 _PAGES_OF_A_REQUEST = 32
 # Pages between two that are wanted which are fetched with them: a request of its own takes longer.
 _PAGES_BETWEEN = 2
@@ -48,7 +51,7 @@ class StoredObject:
 
 
 class ObjectChanged(WrongObject):
-    """An object has other bytes than it had: ``crc32`` is theirs."""
+    """The bytes of an object have changed: ``crc32`` is theirs."""
 
     def __init__(self, where: str, crc32: int) -> None:
         super().__init__(f"{where} has the CRC-32 {crc32:08x}")
@@ -56,10 +59,10 @@ class ObjectChanged(WrongObject):
 
 
 class PageChanged(WrongObject):
-    """A page of an object has other bytes than it had."""
+    """The bytes of a checked page of an object have changed."""
 
     def __init__(self, where: str, page: WrongPage) -> None:
-        super().__init__(f"{where} has the CRC-32 {page.found:08x} at byte {page.offset}")
+        super().__init__(f"{where} has the CRC-32 {page.computed:08x} at byte {page.offset}, not {page.stored:08x}")
         self.page = page
 
 

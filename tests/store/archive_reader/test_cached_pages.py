@@ -8,10 +8,9 @@ import numpy as np
 
 from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
-from commitlog_store.object_storage.checked_pages import PAGE
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import PageCache
-from commitlog_store.object_storage.pages import ObjectPages, StoredObject
+from commitlog_store.object_storage.pages import PAGE, ObjectPages, StoredObject
 from tests.support.store_builder import StoreBuilder
 
 

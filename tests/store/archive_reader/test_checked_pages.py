@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import (
-    PAGE,
+    CHECKED_PAGE,
     checked_pages,
     content_of,
     content_size,
@@ -14,7 +15,7 @@ from commitlog_store.object_storage.checked_pages import (
     wrong_page,
 )
 
-CONTENT = PAGE - 4
+CONTENT = CHECKED_PAGE - 4
 
 
 @pytest.mark.parametrize("size", [1, CONTENT - 1, CONTENT, CONTENT + 1, 2 * CONTENT, 2 * CONTENT + 77])
@@ -32,9 +33,23 @@ def test_content_is_read_from_any_place_to_any(size: int) -> None:
 
 def test_a_flipped_byte_is_in_the_page_that_is_named() -> None:
     whole = b"".join(checked_pages([bytes(2 * CONTENT + 100)]))
-    for at in (0, CONTENT - 1, CONTENT, PAGE - 1, PAGE, 2 * PAGE, 2 * PAGE + 99, len(whole) - 1):
+    for at in (
+        0,
+        CONTENT - 1,
+        CONTENT,
+        CHECKED_PAGE - 1,
+        CHECKED_PAGE,
+        2 * CHECKED_PAGE,
+        2 * CHECKED_PAGE + 99,
+        len(whole) - 1,
+    ):
         data = bytearray(whole)
         data[at] ^= 1
         page = wrong_page(memoryview(data))
         assert page is not None
-        assert (page.offset, page.size) == (at // PAGE * PAGE, min(PAGE, len(whole) - at // PAGE * PAGE))
+        assert page.stored == int.from_bytes(data[page.offset + page.size - 4 : page.offset + page.size], "big")
+        assert page.computed == crc32(bytes(data[page.offset : page.offset + page.size - 4]))
+        assert (page.offset, page.size) == (
+            at // CHECKED_PAGE * CHECKED_PAGE,
+            min(CHECKED_PAGE, len(whole) - at // CHECKED_PAGE * CHECKED_PAGE),
+        )

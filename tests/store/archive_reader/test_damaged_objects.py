@@ -55,10 +55,6 @@ def query_keys(reader: StoreReader) -> object:
     return list(reader.query_keys("orders", [f"only{one}" for one in range(MESSAGES)]))
 
 
-def query_both(reader: StoreReader) -> object:
-    return query(reader), query_keys(reader)
-
-
 def settings(reader: StoreReader) -> object:
     return reader.topic_settings()
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive.archiver import archive_store
+from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.index_objects import (
     INDEX_HEAD,
@@ -27,9 +28,11 @@ from commitlog_store.archive.manifest import ObjectRef, Segment
 from commitlog_store.archive.uploads import Uploads
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
-from commitlog_store.errors import ArchiveDamaged
+from commitlog_store.errors import ArchiveDamaged, InvalidValue
+from commitlog_store.object_storage.checked_pages import CHECKED_PAGE
 from commitlog_store.object_storage.object_store import ObjectStore
-from tests.store.cli.commands import ended, plain
+from commitlog_store.object_storage.page_cache import PageCache
+from tests.store.cli.commands import ended
 from tests.support import golden
 
 MESSAGES = 300
@@ -208,10 +211,11 @@ def large_archive(path: Path) -> tuple[Segment, str]:
     return segment, f"archive+file://{path}/past"
 
 
-def test_each_flipped_byte_of_a_large_index_is_noticed(tmp_path: Path) -> None:
+def test_a_flipped_byte_anywhere_in_a_large_index_is_noticed(tmp_path: Path) -> None:
     """A flipped bit of a hash, of a first place or of a place may leave an index that contradicts nothing."""
     segment, url = large_archive(tmp_path)
-    assert segment.index.size > 2 * PAGE
+    assert segment.index.size > 2 * CHECKED_PAGE
+    assert check_archive(url.removeprefix("archive+"), deep=True).problems == []
     with opened(url) as archive:
         keys = [*(f"k{number}" for number in range(0, LARGE, 200)), "none"]
         found = pa.Table.from_batches(archive.query_keys("orders", keys, columns=["queueOffset"]))
@@ -223,15 +227,26 @@ def test_each_flipped_byte_of_a_large_index_is_noticed(tmp_path: Path) -> None:
         assert archive.index_files()[0].index_count == LARGE
     path = tmp_path / "past" / segment.index.name
     whole = path.read_bytes()
-    for at in range(INDEX_HEAD + 3, len(whole), len(whole) // 16):
+    anywhere = range(INDEX_HEAD + 3, len(whole), len(whole) // 8)
+    of_checksums = [CHECKED_PAGE - 4, CHECKED_PAGE - 1, len(whole) - 4, len(whole) - 1]
+    for at in (*anywhere, *of_checksums, CHECKED_PAGE - 5, CHECKED_PAGE, len(whole) - 5):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        page = at // PAGE * PAGE
+        page = at // CHECKED_PAGE * CHECKED_PAGE
         with opened(url) as archive, pytest.raises(ArchiveDamaged, match=f"{segment.index.name}.* at byte {page}:"):
             list(archive.query_keys("orders", [f"k{number}" for number in range(LARGE)]))
+    (problem,) = check_archive(url.removeprefix("archive+"), deep=True).problems
+    assert segment.index.name in problem
+    # A cache may have a page as it was while the object was damaged.
+    path.write_bytes(whole)
+    cache = PageCache(str(tmp_path / "cache"))
+    cache.put(segment.index.sha256[:32], 1, bytes(CHECKED_PAGE))
+    with StoreReader.open(url, cache_dir=tmp_path / "cache") as archive:
+        found = pa.Table.from_batches(archive.query_keys("orders", keys, columns=["queueOffset"]))
+        assert found.column("queueOffset").to_pylist() == [*expected, None]
 
 
-def test_a_large_index_without_checksums_of_pages_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Earlier versions wrote such."""
+def write_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write index objects without checksums of pages, as earlier versions did."""
     put = Uploads.put
 
     def without(uploads: Uploads, *arguments: Any, checked: bool = False) -> ObjectRef:
@@ -239,6 +254,42 @@ def test_a_large_index_without_checksums_of_pages_is_read(tmp_path: Path, monkey
         return put(uploads, *arguments)
 
     monkeypatch.setattr(Uploads, "put", without)
+
+
+def test_an_archive_that_an_earlier_version_began_is_continued_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
+    past = f"file://{tmp_path}/past"
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for begin in (0, 100):
+            with monkeypatch.context() as patched:
+                if begin == 0:
+                    write_unchecked(patched)
+                store.put_messages(
+                    [
+                        Message(topic="orders", queue_id=0, body=bytes(60), keys=["all", f"only{one}"])
+                        for one in range(begin, begin + 100)
+                    ]
+                )
+                store.flush()
+                store.dispatch()
+                archive_store(tmp_path / "store", past, with_last=True)
+    manifest = newest(ObjectStore.open(past))
+    checked = [segment.index.checked_pages for segment in manifest.segments]
+    assert checked == sorted(checked)
+    assert {False, True} == set(checked)
+    assert manifest.version == 2
+    with opened(f"archive+{past}") as archive:
+        for one in range(200):
+            assert [found.queue_offset for found in archive.query("orders", f"only{one}")] == [one]
+        assert len(archive.query("orders", "all", limit=1000)) == 200
+    assert check_archive(past, deep=True).problems == []
+
+
+def test_a_large_index_without_checksums_of_pages_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions wrote such."""
+    write_unchecked(monkeypatch)
     segment, url = large_archive(tmp_path)
     assert not segment.index.checked_pages
     with opened(url) as archive:
