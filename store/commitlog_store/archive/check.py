@@ -17,7 +17,7 @@ from commitlog_store.archive import catalog as catalogs
 from commitlog_store.archive.generations import newest, read_identity
 from commitlog_store.archive.index_objects import INDEX_HEAD, PLACE_SIZE, decode_index_head, places_start
 from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive
-from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, ObjectRef, Segment
+from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.restore import download
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueuePart, decode_directory
@@ -158,10 +158,9 @@ class _Check:
             self._say(f"{segment.index.name} has {rows} rows and {places} places, and not those of the manifest")
 
     def _log_ends(self, segment: Segment) -> None:
-        stop = segment.tail_stop - segment.start
-        ranges = [(0, min(HEAD_SIZE, segment.log.size)), (max(stop - HEAD_SIZE, 0), stop)]
-        found = [crc32(one) for one in self._ranges(segment.log.name, *(one for one in ranges if one[0] < one[1]))]
-        if found != [segment.head_crc32, segment.tail_crc32][: len(found)]:
+        ends = segment.log_ends()
+        found = self._ranges(segment.log.name, *((start, stop) for start, stop, _ in ends))
+        if [crc32(data) for data in found] != [crc for _, _, crc in ends]:
             self._say(f"{segment.log.name} begins or ends with other bytes than its manifest says")
 
     def _tables(self, sound: set[str], parts: dict[int, list[QueuePart]]) -> None:

@@ -127,6 +127,15 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         """The physical offset after its last byte."""
         return self.start + self.log.size
 
+    def log_ends(self) -> list[tuple[int, int, int]]:
+        """The first and the last bytes of the log object, each as start, stop and CRC-32, unless there are none."""
+        stop = self.tail_stop - self.start
+        ends = [
+            (0, min(HEAD_SIZE, self.log.size), self.head_crc32),
+            (max(stop - HEAD_SIZE, 0), stop, self.tail_crc32),
+        ]
+        return [end for end in ends if end[0] < end[1]]
+
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """``GROUP_SIZE`` consecutive segments, by the index of the first one, and the table of where their units are."""

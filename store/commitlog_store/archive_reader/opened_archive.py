@@ -24,7 +24,7 @@ from commitlog_store.archive.catalog import (
 from commitlog_store.archive.damage import damaged, missing, other_bytes, other_page
 from commitlog_store.archive.generations import newest, read_generation
 from commitlog_store.archive.layout import COMMIT_LOG
-from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, ObjectRef, Segment
+from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
@@ -123,8 +123,8 @@ class OpenedArchive:
     def refuse_changed(self, ref: ObjectRef) -> None:
         """``ArchiveDamaged`` for an object that has other bytes than the manifest says: all are compared, once.
 
-        For one whose content leads to a wrong place: of a large one, pages are read that no checksum is about. A
-        damaged object may lead many messages to wrong places.
+        For one whose content leads to a wrong place: of a large one without checked pages, pages are read that no
+        checksum is about. A damaged object may lead many messages to wrong places.
         """
         if ref.name not in self._compared:
             wrong: ArchiveDamaged | None = None
@@ -149,13 +149,8 @@ class OpenedArchive:
 
         No checksum of a record is about its header, so that a record may look like another one.
         """
-        stop = segment.tail_stop - segment.start
-        ends = (
-            (0, min(HEAD_SIZE, segment.log.size), segment.head_crc32),
-            (max(stop - HEAD_SIZE, 0), stop, segment.tail_crc32),
-        )
-        for start, end, expected in ends:
-            if start < end and (found := crc32(self.read(segment.log, start, end))) != expected:
+        for start, end, expected in segment.log_ends():
+            if (found := crc32(self.read(segment.log, start, end))) != expected:
                 raise damaged(
                     *(self.url, segment.log.name),
                     offset=start,
