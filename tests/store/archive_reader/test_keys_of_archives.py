@@ -261,20 +261,16 @@ def test_an_archive_that_an_earlier_version_began_is_continued_and_read(
 ) -> None:
     config = MessageStoreConfig.embedded(mapped_file_size_commit_log=4 << 10)
     past = f"file://{tmp_path}/past"
-    with MessageStore.open(tmp_path / "store", config) as store:
-        for begin in (0, 100):
-            with monkeypatch.context() as patched:
-                if begin == 0:
-                    write_unchecked(patched)
-                store.put_messages(
-                    [
-                        Message(topic="orders", queue_id=0, body=bytes(60), keys=["all", f"only{one}"])
-                        for one in range(begin, begin + 100)
-                    ]
-                )
-                store.flush()
-                store.dispatch()
-                archive_store(tmp_path / "store", past, with_last=True)
+    for begin in (0, 100):
+        names = [f"only{one}" for one in range(begin, begin + 100)]
+        with MessageStore.open(tmp_path / "store", config) as store:
+            store.put_messages(
+                [Message(topic="orders", queue_id=0, body=bytes(60), keys=["all", name]) for name in names]
+            )
+        with monkeypatch.context() as patched:
+            if begin == 0:
+                write_unchecked(patched)
+            archive_store(tmp_path / "store", past, with_last=True)
     manifest = newest(ObjectStore.open(past))
     checked = [segment.index.checked_pages for segment in manifest.segments]
     assert checked == sorted(checked)
