@@ -79,7 +79,7 @@ class ListenSettings:
 
     @property
     def is_unspecified(self) -> bool:
-        """Whether it is all addresses of this machine, at which no other host connects."""
+        """Whether it is 0.0.0.0 or ::, which is not an address to connect to."""
         try:
             return ipaddress.ip_address(self.host).is_unspecified
         except ValueError:

@@ -136,7 +136,7 @@ class RocketMQBroker:
             self._registration = NameServerRegistration(
                 settings.name_servers,
                 identity,
-                ha_server_address(self.address, store.ha_address),
+                ha_server_address(self.address, store.ha_address, store.config.store_host.rpartition(":")[0]),
                 lambda: read_topic_settings(store.path),
                 in_thread,
             )

@@ -3,8 +3,8 @@
 A name server forgets a broker when its connection ends, so each connection is kept.
 
 Source: RocketMQ ``broker/out/BrokerOuterAPI.java`` (``registerBrokerAll``), ``BrokerController.java``
-(``registerNameServerPeriod``,
-``getHAServerAddr``), ``BrokerStartup.java`` (``haListenPort``), ``remoting/protocol/body/RegisterBrokerBody.java``.
+(``registerNameServerPeriod``, ``getHAServerAddr``), ``BrokerStartup.java`` (``haListenPort``),
+``remoting/protocol/body/RegisterBrokerBody.java``.
 """
 
 from __future__ import annotations
@@ -34,20 +34,29 @@ _LOOK_S = 0.5
 # RocketMQ's registerBrokerTimeoutMills.
 _TIMEOUT_S = 24.0
 DEFAULT_PORT = 9876
+_LARGEST_PORT = 65_535
 
 
-def ha_server_address(broker: str, replication: str | None) -> str:
+def ha_server_address(broker: str, replication: str | None, broker_ip: str) -> str:
     """The HOST:PORT at which slaves find a broker's log, by the broker's address and that of replication, if any.
 
-    Replication that listens on all addresses, or where only this machine reaches it, is given by the broker's host.
-    Without replication it is the port after the broker's, where a broker of RocketMQ listens for slaves.
+    Replication that listens on all addresses, or where only this machine reaches it, is given by the broker's host, and
+    by ``broker_ip`` where the broker listens on all addresses, too. Without replication it is the port after the
+    broker's, where a broker of RocketMQ listens for slaves.
     """
-    host = ListenSettings.parse(broker)
+    own = ListenSettings.parse(broker)
+    host = broker_ip if own.is_unspecified else own.host
     if replication is None:
-        return str(ListenSettings(host=host.host, port=host.port + 1))
+        return str(ListenSettings(host=host, port=min(own.port + 1, _LARGEST_PORT)))
     found = ListenSettings.parse(replication)
+    if found.is_loopback and not own.is_loopback:
+        _LOG.warning(
+            "The broker at %s registers %s:%d for its slaves, and no other host reaches it: replication listens on %s. "
+            "Set haListenAddress and haAllow.",
+            *(broker, host, found.port, replication),
+        )
     is_of_network = not found.is_loopback and not found.is_unspecified
-    return str(found if is_of_network else ListenSettings(host=host.host, port=found.port))
+    return str(found if is_of_network else ListenSettings(host=host, port=found.port))
 
 
 class NameServerRegistration:

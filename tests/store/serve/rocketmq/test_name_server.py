@@ -115,10 +115,21 @@ def test_the_address_of_replication_is_registered_for_slaves(tmp_path: Path, nam
         ("10.0.0.5:10911", "0.0.0.0:7000", "10.0.0.5:7000"),
         ("10.0.0.5:10911", "127.0.0.1:7000", "10.0.0.5:7000"),  # another host's slave must not find itself
         ("[fd00::5]:10911", "[::]:7000", "[fd00::5]:7000"),
+        ("0.0.0.0:10911", "0.0.0.0:7000", "10.9.9.9:7000"),
+        ("0.0.0.0:10911", None, "10.9.9.9:10912"),
+        ("10.0.0.5:65535", None, "10.0.0.5:65535"),  # nothing is there in any case
     ],
 )
 def test_the_registered_address_is_one_that_slaves_reach(broker: str, replication: str | None, registered: str) -> None:
-    assert ha_server_address(broker, replication) == registered
+    assert ha_server_address(broker, replication, "10.9.9.9") == registered
+
+
+def test_replication_that_no_other_host_reaches_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for broker, replication in (("127.0.0.1:10911", "127.0.0.1:7000"), ("10.0.0.5:10911", "10.0.0.5:7000")):
+        ha_server_address(broker, replication, "10.9.9.9")
+    assert not caplog.records
+    ha_server_address("10.0.0.5:10911", "127.0.0.1:7000", "10.9.9.9")
+    assert "Set haListenAddress and haAllow" in caplog.text
 
 
 def test_a_new_topic_is_registered_at_once(tmp_path: Path, name_server: _NameServer) -> None:
