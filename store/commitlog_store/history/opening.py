@@ -46,8 +46,9 @@ def open_history(
 def refuse_other_store(live: StoreReader, past: ArchiveReader) -> None:
     """``ArchiveMismatch`` where a file that both have begins with different messages, or none can be shared.
 
-    Where the messages differ since the oldest file that both have is damaged in one of them, that is the error:
-    ``ArchiveDamaged``, ``CorruptRecord``.
+    ``ArchiveDamaged`` or ``CorruptRecord`` instead, where the oldest file that both have shows damage: the archive's
+    object begins or ends with other bytes than were archived, or a CRC is not that of the body in one of them. Other
+    damage, such as that of a header in the store, makes another message, so ``ArchiveMismatch``.
 
     Each file of a log begins with a record. The oldest and the newest one are compared, and the last record that both
     have of the newest file: the log may have lost its end and grown again, and once retention has deleted what both
@@ -126,8 +127,9 @@ def _mismatch(
     return ArchiveMismatch(
         f"{past.path} is not an archive of {live.path}, or one of them has lost its end and grown again: at "
         f"physical offset {offset} the archive has {_shown(theirs)}, and the store {_shown(mine)}. Name the "
-        "archive that was made of this store, or leave it out. A store that has lost its end goes into an archive of "
-        "its own, under another prefix.",
+        "archive that was made of this store, or leave it out. If this one was, the record may be damaged: "
+        "'commitlog verify' checks the store, and 'commitlog archive --check --deep' the archive. A store that has "
+        "lost its end goes into an archive of its own, under another prefix.",
         offset=offset,
     )
 
@@ -144,7 +146,7 @@ def _archived(past: ArchiveReader, segment_start: int) -> MessageExt | None:
 def _damage_of(
     live: StoreReader, past: ArchiveReader, segment_start: int, mine: MessageExt | None, theirs: MessageExt | None
 ) -> CommitLogError | None:
-    """What shows that messages of a segment differ by damage."""
+    """What shows that messages of a segment differ by damage; None also where retention has deleted them since."""
     try:
         past.refuse_changed_ends(segment_start)
         for reader, message in ((past, theirs), (live, mine)):
@@ -152,6 +154,8 @@ def _damage_of(
                 reader.message_at(message.physical_offset)  # compared with its CRC
     except (ArchiveDamaged, CorruptRecord) as error:
         return error
+    except MessageNotFound:
+        return None
     return None
 
 

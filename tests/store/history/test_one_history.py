@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 
 from commitlog_store import MessageFilter, MessageStore, MessageStoreConfig, StoreReader, export_store
 from commitlog_store.archive.archiver import archive_store
+from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
-from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, HistoryGap, InvalidValue
+from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, HistoryGap, InvalidValue, MessageNotFound
 from commitlog_store.history.reader import HistoryReader
+from commitlog_store.message import MessageExt
 from commitlog_store.queries.find_message import find_message
 from tests.store.archive_reader.test_archive_equals_directory import add, filled_store
 from tests.store.serve.servers import served
@@ -296,6 +298,31 @@ def test_a_damaged_log_object_that_both_have_is_not_taken_for_another_store(
         return
     with pytest.raises(ArchiveDamaged, match=rf"{path.name} .*check --deep {re.escape(past)}.*Restore the object"):
         StoreReader.open(aged.store, archive=past)
+
+
+def test_a_mismatch_names_the_commands_that_find_a_damaged_header(aged: Aged, tmp_path: Path) -> None:
+    """No checksum is about a header in the store, so that it may be another store's."""
+    shutil.copytree(aged.store, tmp_path / "store")
+    oldest = min((tmp_path / "store" / "commitlog").iterdir())
+    oldest.write_bytes(DAMAGED["store timestamp"](oldest.read_bytes()))
+    with pytest.raises(ArchiveMismatch, match=r"'commitlog verify'.*'commitlog archive --check --deep'"):
+        StoreReader.open(tmp_path / "store", archive=aged.archive)
+
+
+def test_a_message_that_retention_deletes_while_it_is_compared_makes_a_mismatch(
+    aged: Aged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = filled_store(tmp_path / "other", [("pay", 2, 150, 400)])
+    look = StoreReader.message_at
+
+    def deleted(reader: StoreReader, offset: int, *, verify_crc: bool = True) -> MessageExt:
+        if verify_crc and not isinstance(reader, ArchiveReader):  # the second look
+            raise MessageNotFound("deleted")
+        return look(reader, offset, verify_crc=verify_crc)
+
+    monkeypatch.setattr(StoreReader, "message_at", deleted)
+    with pytest.raises(ArchiveMismatch):
+        StoreReader.open(other.path, archive=aged.archive)
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing"])
