@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from commitlog_store.errors import FileChanged, ReadFailed
+from commitlog_store.errors import FileChanged, ReaderClosed, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.files.memory import drop_pages, populate_pages, zeroed_bytes
 
@@ -56,12 +56,14 @@ class MappedFile:
         return cls(path, base, disk.open_file(path))
 
     def _opened(self) -> int:
-        """The descriptor of the open file."""
+        """The descriptor of the open file. ``ReaderClosed``."""
+        if self._descriptor == _NONE:
+            raise ReaderClosed(f"{self.path} was closed with its reader; open the store again to read on.")
         return self._descriptor
 
     @property
     def size(self) -> int:
-        """The file's size now, in bytes."""
+        """The file's size now, in bytes. ``ReaderClosed``, as all that reads the file."""
         return disk.size_of(self._opened())
 
     def read(self, position: int, length: int) -> bytes:
@@ -200,13 +202,15 @@ class MappedFile:
     def close(self) -> None:
         # A mapping with arrays on it cannot be closed by force; it is closed with the last array.
         self._mapping = None
-        # Closed last: an interrupt in between must not leave a number that may be another file's by then.
+        # Closed last: an interrupt in between leaves the descriptor open, rather than a number here that may be another
+        # file's by then.
         descriptor, self._descriptor = self._descriptor, _NONE
         if descriptor >= 0:
             disk.close(descriptor)
 
     def __del__(self) -> None:
-        # Of a reader that was dropped, or whose opening a signal handler has ended.
+        # Of a reader that was dropped, or whose opening a signal handler has ended. A writer was closed before it is
+        # dropped, since the set of open stores holds its owner until then; its descriptor is _NONE then, as here.
         MappedFile.close(self)
 
 

@@ -48,7 +48,7 @@ _SMALL = 64 << 10
 _AT_ONCE = 256 << 10
 # Bytes written through the mapping that stay in the process's memory.
 _RESIDENT = 8 << 20
-# In place of a descriptor.
+# In place of a descriptor. A closed file has the same number in MappedFile, whose __del__ then closes nothing.
 _UNOPENED, _CLOSED = -2, -1
 
 
@@ -214,7 +214,8 @@ class MappedFileWriter(MappedFile):
             return False
         try:
             if self.is_open:
-                # Closed last: an interrupt in between must not leave a number that may be another file's by then.
+                # Closed last: an interrupt in between leaves the descriptor open, rather than a number that may be
+                # another file's by then.
                 descriptor, self._descriptor = self._descriptor, _UNOPENED
                 self._mapping, self._window, self._resident = None, None, (0, 0)
                 disk.close(descriptor)
