@@ -313,11 +313,14 @@ def test_a_program_whose_server_does_not_answer_ends_soon(url: str) -> None:
 def test_a_consumer_is_dropped_without_a_word_to_the_server(
     remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[str] = []
     ask = Connection.ask
-    monkeypatch.setattr(
-        Connection, "ask", lambda self, call, *rest, **named: (asked.append(call), ask(self, call, *rest, **named))[1]
-    )
+
+    def noted(self: Connection, call: str, *arguments: Any, **named: Any) -> Any:
+        asked.append(call)
+        return ask(self, call, *arguments, **named)
+
+    monkeypatch.setattr(Connection, "ask", noted)
     dropped = remote.consumer("billing", "orders")
     asked.clear()
     del dropped
@@ -358,7 +361,12 @@ def test_a_consumer_that_is_closed_as_its_call_begins_leaves_after_it(
     with remote.consumer("billing", "orders") as other:
         closed = remote.consumer("billing", "orders")
         refuse_closed = closed._refuse_closed
-        monkeypatch.setattr(closed, "_refuse_closed", lambda: (closed.close(), refuse_closed()))
+
+        def interrupted() -> None:
+            closed.close()  # as a signal handler does
+            refuse_closed()
+
+        monkeypatch.setattr(closed, "_refuse_closed", interrupted)
         with pytest.raises(ConsumerClosed):
             closed.positions()
         assert len(other.positions()) == 4
