@@ -121,10 +121,10 @@ def refuse_log_of_another(found: BrokerProperties, config_file: str | None, path
     the lock of the copy does not protect that log.
     """
     log, root = found.config.store_path_commit_log, found.store_path_root_dir
-    if log is None or not root or real_path(path) == real_path(root):
+    if log is None or not root or disk.real_path(path) == disk.real_path(root):
         return
     own = f"{path}/{COMMIT_LOG}"
-    if real_path(log) != real_path(own):
+    if disk.real_path(log) != disk.real_path(own):
         raise typer.BadParameter(
             f"The log that {config_file} names, {log}, is that of the store at {root}, not of {path}. Name the log of "
             f"{path} with --commit-log DIR: {own}, if it is in the store.",

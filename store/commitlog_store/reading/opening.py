@@ -19,6 +19,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES, archive_hint, without_secrets
+from commitlog_store.queue.lost_log import refuse_lost_log
 from commitlog_store.reading.damage import OnDamage, checked_on_damage
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 

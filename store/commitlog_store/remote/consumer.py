@@ -92,18 +92,6 @@ class RemoteConsumer(Consuming):
         with self._lock:
             self._joined()
 
-    def __repr__(self) -> str:
-        topics = ", ".join(self.topics)
-        return f"<RemoteConsumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
-
-    def __enter__(self) -> RemoteConsumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def _session(self) -> Session | None:
         return self._sessions_held[0] if self._sessions_held else None

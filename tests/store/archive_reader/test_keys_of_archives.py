@@ -28,11 +28,11 @@ from commitlog_store.archive.manifest import ObjectRef, Segment
 from commitlog_store.archive.uploads import Uploads
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
-from commitlog_store.errors import ArchiveDamaged, InvalidValue
+from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.object_storage.checked_pages import CHECKED_PAGE
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import PageCache
-from tests.store.cli.commands import ended
+from tests.store.cli.commands import ended, plain
 from tests.support import golden
 
 MESSAGES = 300

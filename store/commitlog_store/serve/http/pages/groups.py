@@ -66,8 +66,10 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
     """A group with positions, settings or open consumers."""
     group = asked.names["name"]
     rows = reader.groups(group)
-    if not rows:
-        raise NotFoundError(f"The store at {reader.path} has no positions of a group {group!r}.")
+    paging = Paging.of(asked, len(rows), _QUEUE_ROWS)
+    rows.sort(key=lambda one: (one.topic, one.queue_id))
+    shown = rows[paging.start : paging.stop]
+    consumers = open_consumers(asked, group, [(one.topic, one.queue_id) for one in shown])
     settings, problem = None, ""
     try:
         settings = settings_of_group(reader, asked, group)
@@ -77,7 +79,7 @@ def _one(reader: StoreReader, asked: Asked) -> Values:
         problem = str(error)
     if not (rows or settings or consumers["consumers"]):
         raise NotFoundError(
-            f"The store of {reader.path} has no group {group!r}: no position, no settings and no open consumer of it."
+            f"The store at {reader.path} has no group {group!r}: no position, no settings and no open consumer of it."
         )
     return {
         "group": group, "summary": next(iter(group_summaries(rows)), None), "rows": shown, "paging": paging,
