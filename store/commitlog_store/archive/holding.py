@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from commitlog_store.archive.generations import newest_or_none
 from commitlog_store.archive.log_files import LogSource
-from commitlog_store.archive.own_directory import refuse_own_directory
 from commitlog_store.archive.same_log import refuse_other_log
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.subject import Hold, Subject
@@ -103,8 +102,7 @@ class ArchiveHolder(Subject):
 
     @classmethod
     def open(cls, paths: StorePaths, config: MessageStoreConfig) -> ArchiveHolder:
-        """That of ``config.retention_archive``. ``InvalidValue``; ``ArchiveNotFound``: its directory is missing."""
-        refuse_own_directory(config.retention_archive, paths)
+        """That of ``config.retention_archive``. ``InvalidValue``; ``ArchiveFailed``: its directory cannot be made."""
         return cls(paths, config, ObjectStore.open(config.retention_archive, retry_timeout_s=_RETRY_S, writes=True))
 
     @property

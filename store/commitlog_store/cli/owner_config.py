@@ -62,7 +62,8 @@ def refuse_missing(path: str, *, create: bool) -> bool:
     try:
         check_store_directory(path)
     except (StoreNotFound, NotAStore) as error:
-        is_empty = disk.is_directory(path) and not disk.list_names(path)
+        full = disk.absolute_path(path)
+        is_empty = disk.is_directory(full) and not disk.list_names(full)
         if not create and (is_empty or isinstance(error, StoreNotFound)):
             raise type(error)(f"{error} With --create, a new store is created.", path=path) from None
         if not create:
@@ -91,9 +92,9 @@ def owner_config(path: str, config_file: str | None = None, commit_log: str | No
     that is not a store, where opening would create one; ``StoreIOError``.
     """
     found = broker_settings(config_file, commit_log)
+    check_store_directory(path)
     if commit_log is None:
         refuse_log_of_another(found, config_file, path)
-    check_store_directory(path)
     config = dataclasses.replace(found.config, schedule_enable=False)  # a command does what its name says
     if "message_index_enable" in found.given:
         return config
@@ -121,15 +122,25 @@ def refuse_log_of_another(found: BrokerProperties, config_file: str | None, path
     the lock of the copy does not protect that log.
     """
     log, root = found.config.store_path_commit_log, found.store_path_root_dir
-    if log is None or not root or disk.real_path(path) == disk.real_path(root):
-        return
-    own = f"{path}/{COMMIT_LOG}"
-    if disk.real_path(log) != disk.real_path(own):
+    own = f"{disk.absolute_path(path)}/{COMMIT_LOG}"
+    if log is not None and root and not _are_one(disk.absolute_path(path), root) and not _are_one(log, own):
         raise typer.BadParameter(
             f"The log that {config_file} names, {log}, is that of the store at {root}, not of {path}. Name the log of "
             f"{path} with --commit-log DIR: {own}, if it is in the store.",
             param_hint="--config",
         )
+
+
+def _are_one(one: str, other: str) -> bool:
+    """Whether two paths are of one directory, through links or a second mount of it."""
+    one, other = disk.real_path(one), disk.real_path(other)
+    if one == other:
+        return True
+    try:
+        keys = disk.file_key(one), disk.file_key(other)
+    except OSError:
+        return False
+    return keys[0] is not None and keys[0] == keys[1]
 
 
 def _read(config_file: str | None, used: Collection[str]) -> BrokerProperties:

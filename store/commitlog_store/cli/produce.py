@@ -142,6 +142,7 @@ def produce(
         config = MessageStoreConfig()
     else:
         found = broker_settings(config_file, commit_log)
+        refuse_missing(path, create=create)
         if commit_log is None:
             refuse_log_of_another(found, config_file, path)
         config = _checked_config(path, found, sync, given)

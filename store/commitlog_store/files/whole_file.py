@@ -129,11 +129,13 @@ def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: boo
             disk.rename(path, keep_as)
             is_kept = True
         disk.rename(path + TEMPORARY_SUFFIX, path)
-    except OSError:
-        if is_kept:
-            with contextlib.suppress(OSError):
-                disk.rename(keep_as, path)
+    except OSError as error:
         _remove_quietly(path + TEMPORARY_SUFFIX)
+        if is_kept:
+            try:
+                disk.rename(keep_as, path)
+            except OSError:  # none that says that the file is as it was
+                raise OSError(errno.EIO, f"{error.strerror}; the old file is {keep_as}", path) from error
         raise
 
 

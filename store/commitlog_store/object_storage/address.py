@@ -124,6 +124,8 @@ class StorageAddress:
             raise InvalidValue(f"The settings for {self.url} are not those of a client of it: {said(error)}") from None
         except OSError as error:
             reason = said(error)
+            if not self.is_local:
+                raise ArchiveFailed(f"Cannot use {self.url}: {reason}.") from None
             raise ArchiveFailed(f"{self.directory} cannot be made, or is not a directory: {reason}.") from None
         return made
 

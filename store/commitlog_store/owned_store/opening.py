@@ -17,6 +17,7 @@ from commitlog_store.delayed.timer_message import TimerMessageService
 from commitlog_store.delayed.waiting_records import WakeScheduleService
 from commitlog_store.engine.store_engine import StoreEngine, StoreThreads
 from commitlog_store.errors import CommitLogError
+from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.timer_messages import TIMER_TOPIC
 from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.half.transactional_message import TransactionalMessageService
@@ -92,6 +93,11 @@ class StoreOpening:
 
     def _own(self) -> OwnerDirectory:
         """Take the store's lock; make the directory if need be."""
+        if self._config.retention_archive:
+            from commitlog_store.archive.own_directory import refuse_own_directory
+
+            paths = StorePaths.of(self._path, self._config.store_path_commit_log)
+            refuse_own_directory(self._config.retention_archive, paths)
         return OwnerDirectory.open(
             self._path,
             commit_log=self._config.store_path_commit_log,

@@ -90,7 +90,7 @@ class ArchiveService:
     ) -> ArchiveService:
         """The service for the store at ``path``. ``max_rate`` is that of ``ArchiveSettings``.
 
-        ``InvalidValue``, ``StoreOpenError``.
+        ``InvalidValue``, ``StoreOpenError``, ``ArchiveFailed``.
         """
         refuse_own_directory(url, StorePaths.of(disk.absolute_path(path), commit_log))
         objects = ObjectStore.open(url, writes=True, retry_timeout_s=_RETRY_S)

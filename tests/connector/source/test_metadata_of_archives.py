@@ -109,6 +109,14 @@ def test_what_does_not_go_with_a_table_is_refused_with_what_to_do(options: dict[
     assert said in str(refused.value)
 
 
+def test_the_command_for_an_archive_has_its_whole_address() -> None:
+    """A container of Azure stands before ``@``, where other addresses have keys."""
+    url = "abfs://box@account/orders"
+    with pytest.raises(OptionError) as refused:
+        parse_metadata_options({"metadata": "files", "path": url})
+    assert f"'commitlog restore {url} DIR'" in str(refused.value)
+
+
 def test_a_log_elsewhere_goes_with_a_directory_beside_addresses() -> None:
     parsed = parse_metadata_options(
         {"metadata": "queues", "path": f"a=/data/a,b={S3}", "storePathCommitLog": "a=/log", "onMissingStore": "fail"}

@@ -198,3 +198,19 @@ def test_no_command_opens_a_copy_with_the_log_of_the_live_store(tmp_path: Path, 
     assert done.returncode == 2, done.stderr
     assert f"is that of the store at {live}, not of {copy}" in plain(done.stderr)
     assert {file: file.read_bytes() for file in log.iterdir()} == before
+
+
+def test_a_store_is_its_own_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell leaves ``~`` as it is within quotes."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    log, live = tmp_path / "log", tmp_path / "live"
+    with MessageStore.open(live, MessageStoreConfig(store_path_commit_log=str(log))) as store:
+        store.put("orders", b"x")
+    (tmp_path / "link").symlink_to(live)
+    settings = tmp_path / "broker.conf"
+    settings.write_text(f"storePathRootDir={live}\nstorePathCommitLog={log}\n")
+    for path in ("~/live", tmp_path / "link", f"{live}/"):
+        done = ended("doctor", path, "--config", settings)
+        assert done.returncode == 0, done.stderr
+    done = ended("doctor", tmp_path / "mistyped", "--config", settings)
+    assert "no store at" in done.stderr.lower() or "does not exist" in done.stderr

@@ -130,18 +130,22 @@ def test_a_file_that_could_not_be_replaced_still_exists(tmp_path: Path, call: st
         assert left == {"file": b"old"}
 
 
-def test_an_old_file_that_cannot_get_its_name_back_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_an_old_file_that_cannot_get_its_name_back_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """``DiskFull`` would say that the file is as it was."""
     (tmp_path / "file").write_bytes(b"old")
     real = disk.rename
 
     def rename(source: str, target: str) -> None:
         if target == str(tmp_path / "file"):
-            raise OSError(errno.EIO, "injected")
+            raise OSError(code, "injected")
         real(source, target)
 
     monkeypatch.setattr(disk, "rename", rename)
-    with pytest.raises(OSError, match="injected"):
-        replace_file(str(tmp_path / "file"), b"new", keep_as=str(tmp_path / "kept"))
+    with pytest.raises(StoreIOError, match=f"injected; the old file is {tmp_path / 'kept'}"):
+        replace_durably(str(tmp_path / "file"), b"new", keep_as=str(tmp_path / "kept"))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"kept": b"old"}
 
 

@@ -146,6 +146,16 @@ def test_a_port_that_is_taken_is_named(store: Path) -> None:
             StoreServer({"": lambda _: StoreReader.open(store)}, ListenSettings.parse(f"127.0.0.1:{port}"))
 
 
+def test_a_host_that_no_resolver_takes_is_named(store: Path, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    tokens = str(tmp_path / "tokens")
+    new_token(tokens, "spark", Role.READ)
+    tls = TlsFiles(certificate=str(certificate), key=str(key))
+    listen = ListenSettings.parse(f"{'ä' * 70}:0", tls=tls, tokens=tokens)
+    with pytest.raises(ListenFailed, match="Cannot listen on ä"):
+        StoreServer({"": lambda _: StoreReader.open(store)}, listen)
+
+
 @pytest.mark.parametrize("text", ["", ":1", "host:99999", "host:x", "8815"])
 def test_wrong_places_to_listen(text: str) -> None:
     with pytest.raises(InvalidValue, match="A server listens on HOST:PORT"):

@@ -158,3 +158,12 @@ def test_no_archive_is_made_in_the_stores_own_directory(tmp_path: Path, place: s
     assert before >= set((store / "commitlog").iterdir())
     with pytest.raises(InvalidValue, match="is in the directory"):
         MessageStore.open(store, dataclasses.replace(SMALL, retention_archive=f"file://{store}/{place}"))
+    assert not (store / "abort").exists(), "nothing was opened"
+
+
+def test_no_store_is_made_for_an_archive_in_its_directory(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    done = ended("serve", new, "--create", "--archive", f"file://{new}/past", "--listen", "127.0.0.1:0")
+    assert done.returncode == 1
+    assert "is in the directory" in done.stderr
+    assert not new.exists()
