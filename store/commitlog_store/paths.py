@@ -262,8 +262,13 @@ def archive_hint(text: str) -> str:
 
 
 def without_secrets(address: str) -> str:
-    """An address that was refused, for an error: without what may be keys before ``@``, and a signature after ``?``."""
+    """An address that was refused, for an error: without what may be keys before ``@``, and a signature after ``?``.
+
+    Before the ``@`` of Azure's ``abfs://CONTAINER@ACCOUNT`` is the container.
+    """
     shown = re.split("[?#]", address)[0]
+    if re.match(r"abfss?://[^:@]+@[^@]+$", shown):
+        return shown
     hidden, _, rest = shown.rpartition("@")
     return f"...@{rest}" if hidden else shown
 

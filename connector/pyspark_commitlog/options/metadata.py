@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from commitlog_store.errors import InvalidValue
-from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.paths import without_secrets
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
@@ -89,20 +87,12 @@ def _table(given: object) -> str:
     return table
 
 
-def _shown(url: str) -> str:
-    """The address of an archive, for a command; what may be keys only where it is not one."""
-    try:
-        return StorageAddress.parse(url).url
-    except InvalidValue:
-        return without_secrets(url)
-
-
 def _refuse_archives(table: str, paths: list[str], archives: Mapping[str, str]) -> None:
     """``OptionError`` for a table of a store's files where a store is an archive, or is read together with one."""
     if table not in _OF_FILES:
         return
     for url in filter(is_archive, paths):
-        shown = _shown(url)
+        shown = without_secrets(url)
         raise OptionError(
             f"Option metadata is {table!r}, which is made of the files of a store, and {shown} is an archive: "
             f"{_OF_FILES[table].format(url=shlex.quote(shown))}.",
@@ -110,7 +100,7 @@ def _refuse_archives(table: str, paths: list[str], archives: Mapping[str, str]) 
             value=table,
         )
     for url in archives.values():
-        shown = _shown(url)
+        shown = without_secrets(url)
         raise OptionError(
             f"Option archive is given with metadata={table}, which is made of the files of the store in path alone: "
             f"leave it out. For the archive, {_OF_FILES[table].format(url=shlex.quote(shown))}.",

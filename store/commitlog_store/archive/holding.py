@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from commitlog_store.archive.generations import newest_or_none
 from commitlog_store.archive.log_files import LogSource
+from commitlog_store.archive.own_directory import refuse_own_directory
 from commitlog_store.archive.same_log import refuse_other_log
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.subject import Hold, Subject
@@ -99,6 +100,11 @@ class ArchiveHolder(Subject):
         self._asking = threading.Lock()
         self._wakeup = Wakeup()
         self._worker = Worker("ArchiveHolder", self, self._end, self._wakeup, patience_s=_PATIENCE_S)
+
+    @staticmethod
+    def check(paths: StorePaths, config: MessageStoreConfig) -> None:
+        """``InvalidValue`` for a ``config.retention_archive`` within the store; before the store is opened."""
+        refuse_own_directory(config.retention_archive, paths)
 
     @classmethod
     def open(cls, paths: StorePaths, config: MessageStoreConfig) -> ArchiveHolder:

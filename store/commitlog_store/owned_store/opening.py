@@ -94,10 +94,9 @@ class StoreOpening:
     def _own(self) -> OwnerDirectory:
         """Take the store's lock; make the directory if need be."""
         if self._config.retention_archive:
-            from commitlog_store.archive.own_directory import refuse_own_directory
+            from commitlog_store.archive.holding import ArchiveHolder
 
-            paths = StorePaths.of(self._path, self._config.store_path_commit_log)
-            refuse_own_directory(self._config.retention_archive, paths)
+            ArchiveHolder.check(StorePaths.of(self._path, self._config.store_path_commit_log), self._config)
         return OwnerDirectory.open(
             self._path,
             commit_log=self._config.store_path_commit_log,

@@ -343,8 +343,6 @@ def _reason(listen: ListenSettings, error: Exception) -> OSError:
         bound_socket(listen.host, listen.port, 1).close()
     except OSError as found:
         return found
-    except (TypeError, UnicodeError) as found:  # the host has no name that a resolver could take
-        return OSError(str(found))
     return OSError(str(error))
 
 

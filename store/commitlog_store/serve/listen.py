@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import socket
@@ -103,6 +104,10 @@ def bound_socket(host: str, port: int, backlog: int) -> socket.socket:
     asyncio says so of a connection by itself, but only where the socket names its protocol, which this one does not.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        host.encode("idna")  # else the resolver raises a TypeError, and leaves a socket open
+    except UnicodeError as error:
+        raise OSError(errno.EINVAL, f"{host} is no name of a host: {error}") from error
     made = socket.create_server((host, port), family=family, backlog=backlog)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # those that it accepts have it, too
     return made

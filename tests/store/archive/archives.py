@@ -119,6 +119,9 @@ def tree(path: Path) -> dict[str, tuple[int, int, int]]:
     found = {}
     for folder, _, names in os.walk(path):
         for name in names:
-            status = os.stat(os.path.join(folder, name))
+            try:
+                status = os.stat(os.path.join(folder, name))
+            except FileNotFoundError:  # a temporary name of one that is being written
+                continue
             found[os.path.join(folder, name)] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return found

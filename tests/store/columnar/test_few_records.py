@@ -71,6 +71,7 @@ def test_many_records_are_left_to_columns() -> None:
 @given(st.integers(1, 400), st.binary(max_size=8))
 def test_bytes_that_are_not_whole_records_are_left_to_columns(cut: int, rest: bytes) -> None:
     """They raise the error that names the record."""
+    first = bytes(stretch([plain_record(b"a")], BASE))
     data = bytes(stretch([plain_record(b"a"), plain_record(b"b")], BASE))
-    assert few_records(data[:-cut] + rest, BASE) is None or data[:-cut] + rest == data
+    assert few_records(data[:-cut] + rest, BASE) is None or data[:-cut] + rest in (first, data)
     assert few_records(data[cut:], BASE) is None
