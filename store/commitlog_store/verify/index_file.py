@@ -69,7 +69,10 @@ class IndexFileCheck:
     """An index file as it was when it was opened. ``peek`` returns the next entries, ``consume`` finishes them."""
 
     def __init__(self, path: str, findings: Findings, slots_by_size: dict[int, int], *, settled: bool) -> None:
-        """``settled``: the file was not being written when the store was closed, or stopped."""
+        """``settled``: the file was not being written when the store was closed, or stopped.
+
+        ``FileNotFoundError`` if retention has removed it, ``StoreAccessDenied``.
+        """
         self.path = path
         self._findings = findings
         self._settled = settled
@@ -78,7 +81,11 @@ class IndexFileCheck:
         self._slots = 0
         self._file = MappedFile.open(path, 0)
         self.header = IndexHeader(0, 0, 0, 0, 0, 1)
-        self.readable = self._read_header(slots_by_size)
+        try:
+            self.readable = self._read_header(slots_by_size)
+        except FileNotFoundError:
+            self._file.close()
+            raise
         self._heads = np.zeros(self._slots, np.int32)
         self._ends: tuple[int, int] | None = None
 
@@ -93,7 +100,7 @@ class IndexFileCheck:
                 reader.header()
             finally:
                 reader.close()
-        except (CommitLogError, FileNotFoundError) as error:
+        except CommitLogError as error:
             self.note("index.header", getattr(error, "offset", 0), str(error), "error")
             return False
         self.header = decode_header(self._file.read(0, HEADER_SIZE))
