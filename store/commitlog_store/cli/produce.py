@@ -142,8 +142,8 @@ def produce(
         config = MessageStoreConfig()
     else:
         found = broker_settings(config_file, commit_log)
-        refuse_missing(path, create=create)
-        if commit_log is None:
+        if commit_log is None and found.config.store_path_commit_log is not None:
+            refuse_missing(path, create=create)  # a mistyped path is said first
             refuse_log_of_another(found, config_file, path)
         config = _checked_config(path, found, sync, given)
     defaults = Defaults(topic=topic, tags=tag, key=key, queue_id=queue)

@@ -117,8 +117,9 @@ def test_a_copy_is_not_shown_with_the_log_of_the_live_store(tmp_path: Path) -> N
     config.write_text(f"storePathRootDir={live}\nstorePathCommitLog={log}\nflushDiskType=SYNC_FLUSH\n")
     refused = ended("serve", copy, "--read-only", "--config", config)
     assert refused.returncode == 2
-    said = plain(refused.stderr)
-    assert f"is that of the store at {live}, not of {copy}. Name the log of {copy} with --commit-log DIR" in said
+    said = plain(refused.stderr).replace(" ", "")  # a long path is cut into lines
+    expected = f"is that of the store at {live}, not of {copy}. Name the log of {copy} with --commit-log DIR"
+    assert expected.replace(" ", "") in said
     (tmp_path / "link").symlink_to(live)
     own_log = ["--commit-log", str(copy / "commitlog")]
     for path, options in ((copy, own_log), (tmp_path / "link", [])):
