@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries
@@ -73,5 +73,7 @@ def test_bytes_that_are_not_whole_records_are_left_to_columns(cut: int, rest: by
     """They raise the error that names the record."""
     first = bytes(stretch([plain_record(b"a")], BASE))
     data = bytes(stretch([plain_record(b"a"), plain_record(b"b")], BASE))
-    assert few_records(data[:-cut] + rest, BASE) is None or data[:-cut] + rest in (first, data)
+    left = data[:-cut] + rest
+    assume(len(left) not in (len(first), len(data)))  # with the sizes that they name, they may be whole
+    assert few_records(left, BASE) is None
     assert few_records(data[cut:], BASE) is None
