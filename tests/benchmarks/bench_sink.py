@@ -158,7 +158,7 @@ def _growth() -> None:
                     done += 1
             taken = _one_commit_ms(path, range(count * 2, count * 2 + 30))
             first = first or taken
-            show(f"the same, behind {count} batches", f"{taken:.1f} ms", f"{taken / first:.2f}")
+            show(f"the same, after {count} batches", f"{taken:.1f} ms", f"{taken / first:.2f}")
 
 
 def _batch_writes(spark: SparkSession, work: Path) -> None:
