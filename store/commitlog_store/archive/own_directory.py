@@ -1,4 +1,4 @@
-"""``refuse_own_directory``: no archive is made in the directory of its own store, which is only read."""
+"""``refuse_own_directory``: no archive is made in the directory of its own store."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def refuse_own_directory(url: str, paths: StorePaths) -> None:
     directory = disk.real_path(StorageAddress.parse(url).directory or "/")
     for own in (disk.real_path(paths.root), disk.real_path(paths.commit_log)):
         if os.path.commonpath([directory, own]) == own:
-            raise InvalidValue(f"{url} is in the directory {own} of the store, which is only read. Give another one.")
+            raise InvalidValue(f"{url} is in the directory {own} of the store itself. Give another one.")

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue
-from commitlog_store.files import disk
 from commitlog_store.files.limits import allow_most_open_files
-from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MAX_CALLS, CallLimits
@@ -154,8 +152,6 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
         if not request.read_only:
             (path,) = paths.values()
             place = None if bound is None else bound.getsockname()[:2]
-            if request.archive is not None:
-                _refuse_own_archive(request.archive, path, request.commit_log)
             owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
         openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
         for open_reader in openers.values():
@@ -248,13 +244,6 @@ def _kept_figures(owned: MessageStore, open_reader: Callable[[OnDamage], StoreRe
     service = FiguresService(owned, open_reader)
     service.start()
     return service
-
-
-def _refuse_own_archive(url: str, path: str, commit_log: str | None) -> None:
-    """``InvalidValue`` for an archive in the store's directory, before the store is opened or made."""
-    from commitlog_store.archive.own_directory import refuse_own_directory
-
-    refuse_own_directory(url, StorePaths.of(disk.absolute_path(path), commit_log))
 
 
 def _archive(request: ServeRequest, path: str, owned: MessageStore | None) -> ArchiveService:

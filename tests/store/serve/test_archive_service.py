@@ -153,7 +153,7 @@ def test_no_archive_is_made_in_the_stores_own_directory(tmp_path: Path, place: s
     before = {path for path in store.rglob("*") if path.is_dir()} | set((store / "commitlog").iterdir())
     done = ended("serve", store, *how, "--archive", f"file://{store}/{place}", "--listen", "127.0.0.1:0")
     assert done.returncode == 1
-    assert f"{place} is in the directory {store} of the store, which is only read. Give another one." in done.stderr
+    assert f"{place} is in the directory {store} of the store itself. Give another one." in done.stderr
     assert before >= {path for path in store.rglob("*") if path.is_dir() and path.name != "config"}
     assert before >= set((store / "commitlog").iterdir())
     with pytest.raises(InvalidValue, match="is in the directory"):

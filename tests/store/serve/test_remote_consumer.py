@@ -225,6 +225,12 @@ def test_a_consumer_that_is_dropped_gives_its_queues_back(url: str, remote: Remo
         assert len(other.positions()) == 4
 
 
+def started_program(program: str, url: str) -> subprocess.Popen[str]:
+    """It writes a line when it is ready, and ends when it gets one."""
+    command = [sys.executable, "-c", program, url]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment())
+
+
 def test_a_program_that_ends_gives_its_queues_back(url: str, remote: RemoteStore) -> None:
     program = (
         "import sys\nfrom commitlog_store import connect\nstore = connect(sys.argv[1])\n"
@@ -233,13 +239,7 @@ def test_a_program_that_ends_gives_its_queues_back(url: str, remote: RemoteStore
     )
     with (
         remote.consumer("billing", "orders") as other,
-        subprocess.Popen(
-            [sys.executable, "-c", program, url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=child_environment(),
-        ) as running,
+        started_program(program, url) as running,
     ):
         assert running.stdout is not None
         assert running.stdout.readline() == "2\n"
@@ -293,13 +293,7 @@ def test_a_program_whose_server_does_not_answer_ends_soon(url: str) -> None:
     )
     with (
         TcpProxy(int(url.rpartition(":")[2])) as proxy,
-        subprocess.Popen(
-            [sys.executable, "-c", program, proxy.url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=child_environment(),
-        ) as running,
+        started_program(program, proxy.url) as running,
     ):
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
