@@ -72,7 +72,11 @@ def nothing_wrong_is_nothing_reported(case: Case) -> Iterator[str]:
 
 def one_count(case: Case) -> Iterator[str]:
     """Found and lost messages are the same everywhere, and all of them; an opening that cuts loses more."""
-    if case.unreadable_files:
+    if case.unreadable_files:  # their messages count as lost until they may be read; a salvage names the file
+        counts = [(case.looks[name].found, case.looks[name].lost) for name in ("doctor --deep", "verify")]
+        everything = len(case.truth.found) + len(case.truth.lost)
+        if any(None in one or sum(filter(None, one)) != everything for one in counts) or counts[0] != counts[1]:
+            yield f"doctor --deep and verify count {counts} of {everything}"
         return
     assert case.salvaged is not None
     found, lost, misplaced = len(case.truth.found), len(case.truth.lost), len(case.truth.misplaced)
