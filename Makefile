@@ -7,7 +7,7 @@ ARGS   ?=
 # So many at once, a module at a time (tests/support/sharing_out.py); `make test WORKERS=0` is one process.
 # Two of them start Sparks and wait for them often, so a third keeps two cores busy.
 WORKERS ?= 3
-# The part of its campaigns that `make stress` runs: today's fifth, in some 90 minutes; PART=1 is all, in many hours.
+# The part of its campaigns that `make stress` runs: a fifth, in some 90 minutes; PART=1 is all, in many hours.
 PART ?= 0.2
 # It writes here what it has done so far: each kill, and the end of each test. What has passed, and on which
 # commit, is in $(STRESS_LOG).passed: `make stress ARGS=--again` continues a run that was ended.

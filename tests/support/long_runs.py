@@ -18,7 +18,8 @@ import pytest
 _T = TypeVar("_T")
 
 # Of its campaigns, which differ by a seed or by where something happens, a run does this part, in some 90 minutes.
-# ``make stress PART=1`` does all, in many hours. Each day has other places in turn.
+# ``make stress PART=1`` does all, in many hours. Seeds, and where a file system fails, are others each day in turn; a
+# sweep over all operations of a call takes every fifth one from its first on.
 PART = float(os.environ.get("STRESS_PART", "0.2"))
 ONE_IN = max(round(1 / PART), 1)
 TURN = int(os.environ.setdefault("STRESS_TURN", str(datetime.now(UTC).toordinal()))) % ONE_IN
