@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,9 @@ class _Spark:
         self.done.append(parse_stream_write_options(self._options).path)
 
 
-def _run(page: str, replaced: dict[str, str], **names: Any) -> tuple[list[dict[str, Any]], _Spark]:
+def _run(
+    page: str, replaced: dict[str, str], *, before_each: Callable[[], object] = lambda: None, **names: Any
+) -> tuple[list[dict[str, Any]], _Spark]:
     """Run each Python block of a page by itself, with some texts replaced and these ``names``.
 
     The names that each block has in the end, and the session of all.
@@ -73,6 +75,7 @@ def _run(page: str, replaced: dict[str, str], **names: Any) -> tuple[list[dict[s
     found: list[dict[str, Any]] = []
     for number, block in enumerate(text.split("\f")):
         given = {"__name__": "page", "spark": spark, "events": spark, **names}
+        before_each()
         exec(compile(block, f"{page}, block {number}", "exec"), given)
         found.append(given)
     assert found
@@ -136,7 +139,9 @@ def test_serving(
             "timeout_s=10": "timeout_s=0",
         }
         with connect(url) as remote:
-            found, spark = _run("serving.md", replaced, store=remote, table=pa.table({"body": ["of a table"]}))
+            table = pa.table({"body": ["of a table"]})
+            # Polls that do not wait find what the blocks before have put.
+            found, spark = _run("serving.md", replaced, before_each=owned.dispatch, store=remote, table=table)
         found[-1]["reader"].close()
         (batch,) = store_metadata(url, "batches").to_pylist()
     assert (batch["application"], batch["version"], batch["rows"]) == ("orders-loader", 7, 1)
