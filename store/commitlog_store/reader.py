@@ -35,7 +35,6 @@ from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.many_keys import SearchedIndex
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
-from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
@@ -62,6 +61,7 @@ from commitlog_store.reading import arguments, groups
 from commitlog_store.reading.arrivals import pull_or_wait, wait_for_files
 from commitlog_store.reading.bounds import Bounds
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
+from commitlog_store.reading.key_lookup import KeyLookup
 from commitlog_store.reading.look_ups import KeyQueries, message_at, message_by_id, stored_bytes
 from commitlog_store.reading.opening import Directory, FilterAt, OpenOptions, open_log, open_reader
 from commitlog_store.reading.places import Places, answer_or_error, offsets_by_time

@@ -46,13 +46,12 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "retention": _ENGINE | {"delayed", "groups"},
     "owned_store": _ENGINE | _SUBJECTS,
     "verify": _PARTS | {"recovery", "delayed", "groups", "retention"},
-    "key_lookup": _LOG | {"queue", "index"},
-    "reading": _PARTS | {"filter", "recovery", "delayed", "groups", "key_lookup"},
-    "reader": _PARTS | {"filter", "half", "delayed", "groups", "key_lookup", "reading", "verify"},
+    "reading": _PARTS | {"filter", "recovery", "delayed", "groups"},
+    "reader": _PARTS | {"filter", "half", "delayed", "groups", "reading", "verify"},
     "reader_pool": frozenset({"leaves", "reader"}),
     "producing": _ENGINE,
     "consuming": frozenset({"leaves"}),
-    "remote": _ENGINE | _SUBJECTS | {"consuming", "filter", "key_lookup", "producing", "reader", "reading", "verify"},
+    "remote": _ENGINE | _SUBJECTS | {"consuming", "filter", "producing", "reader", "reading", "verify"},
     "serve": _ENGINE
     | _SUBJECTS
     | {"consumers", "filter", "metadata", "owned_store", "queries", "reader", "reader_pool", "remote", "stager"}
@@ -67,10 +66,9 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "object_storage": _BYTES | {"files"},
     "archive": _ENGINE | {"object_storage", "owned_store", "retention"},
     "archive_reader": _PARTS
-    | {"archive", "delayed", "filter", "groups", "key_lookup", "object_storage"}
+    | {"archive", "delayed", "filter", "groups", "object_storage"}
     | {"reader", "reading", "threads", "verify"},
-    "history": _PARTS
-    | {"archive_reader", "delayed", "filter", "groups", "half", "key_lookup", "reader", "reading", "verify"},
+    "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "reader", "reading", "verify"},
     "consumers": _ENGINE | {"consuming", "filter", "groups", "reader", "reader_pool", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},

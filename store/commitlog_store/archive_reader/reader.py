@@ -32,7 +32,6 @@ from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.record import HEADER_SIZE, MAGIC_V1, MAGIC_V2, own_position
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.index.service import IndexFileInfo
-from commitlog_store.key_lookup import KeyLookup
 from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
@@ -40,6 +39,7 @@ from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
+from commitlog_store.reading.key_lookup import KeyLookup
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.verify.store_facts import StoreFacts
 

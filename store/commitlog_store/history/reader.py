@@ -37,7 +37,6 @@ from commitlog_store.history.blocks import HistoryBlocks
 from commitlog_store.history.sides import GONE, BothSides, QueueKey, Sides
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
-from commitlog_store.key_lookup import WantedKeys
 from commitlog_store.message import MessageExt
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult, GetMessageStatus, PullLimits, checked_count
@@ -49,6 +48,7 @@ from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arguments import repeatable
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
+from commitlog_store.reading.key_lookup import WantedKeys
 from commitlog_store.reading.ranges import while_open
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of

@@ -14,11 +14,11 @@ from commitlog_store.errors import InvalidValue, MessageNotFound
 from commitlog_store.format import message_id
 from commitlog_store.format.single_record import message_of
 from commitlog_store.java_numbers import MAX_LONG
-from commitlog_store.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import validate_topic
 from commitlog_store.queue.get_message import checked_count, checked_int
+from commitlog_store.reading.key_lookup import KeyLookup, NewestPlaces, WantedKeys, could_be_key
 from commitlog_store.reading.ranges import batch_limits, while_open
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 

@@ -28,7 +28,6 @@ from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
-from commitlog_store.key_lookup import WantedKeys
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import checked_text, validate_topic
@@ -53,6 +52,7 @@ from commitlog_store.reading.arguments import (
 )
 from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.reading.damage import checked_on_damage
+from commitlog_store.reading.key_lookup import WantedKeys
 from commitlog_store.reading.look_ups import checked_query
 from commitlog_store.reading.opening import checked_filter_at
 from commitlog_store.reading.places import answer_or_error, checked_time
