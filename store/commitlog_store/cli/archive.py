@@ -15,6 +15,7 @@ from commitlog_store.cli.confirm import DryRun
 from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples
 from commitlog_store.cli.values import parse_seconds, size_option
 from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.texts import counted, printable_text
 
 if TYPE_CHECKING:
     from commitlog_store.archive.archiver import Archiver, ArchiveReport, ArchiveSettings
@@ -179,7 +180,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 def _follow(archiver: Archiver, *, as_json: bool) -> None:
     """Archive until a signal; an object store that does not answer is asked again."""
-    from commitlog_store.cli.render import printable_text, say
+    from commitlog_store.cli.render import say
     from commitlog_store.errors import ArchiveFailed
 
     generation, failure = -1, ""
@@ -202,7 +203,7 @@ def _follow(archiver: Archiver, *, as_json: bool) -> None:
 def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = True) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import counted, json_text, printable_text, say
+    from commitlog_store.cli.render import json_text, say
 
     if as_json:
         row = {
@@ -243,7 +244,7 @@ def _check(url: str, options: dict[str, str], *, deep: bool, as_json: bool) -> N
 def _print_check(report: ArchiveCheckReport, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import counted, json_text, printable_text
+    from commitlog_store.cli.render import json_text
 
     if as_json:
         row: dict[str, Any] = {
@@ -291,7 +292,7 @@ def _collect(url: str, options: dict[str, str], older_than_s: int, *, dry_run: b
 def _print_gc(report: ArchiveGcReport, dry_run: bool, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import counted, json_text, printable_text
+    from commitlog_store.cli.render import json_text
 
     if as_json:
         row = {

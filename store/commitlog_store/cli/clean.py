@@ -33,11 +33,12 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner
-from commitlog_store.cli.render import json_text, printable_text
+from commitlog_store.cli.render import json_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.values import parse_hours, size_option
 from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.texts import printable_text
 from commitlog_store.queries.unread import Unread
 from commitlog_store.reader import StoreReader
 from commitlog_store.retention.decision import CleanReport, DoomedFile

@@ -14,9 +14,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from commitlog_store.cli.render import printable_text, say
+from commitlog_store.cli.render import say
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import is_system_group
+from commitlog_store.queries.texts import printable_text
 from commitlog_store.queries.unread import Unread, unread_words
 from commitlog_store.reader import StoreReader
 

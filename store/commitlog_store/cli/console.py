@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from commitlog_store.cli.render import body_text, printable_text, terminal_width
+from commitlog_store.cli.render import body_text, terminal_width
 from commitlog_store.cli.times import Clock
+from commitlog_store.queries.texts import printable_text
 
 _UNCUT = 100_000
 # Texts in columns are folded to this width before a table becomes wider than the terminal, and the gap between columns.

@@ -30,7 +30,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import open_owner
-from commitlog_store.cli.render import counted, printable_text, say
+from commitlog_store.cli.render import say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import Clock, parse_zone
@@ -38,6 +38,7 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.positions import DeadLetters
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog_store.queries.redrive_plan import Redrive, redrive_targets, redrive_words
+from commitlog_store.queries.texts import counted, printable_text
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 

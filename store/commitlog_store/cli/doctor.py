@@ -35,13 +35,13 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.owner_config import is_address, owner_config, refuse_at_address
 from commitlog_store.cli.progress import progress_bar
-from commitlog_store.cli.render import camel_members, counted, ends_wrong, json_text, printable_text
+from commitlog_store.cli.render import camel_members, ends_wrong, json_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.topic_table import offset_range
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.paths import REMOTE_SCHEMES
-from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.texts import counted, duration_text, printable_text
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_store
 from commitlog_store.verify.findings import Finding

@@ -19,10 +19,10 @@ from commitlog_store.cli.options import (
     Until,
     examples,
 )
-from commitlog_store.cli.render import counted
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.queries.texts import counted, printable_text
 
 if TYPE_CHECKING:
     from commitlog_store.export.export_store import ExportReport
@@ -144,7 +144,7 @@ def export(
 
 
 def _say_skipped(report: ExportReport) -> None:
-    from commitlog_store.cli.render import printable_text, say
+    from commitlog_store.cli.render import say
 
     if not report.skipped:
         return
@@ -155,7 +155,7 @@ def _say_skipped(report: ExportReport) -> None:
 def _print_report(report: ExportReport, *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    from commitlog_store.cli.render import json_text, printable_text
+    from commitlog_store.cli.render import json_text
     from commitlog_store.export.targets import ExportFormat
 
     is_parquet = report.target.format is ExportFormat.PARQUET

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog_store.cli.console import print_table, uncut_console
-from commitlog_store.cli.render import printable_text, terminal_width
+from commitlog_store.cli.render import terminal_width
+from commitlog_store.queries.texts import printable_text
 
 _GAP = 2
 # Names are shortened to that before a column is left out, and to less only when no column can be.

@@ -21,12 +21,13 @@ from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import MIRROR, AsJson, LockTimeout, StorePath, examples
-from commitlog_store.cli.render import json_text, printable_text, say
+from commitlog_store.cli.render import json_text, say
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.follower.log_follower import FollowerStatus, LogFollower
 from commitlog_store.follower.promote import move_aside, promotable
 from commitlog_store.follower.promote import promote as promote_mirror
+from commitlog_store.queries.texts import printable_text
 from commitlog_store.reader import StoreReader
 
 

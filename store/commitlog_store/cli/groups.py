@@ -31,7 +31,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address
-from commitlog_store.cli.render import printable_text, say, terminal_width
+from commitlog_store.cli.render import say, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import parse_zone
@@ -40,9 +40,9 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.commit import owned_config, set_positions
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.paths import is_system_group, validate_group
-from commitlog_store.queries.durations import duration_text
 from commitlog_store.queries.group_reset import Move, Target, group_moves, move_words
 from commitlog_store.queries.group_summary import GroupSummary, group_summaries
+from commitlog_store.queries.texts import duration_text, printable_text
 from commitlog_store.reader import StoreReader
 
 if TYPE_CHECKING:

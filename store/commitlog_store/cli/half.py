@@ -22,13 +22,13 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import open_owner
-from commitlog_store.cli.render import printable_text, say
+from commitlog_store.cli.render import say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog_store.queries.half_message_plan import half_message_words
-from commitlog_store.queries.utc_text import utc_text
+from commitlog_store.queries.texts import printable_text, utc_text
 from commitlog_store.reader import StoreReader
 
 Handle = Annotated[

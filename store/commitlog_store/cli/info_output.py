@@ -16,11 +16,11 @@ from rich.text import Text
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.doctor import archive_hold_text, known_loss
 from commitlog_store.cli.fitted_table import shortened
-from commitlog_store.cli.render import counted, printable_text, terminal_width
+from commitlog_store.cli.render import terminal_width
 from commitlog_store.cli.summary import QueueSummary, StoreSummary
 from commitlog_store.cli.times import Clock
 from commitlog_store.paths import is_system_topic
-from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.texts import counted, duration_text, printable_text
 from commitlog_store.verify.assessment import Verdict
 
 _GAP = 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from commitlog_store.cli.decoding import decoding
 from commitlog_store.cli.message_format import FORMAT_HELP
 from commitlog_store.cli.message_output import MessageOutput, message_output
 from commitlog_store.cli.open_reader import FromLogOption, NoVerifyCrcOption, OnDamage, OnDamageOption, open_reader
@@ -24,6 +23,7 @@ from commitlog_store.cli.options import (
     TagOption,
     ZoneOption,
 )
+from commitlog_store.cli.render import say
 from commitlog_store.cli.storage_options import Storage
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.values import parse_columns, parse_filter
@@ -31,6 +31,7 @@ from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.errors import InvalidValue
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.queries.body_pattern import BodyPattern
+from commitlog_store.queries.texts import counted
 from commitlog_store.reader import StoreReader
 
 _FormatOption = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help=f"As kcat's -f: {FORMAT_HELP}.")]
@@ -97,9 +98,17 @@ class MessageStyle:
         """The names of columns, if they are given. ``BadParameter``."""
         return None if self.columns is None else parse_columns(self.columns)
 
-    def decoding(self) -> AbstractContextManager[TopicDecoders]:
-        """The decoders of bodies, which end with the block. ``BadParameter``."""
-        return decoding(self.decode)
+    @contextmanager
+    def decoding(self) -> Iterator[TopicDecoders]:
+        """The decoders of bodies, which end with the block; it says how many bodies were not decoded.
+
+        ``InvalidValue`` for a rule that is wrong.
+        """
+        with TopicDecoders.parse(self.decode or ()) as decoders:
+            yield decoders
+            if decoders.failed:
+                failed = counted(decoders.failed, "message")
+                say(f"The bodies of {failed} were not decoded. The first: {decoders.first_problem}.")
 
     def output(self, form: OutputFormat, *, body: bool = False) -> Callable[[TopicDecoders], MessageOutput]:
         """Returns a function that makes the output from the decoders.

@@ -16,12 +16,13 @@ from rich.cells import cell_len, set_cell_size
 
 from commitlog_store.cli.message_format import MessageFormat
 from commitlog_store.cli.options import OutputFormat
-from commitlog_store.cli.render import body_text, printable_text, terminal_width
+from commitlog_store.cli.render import body_text, terminal_width
 from commitlog_store.cli.times import Clock
 from commitlog_store.decoders.decoded_lines import with_decoded
 from commitlog_store.decoders.topic_decoders import TopicDecoders
 from commitlog_store.export.json_lines import json_lines
 from commitlog_store.queries.scan import ROW_COLUMNS, column_values
+from commitlog_store.queries.texts import printable_text
 
 _TIMES = ("storeTimestamp", "bornTimestamp")
 _LINE_COLUMNS = ("storeTimestamp", "topic", "queueId", "queueOffset", "tags", "keys", "body")

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from commitlog_store.cli.render import counted, say
+from commitlog_store.cli.render import say
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage
+from commitlog_store.queries.texts import counted
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import StoreReader
 

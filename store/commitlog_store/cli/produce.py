@@ -45,7 +45,7 @@ from commitlog_store.cli.owner_config import (
     refuse_missing,
 )
 from commitlog_store.cli.progress import count_bar, progress_bar
-from commitlog_store.cli.render import counted, drop_output, say
+from commitlog_store.cli.render import drop_output, say
 from commitlog_store.config import BrokerProperties, FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue, NotAStore, RemoteFailed, StoreNotFound
@@ -55,6 +55,7 @@ from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.log.store_directory import check_store_directory
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import MOST_QUEUES, validate_new_topic
+from commitlog_store.queries.texts import counted
 from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:

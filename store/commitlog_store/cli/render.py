@@ -1,4 +1,4 @@
-"""Text on stdout that commands share: JSON, bodies, printable text. Without a terminal library, which takes long."""
+"""Text on stdout that commands share: JSON and bodies. Without a terminal library, which takes long."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ import orjson
 import typer
 
 from commitlog_store.cli.exit_codes import WRONG
-from commitlog_store.queries import counted as _counted
-from commitlog_store.queries import printable_text as _printable
-
-# For the other modules of the command line.
-counted = _counted.counted
-printable_text = _printable.printable_text
+from commitlog_store.queries.texts import printable_text
 
 
 def drop_output() -> None:

@@ -27,11 +27,12 @@ from commitlog_store.cli.options import (
 )
 from commitlog_store.cli.owner_config import owner_config
 from commitlog_store.cli.progress import progress_bar
-from commitlog_store.cli.render import counted, ends_wrong, json_text, printable_text
+from commitlog_store.cli.render import ends_wrong, json_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.topic_table import topic_table
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CorruptStoreError, DamagedLog, LogLost, LogNotFound, LogShort
+from commitlog_store.queries.texts import counted, printable_text
 from commitlog_store.repair import KeptPiece, LostMessages, RepairReport, drop_kept, kept_pieces, repair_store
 from commitlog_store.verify.assessment import Assessment, Verdict
 

@@ -8,6 +8,7 @@ import typer
 
 from commitlog_store.cli.options import ARCHIVE, AsJson, EndpointOption, Since, examples
 from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.texts import counted, printable_text
 
 if TYPE_CHECKING:
     from commitlog_store.archive.restore import RestoreReport
@@ -55,7 +56,7 @@ def restore(
 
 
 def _print_report(report: RestoreReport, *, as_json: bool) -> None:
-    from commitlog_store.cli.render import counted, json_text, printable_text
+    from commitlog_store.cli.render import json_text
 
     if as_json:
         row = {

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from commitlog_store.cli.options import OutputFormat
-from commitlog_store.cli.render import body_text, counted, json_text, printable_text
+from commitlog_store.cli.render import body_text, json_text
+from commitlog_store.queries.texts import counted, printable_text
 
 
 def print_lines(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from commitlog_store.cli.options import REPAIR, AsJson, CountOption, StorePath, examples
 from commitlog_store.errors import InvalidValue
+from commitlog_store.queries.texts import printable_text
 
 if TYPE_CHECKING:
     from commitlog_store.salvage.report import SalvageReport
@@ -100,7 +101,6 @@ def _print_report(report: SalvageReport) -> None:
     from rich.text import Text
 
     from commitlog_store.cli.console import print_table, uncut_console
-    from commitlog_store.cli.render import printable_text
     from commitlog_store.cli.topic_table import topic_table
 
     console = uncut_console()
@@ -129,7 +129,6 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
     from rich.text import Text
 
     from commitlog_store.cli.console import print_table, uncut_console
-    from commitlog_store.cli.render import printable_text
     from commitlog_store.cli.topic_table import offset_range
 
     for name, belongs in report.misnamed:

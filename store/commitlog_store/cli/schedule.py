@@ -23,7 +23,7 @@ from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.delayed.levels import DelayLevel
-from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.texts import duration_text
 
 _COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "overdueMs", "oldest", "position", "minOffset", "maxOffset")
 

@@ -9,7 +9,7 @@ from commitlog_store.cli.fitted_table import Column, print_fitted
 from commitlog_store.cli.options import OutputFormat
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock
-from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.texts import duration_text
 from commitlog_store.queries.topic_rates import WINDOWS_S, TopicRates
 
 _RATES = tuple(f"putTps{window}" for window in WINDOWS_S)

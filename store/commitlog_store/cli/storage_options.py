@@ -12,10 +12,11 @@ import typer
 
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import ArchiveOption, EndpointOption
-from commitlog_store.cli.render import counted, say
+from commitlog_store.cli.render import say
 from commitlog_store.cli.values import size_option
 from commitlog_store.object_storage.counted import counted_storage
 from commitlog_store.paths import ARCHIVE_SCHEMES
+from commitlog_store.queries.texts import counted
 from commitlog_store.reader import StoreReader
 from commitlog_store.storage_stats import StorageStats
 

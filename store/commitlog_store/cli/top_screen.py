@@ -18,10 +18,9 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from commitlog_store.errors import StoreClosed
 from commitlog_store.paths import is_system_topic
-from commitlog_store.queries.durations import duration_text
 from commitlog_store.queries.group_summary import GroupSummary
-from commitlog_store.queries.printable_text import printable_text
 from commitlog_store.queries.store_overview import StoreOverview, TopicLook
+from commitlog_store.queries.texts import duration_text, printable_text
 from commitlog_store.sizes import size_text
 from commitlog_store.threads.wakeup import Wakeup
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from rich.table import Table
 from rich.text import Text
 
-from commitlog_store.cli.render import printable_text
+from commitlog_store.queries.texts import printable_text
 
 # So many stretches of lost offsets are shown for a topic.
 _MOST_STRETCHES = 40

@@ -28,7 +28,6 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner, owner_config
-from commitlog_store.cli.render import printable_text
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.config import MessageStoreConfig
@@ -48,6 +47,7 @@ from commitlog_store.format.properties import REAL_TOPIC
 from commitlog_store.groups.commit import owned_config
 from commitlog_store.metadata import store_metadata
 from commitlog_store.paths import MOST_QUEUES, is_system_topic
+from commitlog_store.queries.texts import printable_text
 from commitlog_store.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings, unused_topics
 from commitlog_store.reader import StoreReader
 from commitlog_store.recovery.forecast import forecast_open

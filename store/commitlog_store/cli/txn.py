@@ -26,13 +26,13 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
-from commitlog_store.cli.render import printable_text, say
+from commitlog_store.cli.render import say
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.forgotten_batches import forgotten_words, last_batch_of, unknown_application
-from commitlog_store.queries.utc_text import utc_text
+from commitlog_store.queries.texts import printable_text, utc_text
 from commitlog_store.reader import StoreReader
 from commitlog_store.store import MessageStore
 

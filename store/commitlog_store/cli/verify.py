@@ -10,8 +10,9 @@ from rich.text import Text
 
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.doctor import known_loss, opening_text, topic_members
-from commitlog_store.cli.render import camel_members, counted, json_text, printable_text
+from commitlog_store.cli.render import camel_members, json_text
 from commitlog_store.cli.topic_table import topic_table
+from commitlog_store.queries.texts import counted, printable_text
 from commitlog_store.verify.assessment import Assessment, Verdict
 
 # Lost offsets, any number of ranges, are not a column of CSV.

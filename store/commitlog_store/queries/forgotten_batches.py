@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.columnar.columns import nearest_name
 from commitlog_store.errors import InvalidValue
-from commitlog_store.queries.counted import counted
-from commitlog_store.queries.utc_text import utc_text
+from commitlog_store.queries.texts import counted, utc_text
 
 _LISTED = 20
 

@@ -9,7 +9,7 @@ from datetime import timezone, tzinfo
 
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from commitlog_store.queries.counted import counted
+from commitlog_store.queries.texts import counted
 from commitlog_store.queries.unread import Unread, unread_words
 from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.timestamps import parse_time

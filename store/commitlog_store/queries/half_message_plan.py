@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
-from commitlog_store.queries.utc_text import utc_text
+from commitlog_store.queries.texts import utc_text
 
 HalfMessageEnd = Literal["commit", "roll back"]
 _THEN = {

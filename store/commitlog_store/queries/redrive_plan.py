@@ -8,7 +8,7 @@ from typing import Literal
 
 from commitlog_store.format.message_rules import topic_before_retries
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from commitlog_store.queries.counted import counted
+from commitlog_store.queries.texts import counted
 from commitlog_store.reader import StoreReader
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from commitlog_store.queries.counted import counted
+from commitlog_store.queries.texts import counted
 
 _OTHERS = "Spark checkpoints, exports and programs that keep positions of their own are not known to the store"
 

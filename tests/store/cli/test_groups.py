@@ -10,7 +10,7 @@ import pytest
 
 from commitlog_store import Message, PutMessageStatus, StoreReader, commit_group_offsets
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
-from commitlog_store.queries.durations import duration_text
+from commitlog_store.queries.texts import duration_text
 from tests.store.cli.commands import ended, iso, lines, on_a_terminal, plain, run
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder

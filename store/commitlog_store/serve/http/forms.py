@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from commitlog_store.queries.printable_text import printable_text
+from commitlog_store.queries.texts import printable_text
 
 _LARGEST = 4096
 _SECONDS = 20.0

@@ -11,7 +11,7 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.java_numbers import MAX_INT
 from commitlog_store.message import Message
-from commitlog_store.queries.counted import counted
+from commitlog_store.queries.texts import counted
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan
 from commitlog_store.serve.http.pages.views import Values

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from commitlog_store.errors import CommitLogError, InvalidValue, NotFoundError
 from commitlog_store.paths import validate_group
-from commitlog_store.queries.counted import counted
 from commitlog_store.queries.redrive_plan import Redrive, redrive_ranges, redrive_targets, redrive_words
+from commitlog_store.queries.texts import counted
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan
 from commitlog_store.store import MessageStore

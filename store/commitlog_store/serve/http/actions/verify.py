@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from commitlog_store.queries.counted import counted
+from commitlog_store.queries.texts import counted
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.actions.action import Action, ActionAsked, Done, Plan, PlanChanged
 from commitlog_store.serve.http.pages.templates import size, with_query

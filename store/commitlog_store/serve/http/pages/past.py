@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import is_system_group
-from commitlog_store.queries.printable_text import printable_text
+from commitlog_store.queries.texts import printable_text
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.figures.series import SPANS_S, PastFigures, of_store, of_topic

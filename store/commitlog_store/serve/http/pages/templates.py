@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from commitlog_store.queries.durations import duration_text
-from commitlog_store.queries.printable_text import printable_text
+from commitlog_store.queries.texts import duration_text, printable_text
 from commitlog_store.sizes import size_text
 
 
