@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
 from commitlog_store.queue.get_message import checked_int
-from commitlog_store.queue.views import CatalogView, QueueInfo, Units
-
-
-class AnsweringReader(Protocol):
-    """What a ``ReaderCatalog`` asks: the methods of ``StoreReader`` of these names, and units."""
-
-    path: str
-
-    def topics(self) -> list[str]: ...
-
-    def queue_ids(self, topic: str, /) -> list[int]: ...
-
-    def queue_info(self, topic: str, queue_id: int, /) -> QueueInfo: ...
-
-    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int, /) -> int: ...
-
-    def units(self, topic: str, queue_id: int, start: int, stop: int, /, *, chunk: int) -> Iterator[Units]: ...
+from commitlog_store.queue.views import CatalogView, ReaderView, Units
 
 
 class ReaderQueue:
@@ -31,7 +14,7 @@ class ReaderQueue:
 
     fillers_are_lost = False
 
-    def __init__(self, reader: AnsweringReader, topic: str, queue_id: int) -> None:
+    def __init__(self, reader: ReaderView, topic: str, queue_id: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self._reader = reader
@@ -63,7 +46,7 @@ class ReaderQueue:
 class ReaderCatalog(CatalogView):
     """All queues: see ``CatalogView``."""
 
-    def __init__(self, reader: AnsweringReader) -> None:
+    def __init__(self, reader: ReaderView) -> None:
         self._reader = reader
 
     def topics(self) -> list[str]:

@@ -5,27 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from commitlog_store.errors import QueueNotFound, TopicNotFound
 from commitlog_store.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
 from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.get_message import GetMessageResult, checked_int, wait_for_match
-from commitlog_store.queue.views import QueueInfo
+from commitlog_store.queue.views import ReaderView
 from commitlog_store.reading.arguments import Place, checked_queue
 from commitlog_store.timestamps import checked_seconds
 
 Positions = Mapping[tuple[str, int], int]
-
-
-class WaitingReader(Protocol):
-    """What waits need of a reader; ``reader.StoreReader`` has the meanings."""
-
-    path: str
-
-    def queue_info(self, topic: str, queue_id: int, /) -> QueueInfo: ...
-    def wait_for_any(self, positions: Positions, timeout_s: float | None, /) -> bool: ...
 
 
 def checked_deadline(positions: Positions, timeout_s: float | None) -> float | None:
@@ -36,19 +26,19 @@ def checked_deadline(positions: Positions, timeout_s: float | None) -> float | N
     return deadline
 
 
-def is_any_filled(reader: WaitingReader, positions: Positions) -> bool:
+def is_any_filled(reader: ReaderView, positions: Positions) -> bool:
     """Whether one of the queues has a message at its position or after it."""
     return any(_is_filled(reader, *queue, offset) for queue, offset in positions.items())
 
 
-def _is_filled(reader: WaitingReader, topic: str, queue_id: int, offset: int) -> bool:
+def _is_filled(reader: ReaderView, topic: str, queue_id: int, offset: int) -> bool:
     try:
         return reader.queue_info(topic, queue_id).max_offset > offset
     except (TopicNotFound, QueueNotFound):
         return False
 
 
-def wait_for_files(reader: WaitingReader, watch: FileWatch, positions: Positions, timeout_s: float | None) -> bool:
+def wait_for_files(reader: ReaderView, watch: FileWatch, positions: Positions, timeout_s: float | None) -> bool:
     """``StoreReader.wait_for_any`` of a store in a directory, whose files ``watch`` follows."""
     deadline = checked_deadline(positions, timeout_s)
     queues = os.path.join(reader.path, CONSUME_QUEUE)
@@ -65,7 +55,7 @@ def wait_for_files(reader: WaitingReader, watch: FileWatch, positions: Positions
 
 
 def pull_or_wait(
-    reader: WaitingReader, pull: Callable[[str, int, int], GetMessageResult], place: Place, wait_s: float
+    reader: ReaderView, pull: Callable[[str, int, int], GetMessageResult], place: Place, wait_s: float
 ) -> GetMessageResult:
     """``StoreReader.get_message``: what ``pull`` answers at a place, or later, after it has waited for messages."""
     topic, queue_id, offset = place

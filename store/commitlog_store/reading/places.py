@@ -13,21 +13,14 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
-from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.queue.views import CatalogView, QueueInfo, ReaderView
 from commitlog_store.reading.arguments import checked_bounds, checked_places, checked_searches, repeatable
-from commitlog_store.reading.ranges import BoundedReader, checked_range
+from commitlog_store.reading.ranges import checked_range
 from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
 Boundary = Literal["lower", "upper"]
-
-
-class TimedReader(BoundedReader, Protocol):
-    """A reader whose store has arguments of a command."""
-
-    @property
-    def for_shell(self) -> str: ...
 
 
 class TimeBounds(Protocol):
@@ -41,7 +34,7 @@ class Places:
 
     def __init__(
         self,
-        reader: TimedReader,
+        reader: ReaderView,
         commit_log: CommitLog,
         catalog: CatalogView,
         settled: SettledAnswers,

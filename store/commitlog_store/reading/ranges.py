@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from commitlog_store.queue.get_message import ReadCounts, checked_count, checked
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, BlockLimits, BlockSource, QueueRange
 from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import Skips
-from commitlog_store.queue.views import CatalogView, QueueInfo
+from commitlog_store.queue.views import CatalogView, QueueInfo, ReaderView
 from commitlog_store.reading.arguments import checked_ranges
 from commitlog_store.reading.damage import OnDamage, without_impossible
 from commitlog_store.reading.settled_answers import UNITS_AHEAD, SettledAnswers
@@ -29,19 +29,6 @@ _T = TypeVar("_T")
 Range = tuple[str, int, int, int]
 
 _logger = logging.getLogger(__name__)
-
-
-class BoundedReader(Protocol):
-    """What ranges need of a reader; ``reader.StoreReader`` has the meanings."""
-
-    path: str
-
-    def queue_info(self, topic: str, queue_id: int, /) -> QueueInfo: ...
-    def queue_infos(
-        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]], /
-    ) -> list[QueueInfo]: ...
-    def offsets_by_time(self, wanted: Sequence[tuple[QueueInfo, GivenTime]], /) -> list[int | CommitLogError]: ...
-    def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T: ...
 
 
 class MessageBatches(Iterator[pa.RecordBatch]):
@@ -98,7 +85,7 @@ class RangeReads:
 
     def __init__(
         self,
-        reader: BoundedReader,
+        reader: ReaderView,
         catalog: CatalogView,
         blocks: BlockSource,
         *,
@@ -323,7 +310,7 @@ def while_open(items: Iterator[_T], refuse_closed: Callable[[], None]) -> Iterat
         refuse_closed()
 
 
-def checked_range(reader: BoundedReader, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
+def checked_range(reader: ReaderView, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
     """The range, up to the queue's end without ``stop``. ``OffsetOutOfRange``, ``InvalidValue``, ``QueueNotFound``."""
     start = checked_int("start", start)
     info = reader.queue_info(topic, queue_id)
