@@ -19,6 +19,12 @@ LONGER_MODULES = {
     "commitlog_store.reader": (1_000, "the public face of a store: signatures and docstrings, and a line to delegate"),
 }
 
+# Users import from these.
+PUBLIC_MODULES = {
+    *("commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.testing"),
+    *("pyspark_commitlog", "pyspark_commitlog.errors"),
+}
+
 UNSAFE_WAITS = {"Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Timer", "Queue", "LifoQueue"}
 
 # "# -----", "# ====", "####", "# -- a part --": a module that needs them is two modules.
@@ -40,6 +46,30 @@ def test_listed_names_exist() -> None:
         wrong += [f"{module.path}: {name} is private" for name in names if name[0] == "_" and name != "__version__"]
         wrong += [f"{module.path}: __all__ repeats a name"] if len(set(names)) < len(names) else []
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_public_modules_and_those_that_pass_names_on_list_their_names() -> None:
+    listing = [
+        module.name
+        for module in all_modules()
+        if module.name not in PUBLIC_MODULES
+        and (names := _listed(module.tree)) is not None
+        and not names & _imported(module.tree)
+    ]
+    assert not listing, f"their names need no __all__: {listing}"
+
+
+def _listed(tree: ast.Module) -> set[object] | None:
+    """The names in ``__all__``; None without one."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return {one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)}
+    return None
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {name.asname or name.name for node in imports for name in node.names}
 
 
 def test_modules_have_docstrings() -> None:

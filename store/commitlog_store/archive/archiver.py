@@ -53,8 +53,6 @@ from commitlog_store.paths import (
 )
 from commitlog_store.queue.queue_counts import queue_file_size_of
 
-__all__ = ["CONFIG_FILES", "ArchiveReport", "ArchiveSettings", "Archiver", "archive_store", "open_archiver"]
-
 # The files of config/ that say something about messages. None has a secret.
 CONFIG_FILES = (
     TOPICS_CONFIG,

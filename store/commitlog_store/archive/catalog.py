@@ -53,21 +53,6 @@ from commitlog_store.archive.queue_names import (
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 
-__all__ = [
-    "GROUP_HEAD",
-    "SPAN_DTYPE",
-    "Catalog",
-    "CatalogHead",
-    "decode_catalog",
-    "decode_group",
-    "decode_head",
-    "decode_row",
-    "decode_spans",
-    "encode_catalog",
-    "encode_group",
-    "span_at",
-]
-
 _CATALOG_MAGIC = b"CLARCATA"
 _GROUP_MAGIC = b"CLARGROU"
 _CATALOG_VERSION = 2

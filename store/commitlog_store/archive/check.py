@@ -28,8 +28,6 @@ from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from commitlog_store.threads.parallel import for_each
 
-__all__ = ["ArchiveCheckReport", "check_archive"]
-
 _THREADS = 8
 Progress = Callable[[int, int], None]
 

@@ -5,17 +5,6 @@ from __future__ import annotations
 from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.object_storage.checked_pages import WrongPage
 
-__all__ = [
-    "RESTORE_ADVICE",
-    "WrongBytes",
-    "advice_for",
-    "damaged",
-    "missing",
-    "not_decoded",
-    "other_bytes",
-    "other_page",
-]
-
 RESTORE_ADVICE = "Restore the object, from another version or copy of the bucket."
 
 

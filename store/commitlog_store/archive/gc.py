@@ -18,8 +18,6 @@ from commitlog_store.archive.uploads import GRACE_S
 from commitlog_store.files import disk
 from commitlog_store.object_storage.object_store import Listed, ObjectStore
 
-__all__ = ["ArchiveGcReport", "gc_archive"]
-
 _MS = 1000
 # The object store of a local disk names a file NAME#NUMBER until it is whole.
 _UNFINISHED = "#"

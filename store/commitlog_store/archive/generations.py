@@ -20,8 +20,6 @@ from commitlog_store.archive.manifest import (
 from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
 from commitlog_store.object_storage.object_store import ObjectStore
 
-__all__ = ["commit", "create_identity", "newest", "newest_or_none", "read_generation", "read_identity"]
-
 # How often to look for the newest manifest again, when that which was listed is deleted before it is read.
 _LOOKS = 8
 

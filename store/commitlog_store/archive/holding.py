@@ -25,8 +25,6 @@ from commitlog_store.retention.archive_status import ArchiveHoldStatus, write_st
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import ServiceThread, Worker
 
-__all__ = ["ArchiveHolder", "archive_hold", "archived_until"]
-
 _LOG = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _MS = 1000

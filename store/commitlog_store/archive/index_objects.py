@@ -34,19 +34,6 @@ from commitlog_store.archive.damage import WrongBytes, not_decoded
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.format.arrays import Int32Array, Int64Array
 
-__all__ = [
-    "INDEX_HEAD",
-    "INDEX_ROW_SIZE",
-    "PLACE_SIZE",
-    "decode_index_head",
-    "decode_places",
-    "decode_rows",
-    "encode_index",
-    "mixed_hashes",
-    "places_start",
-    "window",
-]
-
 _MAGIC = b"CLARINDX"
 _VERSION = 1
 _HEADER = struct.Struct(">8sIIII")

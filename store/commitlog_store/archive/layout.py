@@ -28,21 +28,6 @@ import re
 from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import ARCHIVE_IDENTITY, ARCHIVE_MANIFESTS
 
-__all__ = [
-    "CATALOG",
-    "COMMIT_LOG",
-    "CONFIG",
-    "GROUPS",
-    "IDENTITY",
-    "INDEX",
-    "MANIFEST",
-    "UNITS",
-    "generation_of",
-    "is_of_archive",
-    "manifest_name",
-    "object_name",
-]
-
 IDENTITY = ARCHIVE_IDENTITY
 MANIFEST = ARCHIVE_MANIFESTS
 CATALOG = "catalog"

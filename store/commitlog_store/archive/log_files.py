@@ -28,8 +28,6 @@ from commitlog_store.format.record import RECORD_PREFIX_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT
 
-__all__ = ["LogSource", "Ready"]
-
 _Found = TypeVar("_Found")
 
 

@@ -59,24 +59,6 @@ from commitlog_store.errors import ArchiveDamaged, UnsupportedArchive
 from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import content_size
 
-__all__ = [
-    "CHECKED_PAGES_VERSION",
-    "FORMAT",
-    "GROUP_SIZE",
-    "HEAD_SIZE",
-    "VERSION",
-    "Group",
-    "Identity",
-    "Manifest",
-    "ObjectRef",
-    "Segment",
-    "contradiction_in",
-    "decode_identity",
-    "decode_manifest",
-    "encode_identity",
-    "encode_manifest",
-]
-
 FORMAT = "commitlog-archive"
 VERSION = 1
 # Of a manifest that names an object with checked pages.

@@ -15,8 +15,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["QueueName", "Structured", "decode_topics", "encode_topics", "queue_names", "topic_indexes"]
-
 QueueName: TypeAlias = tuple[str, int]
 """Topic and queue id."""
 

@@ -24,8 +24,6 @@ from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
 from commitlog_store.recovery.open import OpenWishes
 
-__all__ = ["RestoreReport", "download", "restore_store"]
-
 _SUFFIX = ".restoring"
 # In the new store's directory until its queues are built: a RestoreReport and the log's file size, as JSON.
 _UNBUILT = "restored.json"

@@ -12,8 +12,6 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.object_store import ObjectStore
 
-__all__ = ["mismatch", "refuse_other_log"]
-
 
 def refuse_other_log(objects: ObjectStore, source: LogSource, newest: Manifest) -> None:
     """``ArchiveMismatch`` when the last file that store and archive both have is another one."""

@@ -20,8 +20,6 @@ from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.log.scan import FileWalk
 from commitlog_store.queue.derived_queues import DerivedQueue, QueueBuilder
 
-__all__ = ["Records", "Sums", "read_pieces", "read_records", "sums_of", "tail_crc32", "written_records"]
-
 _PIECE = 4 << 20
 # Large enough that each of a thousand queues has several units in a block.
 _BLOCK_SIZE = 32 << 20

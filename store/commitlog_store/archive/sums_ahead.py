@@ -14,8 +14,6 @@ from commitlog_store.archive.segments import Sums, sums_of
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.threads.jobs import Job
 
-__all__ = ["SumsAhead"]
-
 
 class SumsAhead:
     """Checksums of at most one file at a time. One thread calls it."""

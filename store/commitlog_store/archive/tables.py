@@ -16,8 +16,6 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
 
-__all__ = ["QueueTables"]
-
 # Offsets that may be missing between two segments although no byte of the log is: as in ``queue/derived_queues``.
 _MISSING_BEFORE_ONE = 16
 _MISSING_BEFORE_SEVERAL = 1 << 20

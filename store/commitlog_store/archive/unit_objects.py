@@ -41,8 +41,6 @@ from commitlog_store.archive.queue_names import (
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE
 
-__all__ = ["QueuePart", "QueueUnits", "UnitDirectory", "decode_directory", "decode_units", "encode_units"]
-
 _MAGIC = b"CLARUNIT"
 _VERSION = 1
 _HEADER = struct.Struct(">8sIIII")

@@ -13,8 +13,6 @@ from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import checked_pages
 from commitlog_store.object_storage.object_store import ObjectStore
 
-__all__ = ["GRACE_S", "Pace", "Uploads"]
-
 GRACE_S = 24 * 3600
 """Objects that no manifest names are deleted (``gc``) when they are as old."""
 

@@ -36,8 +36,6 @@ from commitlog_store.export.targets import ExportFormat, ExportTarget
 from commitlog_store.export.writers import parquet_writer
 from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
 
-__all__ = ["ObjectPlace"]
-
 _STATES = "_export"
 _LAST = 10**20 - 1
 _PART = re.compile(r"(?:topic=[^/]+/)?part-([0-9]{8})-([0-9a-f]{16})\.(?:parquet|ndjson|csv)")

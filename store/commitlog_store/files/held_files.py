@@ -9,8 +9,6 @@ import itertools
 import os
 import weakref
 
-__all__ = ["HeldFiles", "held_file"]
-
 # The character that paths of such directories have, and addresses of archives do not.
 _MARK = "#held-"
 _numbers = itertools.count(1)

@@ -20,8 +20,6 @@ from typing import NamedTuple, TypeVar
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 
-__all__ = ["CHECKED_PAGE", "WrongPage", "checked_pages", "content_of", "content_size", "stored_place", "wrong_page"]
-
 CHECKED_PAGE = 256 << 10
 _SUM = struct.Struct(">I")
 _CONTENT = CHECKED_PAGE - _SUM.size

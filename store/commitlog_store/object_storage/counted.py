@@ -9,8 +9,6 @@ from contextvars import ContextVar
 
 from commitlog_store.storage_stats import StorageStats
 
-__all__ = ["StorageCounter", "counted_storage"]
-
 
 class StorageCounter:
     """Adds up what one client of an object store asks, for any number of threads; and the counter around it, too."""

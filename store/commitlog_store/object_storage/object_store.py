@@ -30,8 +30,6 @@ from commitlog_store.storage_stats import StorageStats
 if TYPE_CHECKING:
     import obstore.store
 
-__all__ = ["PARTS_AT_ONCE", "PART_SIZE", "Listed", "ObjectCut", "ObjectMissing", "ObjectStore", "WrongObject"]
-
 _T = TypeVar("_T")
 
 # Parts of an upload, and how many of them are under way: memory is a few times their product.

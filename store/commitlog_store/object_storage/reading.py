@@ -5,8 +5,6 @@ from __future__ import annotations
 from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.object_store import ObjectStore
 
-__all__ = ["read_object"]
-
 
 def read_object(prefix: str, name: str, *, timeout_s: float = 5.0) -> bytes | None:
     """The object ``name`` below a prefix such as ``s3://bucket/checkpoints/q1``; None without it.

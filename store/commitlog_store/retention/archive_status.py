@@ -18,8 +18,6 @@ from commitlog_store.config_files.json_file import JsonConfigFile
 from commitlog_store.files import disk
 from commitlog_store.paths import ARCHIVE_HOLD, CONFIG
 
-__all__ = ["ArchiveHoldStatus", "forget_status", "read_status", "write_status"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveHoldStatus:

@@ -20,8 +20,6 @@ from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["ArchiveService", "ArchiveState"]
-
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0

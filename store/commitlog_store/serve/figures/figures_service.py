@@ -20,8 +20,6 @@ from commitlog_store.store import MessageStore, owned_by
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
-__all__ = ["FiguresService"]
-
 _LOG = logging.getLogger(__name__)
 _MINUTE_S = INTERVALS_S[0]
 # Lags are asked for in a hundredth of the time.
