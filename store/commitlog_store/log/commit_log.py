@@ -37,6 +37,7 @@ from commitlog_store.format.record import (
     own_position,
 )
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG
+from commitlog_store.log.scan import LogFiles
 
 # Bytes that a read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096
@@ -57,8 +58,8 @@ class LogFileNames(Protocol):
     def base_at(self, offset: int, /) -> int | None: ...
 
 
-class LogFiles(Protocol):
-    """The log's files; ``MappedFileQueue`` has the meanings."""
+class FilesToRead(LogFiles, Protocol):
+    """The files of a log that is read; ``MappedFileQueue`` has the meanings."""
 
     @property
     def files(self) -> LogFileNames: ...
@@ -66,7 +67,6 @@ class LogFiles(Protocol):
     def bases(self) -> list[int]: ...
     def refresh(self) -> bool: ...
     def opened(self, base: int, /) -> MappedFile | None: ...
-    def find(self, offset: int, /) -> MappedFile | None: ...
     def end(self) -> int: ...
     def close(self) -> None: ...
 
@@ -89,9 +89,9 @@ class HasDamagedParts(Protocol):
 class CommitLog(HasDamagedParts):
     """Read access to ``<store>/commitlog``, or to a log that lies elsewhere."""
 
-    def __init__(self, path: str, *, files: LogFiles | None = None) -> None:
+    def __init__(self, path: str, *, files: FilesToRead | None = None) -> None:
         """``files`` are those of a log that is in no directory; ``path`` is what errors name then."""
-        self._files: LogFiles = MappedFileQueue(path) if files is None else files
+        self._files: FilesToRead = MappedFileQueue(path) if files is None else files
         self._mapped: list[MappedFile] = []
         # Retention and recovery leave a log that has files at least one: without any, its disk is gone.
         self._had_files = False
@@ -218,43 +218,18 @@ class CommitLog(HasDamagedParts):
         if isinstance(decoded, Torn) and MIN_RECORD_SIZE <= decoded.needed <= found.size - position:
             data = found.read(position, decoded.needed)
             decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
-        match decoded:
-            case Record():
-                if check_crc and still_packed(decoded.body, decoded.sys_flag):
-                    raise CorruptRecord(
-                        f"SYSFLAG of the record at physical offset {physical_offset}",
-                        path=found.path,
-                        offset=position + field_offset("sys_flag"),
-                        expected=f"{decoded.sys_flag | COMPRESSED_FLAG:#x}, since the body is compressed",
-                        found=f"{decoded.sys_flag:#x}",
-                        advice=BODY_ADVICE,
-                    )
-                return decoded
-            case Unwritten() | Filler():
-                what = (
-                    "nothing was written there"
-                    if isinstance(decoded, Unwritten)
-                    else "the file's blank end starts there"
-                )
-                raise MessageNotFound(f"No message at physical offset {physical_offset}: {what}.")
-            case Torn(needed, _):
-                raise CorruptRecord(
-                    f"TOTALSIZE of the record at physical offset {physical_offset}",
-                    path=found.path,
-                    offset=position,
-                    expected=f"at most the {found.size - position} bytes that are left of the file",
-                    found=needed,
-                    advice="Is this where a message starts?",
-                )
-            case Corrupt(field, offset, expected, value):
-                raise CorruptRecord(
-                    f"{field} of the record at physical offset {physical_offset}",
-                    path=found.path,
-                    offset=position + offset,
-                    expected=expected,
-                    found=value,
-                    advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
-                )
+        if not isinstance(decoded, Record):
+            raise _no_record(decoded, found, physical_offset)
+        if check_crc and still_packed(decoded.body, decoded.sys_flag):
+            raise CorruptRecord(
+                f"SYSFLAG of the record at physical offset {physical_offset}",
+                path=found.path,
+                offset=position + field_offset("sys_flag"),
+                expected=f"{decoded.sys_flag | COMPRESSED_FLAG:#x}, since the body is compressed",
+                found=f"{decoded.sys_flag:#x}",
+                advice=BODY_ADVICE,
+            )
+        return decoded
 
     def whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
         """The record there if it is whole and has the right CRC."""
@@ -327,3 +302,30 @@ class CommitLog(HasDamagedParts):
     def close(self) -> None:
         self._mapped = []
         self._files.close()
+
+
+def _no_record(
+    found: Unwritten | Filler | Torn | Corrupt, file: MappedFile, physical_offset: int
+) -> MessageNotFound | CorruptRecord:
+    """The error for what is at a place of the log in place of a record."""
+    if isinstance(found, Unwritten | Filler):
+        what = "nothing was written there" if isinstance(found, Unwritten) else "the file's blank end starts there"
+        return MessageNotFound(f"No message at physical offset {physical_offset}: {what}.")
+    position, advice = physical_offset - file.base, "Is this where a message starts?"
+    if isinstance(found, Torn):
+        return CorruptRecord(
+            f"TOTALSIZE of the record at physical offset {physical_offset}",
+            path=file.path,
+            offset=position,
+            expected=f"at most the {file.size - position} bytes that are left of the file",
+            found=found.needed,
+            advice=advice,
+        )
+    return CorruptRecord(
+        f"{found.field} of the record at physical offset {physical_offset}",
+        path=file.path,
+        offset=position + found.offset,
+        expected=found.expected,
+        found=found.found,
+        advice=BODY_ADVICE if found.field in BODY_FIELDS else advice,
+    )
