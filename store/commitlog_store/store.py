@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal
 
@@ -18,7 +19,7 @@ from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, checke
 from commitlog_store.columnar.message_rows import MessageRows
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, open_consumer
-from commitlog_store.consumers.group import ConsumerGroup
+from commitlog_store.consumers.group import ConsumerGroup, refuse_open_members
 from commitlog_store.consumers.pull import PullService
 from commitlog_store.consumers.redrive import RedriveTo, redrive
 from commitlog_store.engine.put_message import PutMessageResult
@@ -38,12 +39,13 @@ from commitlog_store.producing import Producing
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader
-from commitlog_store.recovery.cut import OnCut
+from commitlog_store.recovery.cut import checked_on_cut
 from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
 from commitlog_store.retention.decision import CleanReport
 from commitlog_store.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest
+from commitlog_store.threads.made_in_thread import made_in_thread
 from commitlog_store.timestamps import checked_seconds
 from commitlog_store.transaction import Transaction
 
@@ -115,7 +117,7 @@ class MessageStore(Producing):
             disk.absolute_path(path),
             config,
             lock_timeout_s=checked_seconds("lock_timeout_s", lock_timeout_s),
-            wishes=OpenWishes(accept_lost_log, rebuild, _checked_on_cut(on_cut)),
+            wishes=OpenWishes(accept_lost_log, rebuild, checked_on_cut(on_cut)),
             progress=progress,
         )
         try:
@@ -138,24 +140,8 @@ class MessageStore(Producing):
 
         A store whose opening is cancelled is closed as soon as it is open.
         """
-        import asyncio  # programs without it do not import it
-
-        opened: list[MessageStore] = []
-        is_wanted = True
-
-        def open_here() -> None:
-            opened.append(cls.open(path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut))
-            if not is_wanted:
-                _close_soon(opened)
-
-        try:
-            await asyncio.to_thread(open_here)
-        except asyncio.CancelledError:
-            # The thread continues, and perhaps the loop does not: the second of the two closes the store.
-            is_wanted = False
-            _close_soon(opened)
-            raise
-        async with opened.pop() as store:
+        opening = partial(cls.open, path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut)
+        async with await made_in_thread(opening, lambda store: store._owned.close(wait=False)) as store:
             yield store
 
     async def __aenter__(self) -> MessageStore:
@@ -488,12 +474,7 @@ class MessageStore(Producing):
         self._engine.state.refuse_on_replica()
 
         def set_positions() -> bool:
-            members = self._groups.get(group)
-            if members is not None and (count := members.member_count):
-                raise InvalidValue(
-                    f"Group {group!r} has {count} consumers that are open in {self.path}, which keep its positions. "
-                    "Close them first; Consumer.seek moves one that is open."
-                )
+            refuse_open_members(self._groups.get(group), self.path)
             return self._owned.groups.set_positions(group, offsets, expected)
 
         return self._engine.run(set_positions)
@@ -655,24 +636,9 @@ def open_groups(store: MessageStore) -> list[str]:
     return [name for name, group in store._groups.copy().items() if group.member_count]
 
 
-def _close_soon(opened: list[MessageStore]) -> None:
-    """Close the store for which no task waits any more, if it is open by now."""
-    with contextlib.suppress(IndexError):  # the other thread took it
-        store = opened.pop()
-        store._owned.close(wait=False)
-
-
 def pulls_from(store: MessageStore) -> PullService:
     """The pulls from an open store, for the rooms that serve it."""
     return store._pulls
-
-
-def _checked_on_cut(on_cut: object) -> OnCut:
-    if on_cut == "keep":
-        return "keep"
-    if on_cut == "refuse":
-        return "refuse"
-    raise InvalidValue(f"on_cut is 'keep' or 'refuse', not {on_cut!r}.")
 
 
 def _checked_config(config: object) -> MessageStoreConfig:

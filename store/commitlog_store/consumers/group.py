@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.pulled_offsets import PulledOffsets
 
 _T = TypeVar("_T")
@@ -161,3 +162,12 @@ class ConsumerGroup:
                 self._turns[queue] = now, turn + 1
                 passed.append(queue)
         self._pulled.forget(self.name, passed)
+
+
+def refuse_open_members(group: ConsumerGroup | None, store_path: str) -> None:
+    """``InvalidValue`` for a group that has consumers in this process: they keep positions of their own."""
+    if group is not None and (count := group.member_count):
+        raise InvalidValue(
+            f"Group {group.name!r} has {count} consumers that are open in {store_path}, which keep its positions. "
+            "Close them first; Consumer.seek moves one that is open."
+        )
