@@ -23,7 +23,7 @@ import numpy.typing as npt
 from commitlog_store.batch_id import BatchId, schedule_application
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
 from commitlog_store.config import BrokerRole
-from commitlog_store.delayed.broker_marks import broker_mark
+from commitlog_store.delayed.broker_marks import broker_mark, is_left_to_broker
 from commitlog_store.delayed.frame_delivery import FrameDelivery
 from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
@@ -223,10 +223,8 @@ class ScheduleMessageService(Subject):
         if self._begun is not None:
             return 0.0
         if self._enabled is None:
-            mark = broker_mark(self._store_path)
-            self._enabled = mark is None
-            if mark is not None:
-                _LOG.info("%s is a broker's, by %s: delayed messages are left to it.", self._store_path, mark)
+            self._enabled = not is_left_to_broker(self._store_path, "delayed messages", _LOG)
+            if not self._enabled:
                 return FAILED_SECONDS
         self._begun = self._run_job(self._batches.delivered_offsets), self._file.read()
         self._saved = dict(self._begun[1])

@@ -24,7 +24,7 @@ from commitlog_store.batch_id import TIMER_APPLICATION, BatchId
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
 from commitlog_store.columnar.timer_times import TIMER_QUEUE, TimerTimes, timer_times
 from commitlog_store.config import BrokerRole
-from commitlog_store.delayed.broker_marks import broker_mark
+from commitlog_store.delayed.broker_marks import is_left_to_broker
 from commitlog_store.delayed.frame_delivery import FrameDelivery
 from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.timer_check import TimerCheckFile, delivered_of, fingerprint_of
@@ -180,10 +180,8 @@ class TimerMessageService(Subject):
     def _step(self) -> float:
         """Take in some messages and deliver one frame. The seconds until there may be more to do."""
         if self._enabled is None:
-            mark = broker_mark(self._store_path)
-            self._enabled = mark is None
-            if mark is not None:
-                _LOG.info("%s is a broker's, by %s: timer messages are left to it.", self._store_path, mark)
+            self._enabled = not is_left_to_broker(self._store_path, "timer messages", _LOG)
+            if not self._enabled:
                 return FAILED_SECONDS
         if self._timer_log is None:
             self._run_job(self._begin)
