@@ -39,7 +39,7 @@ from commitlog_store.archive.queue_names import (
     topic_indexes,
 )
 from commitlog_store.format.checksum import crc32
-from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_FILE_DTYPE
 
 _MAGIC = b"CLARUNIT"
 _VERSION = 1
@@ -84,10 +84,6 @@ class UnitDirectory:
         """What the segment has of each queue."""
         firsts, counts = self.entries["first_offset"].tolist(), self.entries["count"].tolist()
         return [QueuePart(*one) for one in zip(self.queues, firsts, counts, strict=True)]
-
-    def byte_range(self, first_row: int, count: int) -> tuple[int, int]:
-        """Where in the object ``count`` units from a row on begin and end."""
-        return self.size + first_row * UNIT_SIZE, self.size + (first_row + count) * UNIT_SIZE
 
 
 def encode_units(queues: Sequence[QueueUnits]) -> tuple[bytes, list[Structured]]:

@@ -49,7 +49,6 @@ ALL_COLUMNS: tuple[str, ...] = tuple(COLUMN_TYPES)
 DEFAULT_COLUMNS: tuple[str, ...] = ALL_COLUMNS[: ALL_COLUMNS.index("properties")]
 BODY_COLUMN = "body"
 PROPERTIES_COLUMN = "properties"
-METADATA_COLUMNS: tuple[str, ...] = ALL_COLUMNS[ALL_COLUMNS.index("properties") + 1 :]
 
 
 def is_text(kind: pa.DataType) -> bool:

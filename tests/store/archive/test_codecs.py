@@ -162,8 +162,9 @@ def test_the_units_of_a_queue_are_one_range_of_the_object() -> None:
     assert directory.entries["first_offset"].tolist() == [7, 0, 1]
     assert len(data) == len(head) + 6 * UNIT_SIZE
     for queue, entry in zip(queues, directory.entries, strict=True):
-        start, stop = directory.byte_range(int(entry["first_row"]), int(entry["count"]))
-        assert np.array_equal(unit_objects.decode_units(data[start:stop]), queue.units)
+        start = directory.size + int(entry["first_row"]) * UNIT_SIZE
+        units = data[start : start + int(entry["count"]) * UNIT_SIZE]
+        assert np.array_equal(unit_objects.decode_units(units), queue.units)
 
 
 @pytest.mark.parametrize("at", [0, 9, 12, 16, 20, 24, 30, 40, 60])

@@ -22,11 +22,10 @@ class Kind(enum.Enum):
 
 
 class Shown(enum.Enum):
-    """Whose metric it is: of a store that this process owns, of one that it only reads, or of both."""
+    """Whose metric it is: of a store that this process owns, or also of one that it only reads."""
 
     BOTH = "both"
     OWNED = "owned"
-    READ_ONLY = "read only"
 
 
 class Metric(NamedTuple):
