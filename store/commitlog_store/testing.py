@@ -49,17 +49,17 @@ def kill(store: MessageStore) -> None:
 
     Calls under way end first. Its directory can be opened again when this returns.
     """
-    store._owned.leave()
+    owned_by(store).leave()
 
 
 def start_of(store: MessageStore) -> Start:
     """How the store was opened: ``kind`` and ``reason``. (``MessageStore.recovered`` is the report.)"""
-    return store._owned.engine.log.start
+    return owned_by(store).engine.log.start
 
 
 def waiting_calls(store: MessageStore) -> int:
     """The number of threads and tasks that wait for messages: in ``wait_for_messages``, ``get_message``, ``poll``."""
-    return len(store._owned.engine.waiters)
+    return len(owned_by(store).engine.waiters)
 
 
 def parts_of(store: MessageStore) -> OwnedStore:

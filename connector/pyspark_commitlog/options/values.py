@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeGuard, TypeVar
 from urllib.parse import unquote
 
 from commitlog_store import MessageFilter
@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 LATEST = -1
 EARLIEST = -2
-
+# Offsets, versions and sizes are longs of Java.
+MAX_LONG = 2**63 - 1
 
 # Options that CREATE TABLE adds when it asks for the columns.
 OF_A_CATALOG = frozenset({"location", "provider"})
@@ -225,7 +226,7 @@ def parse_times(option: str, value: str, default: int) -> OffsetRule:
     expected = 'JSON such as {"orders":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
     times: dict[QueueKey, int] = {}
     for queue, when in _by_queue(option, value, expected):
-        if not _is_count(when) and not isinstance(when, str):
+        if not is_count(when) and not isinstance(when, str):
             refuse(option, value, f"{expected}; found {when!r} for queue {queue[1]} of {queue[0]!r}")
         times[queue] = parse_timestamp(option, str(when))
     if not times:
@@ -236,7 +237,7 @@ def parse_times(option: str, value: str, default: int) -> OffsetRule:
 def parse_bytes(option: str, value: str) -> int:
     """Bytes, with Spark's suffixes: ``134217728``, ``128m``, ``128MB``, ``1g``."""
     size = parse_size(value)
-    if size is None or not 1 <= size < 2**63:
+    if size is None or not 1 <= size <= MAX_LONG:
         refuse(option, value, "a size of at least 1 byte, such as 67108864, 64m or 1g")
     return size
 
@@ -275,7 +276,7 @@ def parse_assign(option: str, value: str) -> Subscription:
     queues: dict[str, tuple[int, ...]] = {}
     for topic, queue_ids in _json_object(option, value, expected).items():
         _check_topic(option, value, topic)
-        if not isinstance(queue_ids, list) or not queue_ids or not all(map(_is_count, queue_ids)):
+        if not isinstance(queue_ids, list) or not queue_ids or not all(map(is_count, queue_ids)):
             refuse(option, value, f"{expected}; {topic!r} has no list of queue ids")
         queues[topic] = tuple(sorted(set(queue_ids)))
     if not queues:
@@ -291,7 +292,7 @@ def parse_offsets(option: str, value: str, default: int) -> OffsetRule:
     expected = 'earliest, latest, or JSON such as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest)'
     named: dict[QueueKey, int] = {}
     for queue, offset in _by_queue(option, value, expected):
-        if not _is_count(offset) and offset not in (EARLIEST, LATEST):
+        if not is_count(offset) and offset not in (EARLIEST, LATEST):
             refuse(option, value, f"{expected}; found {offset!r} for queue {queue[1]} of {queue[0]!r}")
         named[queue] = int(offset)
     return OffsetRule(default=default, named=named)
@@ -320,8 +321,9 @@ def _json_object(option: str, value: str, expected: str) -> dict[str, object]:
     return parsed
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number from 0 to ``MAX_LONG``."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_LONG
 
 
 def _integer(text: str) -> int | None:

@@ -159,8 +159,10 @@ def _parse_app_id(option: str, value: str) -> str:
 
 def _parse_version(option: str, value: str) -> int:
     text = value.strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63):
-        values.refuse(option, value, f"a whole number from 0 to {2**63 - 1}, one that goes up from write to write")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= values.MAX_LONG):
+        values.refuse(
+            option, value, f"a whole number from 0 to {values.MAX_LONG}, one that goes up from write to write"
+        )
     return int(text)
 
 

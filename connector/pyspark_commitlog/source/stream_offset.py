@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from commitlog_store import Fence
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.options.values import is_count
 
 OFFSET_VERSION = 1
 
@@ -113,9 +114,7 @@ def _flat(part: str, nested: object, convert: Callable[[object], _V | None]) -> 
 
 
 def _count(raw: object) -> int | None:
-    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 2**63:
-        return raw
-    return None
+    return raw if is_count(raw) else None
 
 
 def _fence(raw: object) -> Fence | None:

@@ -229,8 +229,8 @@ class _Builder(Transformer[Token, Any]):
 
     def decimal(self, parts: list[Token]) -> _Term:
         (token,) = parts
-        value = int(token.rstrip("lL")) if len(token) <= 20 else 2**63
-        if value >= 2**63:
+        value = int(token.rstrip("lL")) if len(token) <= 20 else MAX_LONG + 1
+        if value > MAX_LONG:
             raise _Refused(token.start_pos or 0, f"a number of at most {MAX_LONG}", str(token))
         kind = JavaType.INT if value < 2**31 else JavaType.LONG
         return _Term(Number(value, kind), token.start_pos or 0)

@@ -44,6 +44,7 @@ import numpy as np
 
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.timer_messages import PRECISION_MS
+from commitlog_store.java_numbers import MAX_LONG
 
 UNIT_DTYPE = np.dtype(
     [
@@ -124,7 +125,7 @@ def encode_check(read_time: int, own: OwnCheck, *, repeats: bool) -> bytes:
     RocketMQ gets a flushed position of 0, so that it reads the whole timer log. ``repeats``: it continues after the
     last unit that it finds, since there may be more than ``own`` counts.
     """
-    most = (1 << 63) - 1 if repeats else own.queue_offset
+    most = MAX_LONG if repeats else own.queue_offset
     data = bytearray(CHECK_SIZE)
     _BROKER.pack_into(data, 0, read_time, 0, own.queue_offset, most)
     _OWN.pack_into(data, _OWN_AT, _MAGIC, _FORMAT, *own)
