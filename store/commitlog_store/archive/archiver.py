@@ -27,8 +27,7 @@ from commitlog_store.archive.generations import commit, create_identity, newest_
 from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
 from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
-from commitlog_store.archive.own_directory import refuse_own_directory
-from commitlog_store.archive.same_log import mismatch, refuse_other_log
+from commitlog_store.archive.refusals import mismatch, refuse_other_log, refuse_own_directory
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
 from commitlog_store.archive.sums_ahead import SumsAhead
 from commitlog_store.archive.tables import QueueTables

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from commitlog_store.archive.generations import newest_or_none
 from commitlog_store.archive.log_files import LogSource
-from commitlog_store.archive.own_directory import refuse_own_directory
-from commitlog_store.archive.same_log import refuse_other_log
+from commitlog_store.archive.refusals import refuse_other_log, refuse_own_directory
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import ArchiveMismatch, CommitLogError

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from commitlog_store.archive.archiver import Archiver, ArchiveSettings, open_archiver
-from commitlog_store.archive.own_directory import refuse_own_directory
+from commitlog_store.archive.refusals import refuse_own_directory
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths

@@ -1,4 +1,4 @@
-"""The HTTP application: the routes of all rooms, each after the same checks."""
+"""The HTTP application: the routes of all rooms, each after the same checks, and errors as answers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,22 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from commitlog_store.errors import CommitLogError, RemoteAccessRefused
+from commitlog_store.errors import (
+    CommitLogError,
+    FileChanged,
+    HalfMessageEnded,
+    InvalidValue,
+    NotFoundError,
+    NotServed,
+    OffsetOutOfRange,
+    PutRefused,
+    RemoteAccessRefused,
+    RemoteFailed,
+    ServerBusy,
+    StoreBusy,
+    StoreClosed,
+)
 from commitlog_store.serve.http.access import HttpAccess
-from commitlog_store.serve.http.error_answers import status_of
 from commitlog_store.serve.http.guard import Guard
 from commitlog_store.serve.http.health import health_routes
 from commitlog_store.serve.http.metrics import metrics_routes
@@ -25,6 +38,21 @@ from commitlog_store.serve.http.trusted_proxies import TrustedProxies
 _LOG = logging.getLogger(__name__)
 # Longer than a question to a store may take, and shorter than the listener lets an answer take.
 _ANSWER_S = 300.0
+# The status of each error.
+_STATUS: tuple[tuple[type[CommitLogError], int], ...] = (
+    (RemoteAccessRefused, 401),
+    (ServerBusy, 503),
+    (StoreBusy, 503),
+    (StoreClosed, 503),
+    (RemoteFailed, 503),
+    (NotServed, 404),
+    (InvalidValue, 400),
+    (NotFoundError, 404),
+    (OffsetOutOfRange, 404),
+    (FileChanged, 503),
+    (HalfMessageEnded, 409),
+    (PutRefused, 409),
+)
 
 ErrorAnswer = Callable[[Request, int, str], Response]
 """What answers a request with a status and the reason."""
@@ -52,7 +80,7 @@ def make_app(
 
     async def store_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, CommitLogError)
-        status = status_of(error)
+        status = _status_of(error)
         if status >= 500 and status != 503:
             _LOG.warning("%s: %s", request.url.path, error)
         return answer_error(request, status, str(error))
@@ -83,6 +111,11 @@ def _checked(route: HttpRoute, access: HttpAccess) -> Callable[[Request], Awaita
         return await route.answer(request)
 
     return answer
+
+
+def _status_of(error: CommitLogError) -> int:
+    """500 for what no request has brought about, such as damage of the store."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def _plain(_request: Request, status: int, reason: str) -> Response:

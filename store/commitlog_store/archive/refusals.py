@@ -1,20 +1,35 @@
-"""Whether an archive is of a store's log: by the last file that both of them have."""
+"""Places where a store's archive may not be made: the store's own directory, and the archive of another log."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from commitlog_store.archive.log_files import LogSource
 from commitlog_store.archive.manifest import HEAD_SIZE, Manifest, Segment
 from commitlog_store.archive.segments import tail_crc32
-from commitlog_store.errors import ArchiveMismatch
+from commitlog_store.errors import ArchiveMismatch, InvalidValue
+from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checksum import crc32
+from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.object_store import ObjectStore
 
 
+def refuse_own_directory(url: str, paths: StorePaths) -> None:
+    """``InvalidValue`` for a directory of the store itself: objects have the names of the store's own directories.
+
+    To be called before the ``ObjectStore`` is opened, which makes the directory of an archive.
+    """
+    directory = disk.real_path(StorageAddress.parse(url).directory or "/")
+    for own in (disk.real_path(paths.root), disk.real_path(paths.commit_log)):
+        if os.path.commonpath([directory, own]) == own:
+            raise InvalidValue(f"{url} is in the directory {own} of the store itself. Give another one.")
+
+
 def refuse_other_log(objects: ObjectStore, source: LogSource, newest: Manifest) -> None:
-    """``ArchiveMismatch`` when the last file that store and archive both have is another one."""
+    """``ArchiveMismatch`` for the archive of another log: the last file that store and archive both have differs."""
     here = set(source.bases())
     for segment in reversed(newest.segments):
         if segment.start not in here:
