@@ -8,47 +8,30 @@ any moment is resumed from there.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal
 
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import column_type
-from commitlog_store.errors import (
-    CommitLogError,
-    CorruptStoreError,
-    FileMissing,
-    InvalidValue,
-    TargetFailed,
-    TopicNotFound,
-    UnsupportedStore,
-)
+from commitlog_store.errors import CorruptStoreError, FileMissing, InvalidValue
+from commitlog_store.export.places import ExportPlace, place_of
 from commitlog_store.export.positions import ExportPositions
-from commitlog_store.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
-from commitlog_store.export.targets import (
-    ExportFormat,
-    ExportTarget,
-    RowWriter,
-    check_outside,
-    make_directory_of,
-    parse_target,
-)
-from commitlog_store.export.writers import DEFAULT_FILE_SIZE, new_writer
+from commitlog_store.export.ranges import ExportRange, ranges_to_read, readable_topics
+from commitlog_store.export.state import ExportState
+from commitlog_store.export.targets import ExportFormat, ExportTarget, check_outside, parse_target
+from commitlog_store.export.writers import DEFAULT_FILE_SIZE
 from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
-from commitlog_store.queue.catalog import matching_topics
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
-from commitlog_store.reader import MessageBatches, QueueInfo, StoreReader
+from commitlog_store.reader import MessageBatches, StoreReader
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
-
-_LOG = logging.getLogger(__name__)
 
 # Called with the queue offsets that were read, and the number of all to read.
 Progress = Callable[[int, int], None]
@@ -85,13 +68,6 @@ class ExportReport:
     committed: int
     lost_ends: list[str] = field(default_factory=list)
     storage: StorageStats = field(default_factory=StorageStats)
-
-
-class _Range(NamedTuple):
-    topic: str
-    queue_id: int
-    start: int
-    stop: int
 
 
 def export_store(
@@ -201,12 +177,12 @@ def _export_from(reader: StoreReader, request: _Request) -> ExportReport:
     """``export_store`` from an open reader. Its errors."""
     target = request.target
     _check_outside_store(target, reader, request.asked.store)
-    topics = _readable_topics(reader, request.topics)
-    place = _place(target)
+    topics = readable_topics(reader, request.topics)
+    place = place_of(target)
     with place.locked(resume=request.resume):
         began = _begun(place, request)
         positions = ExportPositions(reader, began)
-        ranges = _ranges(reader, request, topics, positions)
+        ranges = ranges_to_read(reader, topics, positions, target, since_ms=request.since_ms, until_ms=request.until_ms)
         export = _Export(reader, place, _with_starts(place, began, positions, ranges), positions, request)
         state = export.run(ranges)
     return ExportReport(
@@ -250,90 +226,6 @@ def _time(name: str, given: GivenTime | None) -> int | None:
     return None if given is None else milliseconds_of(given, name)
 
 
-class _Place(Protocol):
-    """Where an export is written, and how far it has come there."""
-
-    def locked(self, *, resume: bool) -> contextlib.AbstractContextManager[None]: ...
-    def load(self, *, resume: bool) -> ExportState | None: ...
-    def save(self, state: ExportState) -> None: ...
-    def writer(self, columns: Sequence[str], committed: int, *, file_size: int, compression: str) -> RowWriter: ...
-
-
-def _place(target: ExportTarget) -> _Place:
-    if not target.in_objects:
-        return _LocalPlace(target)
-    from commitlog_store.export.object_target import ObjectPlace  # exports into files do not import it
-
-    return ObjectPlace(target)
-
-
-class _LocalPlace:
-    """A directory, or a file."""
-
-    def __init__(self, target: ExportTarget) -> None:
-        self._target = target
-
-    @contextlib.contextmanager
-    def locked(self, *, resume: bool) -> Iterator[None]:
-        """Hold the lock of a target that can be used. ``InvalidValue``; ``TargetFailed`` if it cannot be written."""
-        target = self._target
-        try:
-            self.load(resume=resume)
-            make_directory_of(target)
-            lock = lock_target(target)
-            try:
-                yield
-            finally:
-                lock.release()
-        except OSError as error:
-            raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
-
-    def load(self, *, resume: bool) -> ExportState | None:
-        """The state to continue from; None for a target in which nothing is. ``InvalidValue`` for any other."""
-        began = load_state(self._target) if resume else None
-        if began is None:
-            refuse_used_target(self._target)
-        return began
-
-    def save(self, state: ExportState) -> None:
-        save_state(self._target, state)
-
-    def writer(self, columns: Sequence[str], committed: int, *, file_size: int, compression: str) -> RowWriter:
-        return new_writer(self._target, columns, committed, file_size=file_size, compression=compression)
-
-
-def _readable_topics(reader: StoreReader, topics: Sequence[str]) -> list[str]:
-    """The names of the topics to export, in order. ``TopicNotFound``."""
-    known = reader.topics()
-    if not known:
-        _refuse_without_queues(reader)
-    return _readable(reader, matching_topics(known, topics, reader.path), topics)
-
-
-def _refuse_without_queues(reader: StoreReader) -> None:
-    """``TopicNotFound`` for a log with messages whose queues are all gone: nothing would look exported."""
-    low, high = reader.physical_bounds()
-    if low < high:
-        raise TopicNotFound(
-            f"{reader.path} has a log of {high - low} bytes and no consume queues: export it from the log alone, with "
-            "from_log (--from-log). Nothing was written."
-        )
-
-
-def _readable(reader: StoreReader, names: list[str], given: Sequence[str]) -> list[str]:
-    """The topics without those that cannot be read (compacted ones, say) and that no name asks for."""
-    found = []
-    for topic in names:
-        try:
-            reader.queue_ids(topic)
-        except UnsupportedStore as error:
-            if topic not in given:
-                _LOG.warning("%s It matches a pattern of the export and is skipped.", error)
-                continue
-        found.append(topic)
-    return found
-
-
 def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter:
     """The filter of an export. ``InvalidValue``."""
     if tags is not None and not tags:
@@ -342,7 +234,7 @@ def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter
     return replace(MessageFilter.parse(filter=expression), tags=subscription)
 
 
-def _begun(place: _Place, request: _Request) -> ExportState:
+def _begun(place: ExportPlace, request: _Request) -> ExportState:
     """The state to continue from, of a target that is locked."""
     began = place.load(resume=request.resume)
     if began is None:
@@ -352,7 +244,7 @@ def _begun(place: _Place, request: _Request) -> ExportState:
 
 
 def _with_starts(
-    place: _Place, began: ExportState, positions: ExportPositions, ranges: Sequence[_Range]
+    place: ExportPlace, began: ExportState, positions: ExportPositions, ranges: Sequence[ExportRange]
 ) -> ExportState:
     """The state with where each range begins, saved: a relative time means another offset when it is resumed."""
     for one in ranges:
@@ -368,49 +260,13 @@ def _not_reported_yet(began: ExportState, state: ExportState) -> dict[str, int]:
     return dict(Counter(state.skipped) - reported)
 
 
-def _ranges(reader: StoreReader, request: _Request, topics: Sequence[str], positions: ExportPositions) -> list[_Range]:
-    """What is to be read of each queue: from its position, or from the given time, or from its start. ``TailLost``."""
-
-    def queues() -> Iterator[tuple[str, int]]:
-        for topic in topics:
-            try:
-                yield from [(topic, queue_id) for queue_id in reader.queue_ids(topic)]
-            except UnsupportedStore:
-                if not positions.has_topic(topic):
-                    raise
-
-    def look() -> list[_Range]:
-        infos = reader.queue_infos(queues)
-        positions.refuse_lost_tails(infos, request.target)
-        starts = {one: at for one in infos if (at := positions.get(one.topic, one.queue_id)) is not None}
-        starts |= _by_time(reader, [one for one in infos if one not in starts], request.since_ms, "min_offset")
-        stops = _by_time(reader, infos, request.until_ms, "max_offset")
-        return [_Range(one.topic, one.queue_id, starts[one], max(starts[one], stops[one])) for one in infos]
-
-    return reader.consistently(look, one_moment=False)
-
-
-def _by_time(
-    reader: StoreReader, infos: Sequence[QueueInfo], time_ms: int | None, otherwise: str
-) -> dict[QueueInfo, int]:
-    """The first offset of each queue stored at or after a time; without one, the bound of that name."""
-    if time_ms is None:
-        return {one: getattr(one, otherwise) for one in infos}
-    found: dict[QueueInfo, int] = {}
-    for one, offset in zip(infos, reader.offsets_by_time([(one, time_ms) for one in infos]), strict=True):
-        if isinstance(offset, CommitLogError):
-            raise offset
-        found[one] = offset
-    return found
-
-
 class _Export:
     """One run of an export: reads the ranges, writes their rows, and commits."""
 
     def __init__(
         self,
         reader: StoreReader,
-        place: _Place,
+        place: ExportPlace,
         state: ExportState,
         positions: ExportPositions,
         request: _Request,
@@ -428,7 +284,7 @@ class _Export:
         self._skipped_before = Counter(state.skipped)
         self._batch_rows = DEFAULT_ROWS if state.format == ExportFormat.PARQUET.value else _TEXT_ROWS
 
-    def run(self, ranges: list[_Range]) -> ExportState:
+    def run(self, ranges: list[ExportRange]) -> ExportState:
         """Export all ranges. Returns the last state. Damage is raised with what to do about it."""
         with contextlib.closing(self._writer):
             try:
@@ -437,7 +293,7 @@ class _Export:
                 error.advised(_PAST_DAMAGE)
                 raise
 
-    def _run(self, ranges: list[_Range]) -> ExportState:
+    def _run(self, ranges: list[ExportRange]) -> ExportState:
         total = sum(one.stop - one.start for one in ranges)
         done = 0
         topic = None
@@ -455,7 +311,7 @@ class _Export:
         self._commit(finished=True)
         return self._state
 
-    def _read(self, one: _Range) -> MessageBatches:
+    def _read(self, one: ExportRange) -> MessageBatches:
         return self._reader.read(
             one.topic,
             one.queue_id,
@@ -467,7 +323,7 @@ class _Export:
             filter=self._request.chosen,
         )
 
-    def _write(self, one: _Range, batch: pa.RecordBatch, following: int) -> None:
+    def _write(self, one: ExportRange, batch: pa.RecordBatch, following: int) -> None:
         self._writer.write(one.topic, batch)
         self._rows += batch.num_rows
         self.new_rows += batch.num_rows
