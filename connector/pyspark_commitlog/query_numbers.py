@@ -49,7 +49,7 @@ def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[Queu
 
 
 def lag_of(end_offset: str | None, report: ProgressReport, *, source: str, now_s: float) -> Lag | None:
-    """The lag behind a report; None if the queues were not looked at yet. ``now_s`` is the time in seconds."""
+    """The lag by a report; None if the queues were not looked at yet. ``now_s`` is the time in seconds."""
     if report.ends is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Generations of an archive: finding the newest manifest, and committing the next one.
 
 The conditional put of a manifest is the commit. Of two archivers that add to the same generation one succeeds; the
-other one reads what that one committed, and goes on from there.
+other one reads what that one committed, and continues from there.
 """
 
 from __future__ import annotations

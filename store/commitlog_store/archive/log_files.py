@@ -1,6 +1,6 @@
 """Files of a live store's log that may be archived: which are closed for good, and how far the last one is written.
 
-Nothing is locked or written in the store's directory; its owner, perhaps a broker, goes on beside it.
+Nothing is locked or written in the store's directory; its owner, perhaps a broker, continues beside it.
 
 - A file is *closed* once the next one has a record: records are appended in order, so all of the closed file's are
   complete. (A broker makes files ahead; that a next one exists says nothing.)

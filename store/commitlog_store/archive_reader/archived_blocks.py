@@ -130,7 +130,7 @@ class _Steps:
         try:
             starts, sizes = places_of(self._parts(step), self._wanted)
         except CommitLogError:
-            return  # who reads it gets the error
+            return  # the read of it raises the error
         self._log.expect(self._ahead, starts, sizes)
 
     def _announce_units(self, step: int) -> None:

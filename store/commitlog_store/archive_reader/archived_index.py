@@ -34,7 +34,7 @@ from commitlog_store.object_storage.pages import ObjectPages, ReadAhead
 # How many segments are asked for a key at a time, while the answers of those before are read: from few to many, since
 # a key that many messages have is found in the newest ones.
 _FIRST_STEP, _LONGEST_STEP = 2, 16
-# Records that are fetched ahead: as many as a query gives where it is not told.
+# Records that are fetched ahead: as many as a query gives by default.
 _RECORDS_AHEAD = 64
 # With so many keys, all rows of a segment are read.
 _MANY_KEYS = 256

@@ -177,7 +177,7 @@ def staged_size(store_path: str, staged: StagedFile) -> int:
 
 
 def refuse_foreign_files(batch: BatchId, staged: Sequence[StagedFile]) -> None:
-    """``InvalidValue`` for a file that is named twice, for one of another batch, and for what is no staged file.
+    """``InvalidValue`` for a file that is named twice, for one of another batch, and for any other kind of file.
 
     A batch that belongs to no application may have files of one that does: ``batch.app_id`` is empty then.
     """
@@ -390,7 +390,7 @@ def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
 
 
 def staged_bytes(store_path: str, least_size: int) -> int:
-    """The bytes of all staged files, each counted as ``least_size`` at least. What goes meanwhile is not counted."""
+    """The bytes of all staged files, each counted as ``least_size`` at least. Not those removed concurrently."""
     return _size_in(os.path.join(store_path, STAGING), _DEPTH + 1, least_size)
 
 

@@ -1,5 +1,5 @@
-"""What both kinds of delayed messages have in common: who takes them, where to stop on a full disk, how their records
-are read from the log, and who is woken when one has come.
+"""What both kinds of delayed messages have in common: which topics take them, where delivery stops on a full disk, how
+their records are read from the log, and which thread is woken when one has come.
 """
 
 from __future__ import annotations

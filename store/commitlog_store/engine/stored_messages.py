@@ -131,7 +131,7 @@ class StoredMessages:
         return known[1]
 
     def _choose(self, look: QueueLook, limits: PullLimits, may_match: MayMatch | None) -> _Chosen | None:
-        """The records to give, as ``isTheBatchFull`` limits them; None for units that are no plain ones."""
+        """The records to give, as ``isTheBatchFull`` limits them; None unless all units are plain ones."""
         matched = None if may_match is None else may_match(look.units["tags_code"]).tolist()
         log_start = self._files.min_offset
         pieces: list[tuple[int, int]] = []
@@ -158,7 +158,7 @@ class StoredMessages:
         return _Chosen(pieces, sizes, looked_at) if looked_at else None
 
     def _read(self, chosen: _Chosen, *, at_once: bool) -> bytes | None:
-        """The records' bytes; None if these are no whole records, their file is gone, or they are not in memory."""
+        """The records' bytes; None if a record is not whole, its file is gone, or it is not in memory."""
         parts: list[bytes | bytearray | memoryview] = []
         pieces, at = chosen.pieces, 0
         try:

@@ -26,7 +26,7 @@ class LineLog:
         """Append a line, without its end. A line that a crash has torn stays by itself.
 
         ``TargetFailed``, and then the line may be in the file, or a part of it; ``StoreAccessDenied``; ``NotAStore``
-        for what is no file.
+        for anything but a file.
         """
         try:
             with self._lock:

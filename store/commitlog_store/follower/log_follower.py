@@ -419,7 +419,7 @@ class _Following:
             link = self._link = self._connect()
         if link.receive(_STEP_S):
             self._take(link)
-            # Of a long batch or filler nothing is acknowledged before its end, and masters drop who is silent.
+            # Nothing of a long batch or filler is acknowledged before its end, and a master drops a silent slave.
             self._heartbeat(link)
             return
         is_compared = link.frames.start == self._log.received_end

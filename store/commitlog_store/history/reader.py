@@ -1,6 +1,6 @@
 """HistoryReader: ``StoreReader`` of a store whose head is in an archive.
 
-Two readers behind one: that of the directory (or of a server of it), and that of the archive. Questions about queues
+Two readers as one: that of the directory (or of a server of it), and that of the archive. Questions about queues
 and messages are asked of the one that has them, and everything else is the live store's.
 """
 

@@ -95,7 +95,7 @@ class BothSides:
         return self.of([(topic, queue_id)])[0][1]
 
     def parts(self, sides: Sides, start: int, stop: int, *, bridged: int = 0) -> list[Part]:
-        """The offsets ``[start, stop)`` of a queue by who has them, in order.
+        """The offsets ``[start, stop)`` of a queue by the reader that has them, in order.
 
         ``bridged``: up to this offset the archive is to have what the live store should have.
         """

@@ -15,8 +15,8 @@ Its owner writes it when it closes a store with many queues. Big-endian::
 
 An entry is a claim: while the directory and the files have these inodes, sizes and times of change, the queue ends at
 END, and its last unit leads to the record of LAST SIZE bytes at LAST PLACE. It is compared with the directory and the
-files each time, so it proves itself, whoever has written the queue since. CHANGED is 0 where the time cannot prove
-anything: of what had changed just before it was looked at, a later change may have the same time.
+files each time, so it proves itself, whatever program has written the queue since. CHANGED is 0 where the time cannot
+prove anything: of what had changed just before it was looked at, a later change may have the same time.
 
 Which file may be used at all, and why, is in docs/decisions/0038-saved-ends.md.
 """

@@ -69,7 +69,7 @@ class SoundBlock(NamedTuple):
 
 
 class _End(NamedTuple):
-    """Where the records of the log end, and what stands there."""
+    """Where the records of the log end, and the bytes that follow."""
 
     offset: int
     stop: Stop
@@ -83,7 +83,7 @@ class _Sound(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FoundEnd:
-    """The end of a log as a physical offset, what stands there, and what was met on the way to it.
+    """The end of a log as a physical offset, the bytes that follow, and what the scan met on the way to it.
 
     ``started_at`` is where the scan began. ``last_record`` is -1 without records. ``uncommitted`` is the incomplete
     frame that begins at the end. ``nothing_follows``: the rest of the log was searched, and holds no whole record.

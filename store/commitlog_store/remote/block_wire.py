@@ -148,7 +148,7 @@ def _one_value(kind: pa.DataType, data: ByteArray, offset: type[np.int32 | np.in
 
 
 def decode_piece(row: pa.RecordBatch) -> Piece:
-    """``RemoteFailed`` for what is no such row."""
+    """``RemoteFailed`` for any other row."""
     try:
         places = _DECODER.decode(row.column(1)[0].as_buffer())
         path, base = row.column(2)[0].as_py(), row.column(3)[0].as_py()

@@ -164,7 +164,7 @@ def encode_rows(rows: Rows) -> memoryview:
 def decode_rows(data: bytes | memoryview) -> pa.Table:
     """The rows, whose values stay where they are in ``data``.
 
-    ``InvalidValue`` for what is no Arrow stream, and for one whose arrays contradict themselves.
+    ``InvalidValue`` for bytes that are not an Arrow stream, and for one whose arrays contradict themselves.
     """
     try:
         table = pa.ipc.open_stream(data).read_all()

@@ -262,7 +262,7 @@ def encode(value: object) -> bytes:
 
 
 def decode_answer(call: str, body: bytes | memoryview) -> Answer:
-    """``RemoteFailed`` for what is no answer to this call."""
+    """``RemoteFailed`` for anything but an answer to this call."""
     try:
         answer = Answer(*_ANSWERS[call].decode(body))
     except msgspec.MsgspecError as error:
@@ -322,7 +322,7 @@ def encode_printable(value: object) -> bytes:
 
 
 def decode_assessment(body: bytes) -> Assessment:
-    """``RemoteFailed`` for what is no assessment."""
+    """``RemoteFailed`` for anything but an assessment."""
     try:
         return msgspec.msgpack.decode(body, type=Assessment, dec_hook=_decode_other)
     except msgspec.MsgspecError as error:

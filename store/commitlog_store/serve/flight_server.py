@@ -60,7 +60,7 @@ _LARGEST_PEM = 1 << 20
 # A client asks again.
 _LONGEST_WAIT_SECONDS = 30.0
 
-# What of Arrow Flight is used.
+# The methods of Arrow Flight that the server answers.
 _ANSWERED = frozenset({flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_GET, flight.FlightMethod.LIST_ACTIONS})
 # Calls that may wait for messages, for a second at most.
 _POLLS = frozenset({"poll", "poll_batch"})

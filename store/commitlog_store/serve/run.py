@@ -1,4 +1,4 @@
-"""Runs a server until it is told to stop: opens the stores, listens, drains, closes."""
+"""Runs a server until a signal stops it: opens the stores, listens, drains, closes."""
 
 from __future__ import annotations
 

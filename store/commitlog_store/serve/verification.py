@@ -16,7 +16,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.serve.verify_child import Line, Progressed, Verified, VerifyFailed, WholeAssessment
 from commitlog_store.threads.wakeup import Waiters, Wakeup
 
-# How long the verification of a client that asks no more goes on.
+# How long the verification of a client that asks no more continues.
 LEASE_S = 60.0
 # For so long after its end, a client that lost the answer gets the outcome of its verification.
 KEPT_S = 300.0

@@ -63,7 +63,7 @@ class TrustedProxies:
         return asked
 
     def _client(self, headers: Headers, client: tuple[str, int]) -> tuple[str, int]:
-        """The last address of ``X-Forwarded-For`` that is no trusted proxy: each adds its client at the end."""
+        """The last address of ``X-Forwarded-For`` that is not a trusted proxy: each adds its client at the end."""
         found = client
         for part in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
             address = _address(_without_port(part.strip()))

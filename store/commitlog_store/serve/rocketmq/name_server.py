@@ -93,17 +93,17 @@ class NameServerRegistration:
                     if topics != known or is_lost or time.monotonic() - registered_at >= PERIOD_S:
                         self._counter += topics != known
                         registered_at = time.monotonic()
-                        known = topics if await self._tell_all(self._registration(topics)) else None
+                        known = topics if await self._send_to_all(self._registration(topics)) else None
                 await asyncio.sleep(_LOOK_S if known is not None else 10 * _LOOK_S)
         finally:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._tell_all(self._farewell()), 1.0)
+                await asyncio.wait_for(self._send_to_all(self._farewell()), 1.0)
             for server in self._servers:
                 server.close()
 
-    async def _tell_all(self, request: RemotingCommand) -> bool:
+    async def _send_to_all(self, request: RemotingCommand) -> bool:
         """Whether all name servers took it."""
-        return all(await asyncio.gather(*(server.tell(request) for server in self._servers)))
+        return all(await asyncio.gather(*(server.send(request) for server in self._servers)))
 
     def _registration(self, topics: Mapping[str, TopicSettings]) -> RemotingCommand:
         """RegisterBrokerBody. Without the CRC of the body, which is checked only if it is given."""
@@ -156,7 +156,7 @@ class _NameServer:
     def is_connected(self) -> bool:
         return self._connection is not None and not self._connection[0].at_eof()
 
-    async def tell(self, request: RemotingCommand) -> bool:
+    async def send(self, request: RemotingCommand) -> bool:
         """Whether it took the request. What is wrong is logged once."""
         try:
             answer = await asyncio.wait_for(self._ask(request), _TIMEOUT_S)

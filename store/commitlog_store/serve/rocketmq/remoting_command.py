@@ -34,7 +34,7 @@ _SHORT = struct.Struct(">H")
 
 
 class RemotingError(CommitLogError):
-    """The bytes of a connection are no command of RocketMQ's protocol."""
+    """The bytes of a connection are not a command of RocketMQ's protocol."""
 
 
 class HeaderKind(IntEnum):

@@ -1,8 +1,8 @@
 """AccessControl: asks each request of RocketMQ's clients for its signature, and its account for permission.
 
 The signature is HMAC-SHA1, with the account's secret key, of the header's fields but ``Signature``, in the order of
-their names, values only, and the body; in base64. It says who sent a request, not when: whoever can read the network
-can send it again. TLS is what helps against that.
+their names, values only, and the body; in base64. It says who sent a request, not when: a program that reads the
+network can send it again. TLS is what helps against that.
 
 Source: RocketMQ 4.9.8 ``acl/plain/PlainPermissionManager.java`` (``validate``), ``PlainAccessValidator.java``,
 ``acl/common/AclUtils.java`` (``combineRequestContent``), ``AclSigner.java``, ``SessionCredentials.java``.
@@ -53,7 +53,7 @@ class AccessControl:
     """The rules of a file, which are read again when it changes."""
 
     def __init__(self, path: str) -> None:
-        """``InvalidValue`` for what is no file of accounts; ``ReadFailed``."""
+        """``InvalidValue`` for content that is not a list of accounts; ``ReadFailed``."""
         self._path = path
         with failed_reads(path):
             self._seen: tuple[int, ...] | None = disk.file_signature(path)

@@ -37,7 +37,7 @@ class RemoteAddresses:
     """The addresses that any of some patterns allow."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        """``InvalidValue`` for what is no pattern."""
+        """``InvalidValue`` for text that is not a pattern."""
         self._matches = [_matcher(pattern.strip()) for pattern in patterns if pattern.strip()]
 
     def __contains__(self, address: str) -> bool:

@@ -88,7 +88,7 @@ class ConsumerAdminProcessor(Processor):
 
         answer = await self._in_thread(lambda: answer_of(request, reset))
         if not answer.code:
-            self._tell_consumers(request, offsets)
+            self._send_to_consumers(request, offsets)
         return answer
 
     def _set_positions(self, request: RemotingCommand) -> dict[int, int]:
@@ -125,7 +125,7 @@ class ConsumerAdminProcessor(Processor):
             return encode_body({"offsetTable": [{**queue, "offset": offset} for queue, offset in queues]})
         return encode_body({"offsetTable": object_names(queues)})
 
-    def _tell_consumers(self, request: RemotingCommand, offsets: Mapping[int, int]) -> None:
+    def _send_to_consumers(self, request: RemotingCommand, offsets: Mapping[int, int]) -> None:
         group, topic = request.fields["group"], request.fields["topic"]
         info = self._clients.consumers(group)
         # Clients of 5.x drop a reset without isForce.

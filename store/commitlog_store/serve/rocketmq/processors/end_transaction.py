@@ -2,8 +2,8 @@
 
 The store's rounds of checks ask a connected producer of the message's group (CHECK_TRANSACTION_STATE), and put the
 message back with one check more. The producer's answer is an END_TRANSACTION that comes later, with the place that it
-was asked for; the service finds the copy that stands there by then. A half message whose group has no producer here
-stays as it is, and the check is not counted. (A broker counts it, and gives the message up after 15 checks.)
+was asked for; the service finds the copy that has taken that place by then. A half message whose group has no producer
+here stays as it is, and the check is not counted. (A broker counts it, and gives the message up after 15 checks.)
 
 Source: RocketMQ ``broker/processor/EndTransactionProcessor.java``,
 ``broker/transaction/AbstractTransactionalMessageCheckListener.java``, ``broker/client/net/Broker2Client.java``,
