@@ -34,8 +34,8 @@ def restore(
 ) -> None:
     """Make a store directory of an archive: it opens here and in RocketMQ.
 
-    Log files are downloaded into DIR.restoring and compared with their checksums; an interrupted restore goes on there
-    when it is repeated. Then queues and index are built from the log. --since leaves out the files before that time.
+    Log files are downloaded into DIR.restoring and compared with their checksums; an interrupted restore continues
+    there when it is repeated. Then queues and index are built from the log. --since leaves out the files before that time.
     """
     from commitlog_store.archive.restore import restore_store
     from commitlog_store.cli.progress import progress_bar
