@@ -83,8 +83,8 @@ def archive(
     """Copy closed log files into object storage, byte for byte, with their queues' units and a manifest.
 
     The store is only read, beside a live broker too. Kill it anywhere and run it again: it continues where the
-    manifest ends, nothing twice. Files that retention has deleted before end it with exit code 1. Credentials come from the
-    environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS,
+    manifest ends, nothing twice. Files that retention has deleted before end it with exit code 1. Credentials come from
+    the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS,
     AZURE_STORAGE_ACCOUNT_NAME, roles of the machine. 'restore' makes a store of an archive.
     """
     options = {} if endpoint is None else {"endpoint": endpoint}

@@ -21,15 +21,15 @@ from commitlog_store.cli.confirm import (
     unread_rows,
 )
 from commitlog_store.cli.console import uncut_console
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
+    AS_TABLE,
     CLEAN,
-    AsJson,
     CommitLogDir,
     LockTimeout,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner
@@ -75,6 +75,7 @@ _FileClock = Annotated[
 ]
 
 
+@takes_groups
 def clean(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -99,8 +100,7 @@ def clean(
     yes: Yes = False,
     dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Delete the oldest files of a store, by age or by bytes. It shows which, and which consumer groups
     have not read them, and asks.
@@ -121,7 +121,7 @@ def clean(
     except InvalidValue as error:
         hint = "Give --older-than or --max-bytes." if older_than is None and max_bytes is None else str(error)
         raise typer.BadParameter(hint) from None
-    form = chosen_output(output, as_json)
+    form = output.form()
     holders: tuple[str, ...] = ()
 
     def show() -> CleanReport | None:

@@ -13,6 +13,7 @@ from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
 from commitlog_store.cli.export import export
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, exit_for_skipped
 from commitlog_store.cli.options import (
+    AS_TABLE,
     GROUPS,
     AllOption,
     AsJson,
@@ -20,13 +21,12 @@ from commitlog_store.cli.options import (
     Group,
     LockTimeout,
     OptionalGroup,
-    Output,
+    OutputChoice,
     OutputFormat,
     Since,
     StorePath,
     Until,
     ZoneOption,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import open_owner
@@ -74,8 +74,7 @@ def dlq_list(
     commit_log: CommitLogDir = None,
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each consumer group with dead letters: how many, and how many were not redriven. Takes no lock.
@@ -83,7 +82,7 @@ def dlq_list(
     oldest is the store time of the first one that was not redriven, newest that of the last one. 'cat' prints the
     messages of the topic %DLQ%GROUP. Exit code 1 for a group without dead letters.
     """
-    form, clock = chosen_output(output, as_json), Clock(parse_zone(tz))
+    form, clock = output.form(), Clock(parse_zone(tz))
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.dead_letters(group)
     if group is not None and not rows:

@@ -22,15 +22,15 @@ from commitlog_store.cli.doctor_limits import (
     measure,
     parse_limits,
 )
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
+    AS_TABLE,
     LOOK,
-    AsJson,
     BrokerConf,
     CommitLogDir,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import is_address, owner_config, refuse_at_address
@@ -110,6 +110,7 @@ def register(app: typer.Typer) -> None:
     )(doctor)
 
 
+@takes_groups
 def doctor(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -120,8 +121,7 @@ def doctor(
         bool, typer.Option("--nagios", help="One line, and Nagios' exit codes: 0, 1, 2, 3 (UNKNOWN).")
     ] = False,
     config_file: BrokerConf = None,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """What is wrong with a store, what is lost, what opening it would do, and what to do next. Changes nothing.
 
@@ -132,9 +132,9 @@ def doctor(
     Verdicts: OK; WARNING, no message is known to be lost; DAMAGED; DOES NOT OPEN. Exit code 0 for OK, else 1.
     """
     if not nagios:
-        _print(path, chosen_output(output, as_json), warn, critical, config_file, commit_log, deep=deep)
+        _print(path, output.form(), warn, critical, config_file, commit_log, deep=deep)
         return
-    if output is not None or as_json:
+    if output.is_given:
         raise typer.BadParameter("It prints one line; leave -o and --json out.", param_hint="--nagios")
     try:
         found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)

@@ -11,7 +11,15 @@ import numpy as np
 import typer
 
 from commitlog_store.cli.completion import complete_queue, complete_topic
-from commitlog_store.cli.options import DUMP, AsJson, Output, OutputFormat, ZoneOption, chosen_output, examples
+from commitlog_store.cli.option_groups import takes_groups
+from commitlog_store.cli.options import (
+    AS_TABLE,
+    DUMP,
+    OutputChoice,
+    OutputFormat,
+    ZoneOption,
+    examples,
+)
 from commitlog_store.cli.row_output import print_lines
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.columnar.scan import RecordScan
@@ -59,14 +67,14 @@ def register(app: typer.Typer) -> None:
     )(dump_index)
 
 
+@takes_groups
 def dump_log(
     path: Place,
     offset: Annotated[int, typer.Option(min=0, metavar="OFFSET", help="Begin at this physical offset.")] = 0,
     count: Count = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also properties and bodies, with their CRC checked.")] = False,
     tz: ZoneOption = "UTC",
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Print the records of a log in the order of their physical offsets, also those after damage.
 
@@ -81,11 +89,12 @@ def dump_log(
             yield row
 
     columns = (*RECORD_COLUMNS, "properties", "body") if deep else RECORD_COLUMNS
-    print_lines(columns, watched(), chosen_output(output, as_json))
+    print_lines(columns, watched(), output.form())
     if faults:
         raise typer.Exit(1)
 
 
+@takes_groups
 def dump_queue(
     path: Place,
     topic: Annotated[
@@ -97,24 +106,23 @@ def dump_queue(
     ] = 0,
     offset: Annotated[int, typer.Option(min=0, metavar="OFFSET", help="Begin at this queue offset.")] = 0,
     count: Count = None,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Print the written units of a consume queue as they are: nothing is checked, and the log is not read."""
     rows = islice(queue_units(path, topic, queue, offset), count)
-    print_lines(UNIT_COLUMNS, rows, chosen_output(output, as_json))
+    print_lines(UNIT_COLUMNS, rows, output.form())
 
 
+@takes_groups
 def dump_index(
     path: Place,
     header: Annotated[bool, typer.Option("--header", help="Only the headers.")] = False,
     count: Count = None,
     tz: ZoneOption = "UTC",
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Print the header of each index file, and its entries. CSV has one of them: entries, or with --header headers."""
-    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    clock, form = Clock(parse_zone(tz)), output.form()
     dumps = [index_entries(file, clock) for file in index_files(path)]
     if header:
         heads = [head for head, _ in dumps]

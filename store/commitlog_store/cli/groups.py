@@ -13,21 +13,21 @@ from commitlog_store.cli.completion import complete_topic, one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
 from commitlog_store.cli.fitted_table import Column, print_fitted
 from commitlog_store.cli.open_reader import OnDamage, OnDamageOption
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
+    AS_TABLE,
     GROUPS,
     AllOption,
-    AsJson,
     CommitLogDir,
     FullOption,
     Group,
     LockTimeout,
     OptionalGroup,
-    Output,
+    OutputChoice,
     OutputFormat,
     QueueOption,
     StorePath,
     ZoneOption,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address
@@ -73,12 +73,11 @@ def groups_list(
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
-    clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
+    clock_zone, form = parse_zone(tz), output.form()
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups()
     shown = [row for row in rows if show_all or not is_system_group(row.group)]
@@ -99,8 +98,7 @@ def groups_lag(
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each queue of each topic that a group consumes: its position and what waits. Takes no lock.
@@ -109,7 +107,7 @@ def groups_lag(
     is the number of messages that were deleted before the group consumed them. Exit code 1 for a group without
     positions.
     """
-    clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
+    clock_zone, form = parse_zone(tz), output.form()
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups(group)
         if group is not None and not rows:
@@ -122,6 +120,7 @@ def groups_lag(
     _print_hidden(rows, shown, form)
 
 
+@takes_groups
 def groups_reset(
     path: StorePath,
     group: Group,
@@ -151,8 +150,7 @@ def groups_reset(
     lock_timeout: LockTimeout = 0.0,
     on_damage: OnDamageOption = OnDamage.RAISE,
     tz: ZoneOption = "UTC",
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Move a group to another position. It shows the positions, what is skipped, and asks.
 
@@ -165,7 +163,7 @@ def groups_reset(
     dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
     a terminal and --yes.
     """
-    form, target = chosen_output(output, as_json), _target(to, topic, parse_zone(tz))
+    form, target = output.form(), _target(to, topic, parse_zone(tz))
     for_program = form is not OutputFormat.TABLE
     reset = _Reset(path, group, topic, queue, target, on_damage, commit_log)
 

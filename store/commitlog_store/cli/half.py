@@ -11,14 +11,13 @@ from commitlog_store.cli.completion import complete_half_message
 from commitlog_store.cli.confirm import Yes, do_as_shown
 from commitlog_store.cli.open_reader import FromLogOption, OnDamage, open_reader
 from commitlog_store.cli.options import (
+    AS_TABLE,
     TRANSACTIONS,
-    AsJson,
     CommitLogDir,
     LockTimeout,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import open_owner
@@ -58,8 +57,7 @@ def half_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
     from_log: FromLogOption = False,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """The half messages that are pending, oldest first. Takes no lock.
@@ -68,7 +66,7 @@ def half_list(
     message then count as pending.
     """
     with open_reader(path, from_log, OnDamage.SKIP, commit_log, storage) as reader:
-        print_pending(reader.pending_half_messages(), chosen_output(output, as_json))
+        print_pending(reader.pending_half_messages(), output.form())
 
 
 def half_commit(

@@ -10,18 +10,18 @@ from typer.core import TyperCommand
 from commitlog_store.cli import render, summary
 from commitlog_store.cli.offset_at import OFFSET_COLUMNS, offsets_at
 from commitlog_store.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
+    AS_TABLE,
     LOOK,
     AllOption,
-    AsJson,
     CommitLogDir,
     FullOption,
     OptionalTopics,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
     ZoneOption,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.render import camel_members, say
@@ -84,8 +84,7 @@ def info(
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Topics, queues, offsets and times of a store, and with --sizes the bytes of each queue.
@@ -97,7 +96,7 @@ def info(
     from commitlog_store.cli.info_output import print_queues_csv, print_summary
     from commitlog_store.verify.assessment import Verdict
 
-    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    clock, form = Clock(parse_zone(tz)), output.form()
 
     def show(found: summary.StoreSummary) -> bool:
         """Print it. Whether something is wrong."""
@@ -135,15 +134,14 @@ def offset_at(
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Print for each queue the offset of the first message stored at or after a time, and when that was.
 
     A queue whose messages are all older has its end. Found by bisection: few messages are read.
     """
-    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    clock, form = Clock(parse_zone(tz)), output.form()
     timestamp = parse_time(when, clock.zone)
     with open_reader(path, from_log, on_damage, commit_log, storage) as reader:
         names, unreadable = _readable_topics(reader, topics)
@@ -162,8 +160,7 @@ def stats(
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Messages stored a second within the last 10, 60 and 600 seconds, for each topic, by store times.
@@ -174,7 +171,7 @@ def stats(
     from commitlog_store.cli.stats import print_stats
     from commitlog_store.queries.topic_rates import topic_rates
 
-    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    clock, form = Clock(parse_zone(tz)), output.form()
     with open_reader(path, False, OnDamage.RAISE, commit_log, storage) as reader:
         readable, unreadable = _readable_topics(reader, topics)
         names = readable if topics or show_all else [topic for topic in readable if not is_system_topic(topic)]
@@ -187,14 +184,14 @@ def stats(
         raise typer.Exit(1)
 
 
+@takes_groups
 def verify(
     path: StorePath,
     commit_log: CommitLogDir = None,
     topics: Annotated[
         bool, typer.Option("--topics", help="Also what was found of each topic; with -o csv this in place of findings.")
     ] = False,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Check every record, unit and index entry against each other. Reads everything, changes nothing.
 
@@ -208,7 +205,7 @@ def verify(
     from commitlog_store.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
     from commitlog_store.verify.assessment import Verdict, assess_store
 
-    form = chosen_output(output, as_json)
+    form = output.form()
     if is_address(path):
         refuse_at_address({"--commit-log": commit_log})
     try:

@@ -23,17 +23,16 @@ from commitlog_store.cli.message_options import (
 from commitlog_store.cli.message_output import MessageOutput
 from commitlog_store.cli.open_reader import say_lost_ends
 from commitlog_store.cli.options import (
+    AS_TABLE,
     LOOK,
-    AsJson,
     CommitLogDir,
-    Output,
+    OutputChoice,
     OutputFormat,
     QueueOption,
     Since,
     StorePath,
     Topics,
     Until,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.progress import count_bar
@@ -115,8 +114,7 @@ def cat(
     body: BodyOption = False,
     style: LineStyle = LINES,
     reading: Reading = AS_STORED,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Print messages from the first one on, or from an offset or a time."""
@@ -124,7 +122,7 @@ def cat(
         raise typer.BadParameter("--offset needs one topic and --queue, and excludes --since.", param_hint="--offset")
     zone = style.clock().zone
     begin, end = (None if text is None else parse_time(text, zone) for text in (since, until))
-    output_of = style.output(chosen_output(output, as_json), body=body)
+    output_of = style.output(output.form(), body=body)
     pattern, chosen = selection.pattern(), selection.filter()
     with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         out = output_of(decoders)
@@ -149,8 +147,7 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
     style: LineStyle = LINES,
     reading: Reading = AS_STORED,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Print the newest messages, and with -f new ones as they come.
@@ -159,7 +156,7 @@ def tail(
     to that time.
     """
     begin = None if since is None else parse_time(since, style.clock().zone)
-    output_of = style.output(chosen_output(output, as_json))
+    output_of = style.output(output.form())
     pattern, chosen, verify_crc = selection.pattern(), selection.filter(), reading.verify_crc
     with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         out = output_of(decoders)
@@ -200,8 +197,7 @@ def get(
     body: BodyOption = False,
     style: MessageStyle = ONE_MESSAGE,
     reading: Reading = AS_STORED,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Print one message, by its physical offset (decimal), its offset message id (hex), or its unique key.
@@ -209,7 +205,7 @@ def get(
     Unique keys are looked up in the index files, topic by topic. In an archive that costs a request for each of its
     log files and topics: name the --topic.
     """
-    form = chosen_output(output, as_json)
+    form = output.form()
     output_of = style.output(form, body=body)
     with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         found = find_message(reader, message, topic, verify_crc=reading.verify_crc)
@@ -248,8 +244,7 @@ def query(
     ] = 64,
     style: LineStyle = LINES,
     reading: Reading = AS_STORED,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """Print the messages that carry a key, found through the index files, in the order of the log.
@@ -263,7 +258,7 @@ def query(
     zone = style.clock().zone
     begin = parse_time(since, zone) if since is not None else 0
     end = parse_time(until, zone) if until is not None else MAX_LONG
-    output_of = style.output(chosen_output(output, as_json))
+    output_of = style.output(output.form())
     with style.decoding() as decoders, reading.open(path, commit_log, storage) as reader:
         out = output_of(decoders)
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=reading.verify_crc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -46,13 +47,6 @@ class LineFormat(str, enum.Enum):
 
     LINES = "lines"
     NDJSON = "ndjson"
-
-
-def chosen_output(output: OutputFormat | None, as_json: bool) -> OutputFormat:
-    """The format that ``-o`` and ``--json`` name. ``BadParameter`` when they differ."""
-    if as_json and output not in (None, OutputFormat.JSON):
-        raise typer.BadParameter("--json is the same as -o json; give one of them.", param_hint="--output")
-    return OutputFormat.JSON if as_json else output or OutputFormat.TABLE
 
 
 def examples(*commands: str) -> str:
@@ -108,6 +102,28 @@ Output = Annotated[
         "--output", "-o", metavar="table|json|csv", help="A table or lines for people (default), JSON, or CSV."
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputChoice:
+    """The options ``-o`` and ``--json``, which mean the same."""
+
+    output: Output = None
+    as_json: AsJson = False
+
+    @property
+    def is_given(self) -> bool:
+        return self.output is not None or self.as_json
+
+    def form(self) -> OutputFormat:
+        """The format that they name, by default a table. ``BadParameter`` when they differ."""
+        if self.as_json and self.output not in (None, OutputFormat.JSON):
+            raise typer.BadParameter("--json is the same as -o json; give one of them.", param_hint="--output")
+        return OutputFormat.JSON if self.as_json else self.output or OutputFormat.TABLE
+
+
+AS_TABLE = OutputChoice()
+
 QueueOption = Annotated[
     int | None,
     typer.Option(

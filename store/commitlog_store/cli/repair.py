@@ -13,16 +13,16 @@ from rich.text import Text
 from commitlog_store.cli.confirm import Changed, Yes, do_as_shown
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
+from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
+    AS_TABLE,
     REPAIR,
-    AsJson,
     BrokerConf,
     CommitLogDir,
     LockTimeout,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import owner_config
@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
     )(repair)
 
 
+@takes_groups
 def repair(
     path: StorePath,
     commit_log: CommitLogDir = None,
@@ -67,8 +68,7 @@ def repair(
     yes: Yes = False,
     lock_timeout: LockTimeout = 0.0,
     config_file: BrokerConf = None,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
 ) -> None:
     """Report what opening a store would lose, and how to save it.
 
@@ -80,7 +80,7 @@ def repair(
     It reads what opening reads, and says which messages are known to be lost; 'doctor --deep' reads all. Exit code 1
     while the store does not open, its log is damaged, or opening it would cut messages off, and also if it is open now.
     """
-    form = chosen_output(output, as_json)
+    form = output.form()
     if drop_kept:
         if cut_at is not None or accept_lost_log or rebuild:
             raise typer.BadParameter("It excludes all other changes.", param_hint="--drop-kept")

@@ -35,7 +35,8 @@ def restore(
     """Make a store directory of an archive: it opens here and in RocketMQ.
 
     Log files are downloaded into DIR.restoring and compared with their checksums; an interrupted restore continues
-    there when it is repeated. Then queues and index are built from the log. --since leaves out the files before that time.
+    there when it is repeated. Then queues and index are built from the log. --since leaves out the files before that
+    time.
     """
     from commitlog_store.archive.restore import restore_store
     from commitlog_store.cli.progress import progress_bar

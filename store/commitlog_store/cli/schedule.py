@@ -9,14 +9,13 @@ from typing import Any
 import typer
 
 from commitlog_store.cli.options import (
+    AS_TABLE,
     LOOK,
-    AsJson,
     CommitLogDir,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
     ZoneOption,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.row_output import print_rows
@@ -47,8 +46,7 @@ def schedule_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
     tz: ZoneOption = "UTC",
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
@@ -60,7 +58,7 @@ def schedule_list(
     whose first message was due more than 15 seconds ago (overdueMs): it is not being delivered. position is the queue
     offset, in SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
     """
-    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    clock, form = Clock(parse_zone(tz)), output.form()
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         levels = reader.delay_levels()
     now_ms = time.time_ns() // 1_000_000

@@ -16,15 +16,14 @@ from commitlog_store.cli.completion import complete_topic, one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in
 from commitlog_store.cli.console import print_table
 from commitlog_store.cli.options import (
+    AS_TABLE,
     TOPICS,
     AllOption,
-    AsJson,
     CommitLogDir,
     LockTimeout,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner, owner_config
@@ -81,12 +80,11 @@ def topics_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
     show_all: AllOption = False,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
-    form = chosen_output(output, as_json)
+    form = output.form()
     with storage.open(path, store_path_commit_log=commit_log) as reader:
         print_topics(reader, form, show_all=show_all)
 

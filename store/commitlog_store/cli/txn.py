@@ -14,15 +14,14 @@ from commitlog_store.cli.completion import complete_application
 from commitlog_store.cli.confirm import Changed, Yes, do_as_shown
 from commitlog_store.cli.console import print_table
 from commitlog_store.cli.options import (
+    AS_TABLE,
     TRANSACTIONS,
-    AsJson,
     BrokerConf,
     CommitLogDir,
     LockTimeout,
-    Output,
+    OutputChoice,
     OutputFormat,
     StorePath,
-    chosen_output,
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
@@ -49,13 +48,12 @@ def register(app: typer.Typer) -> None:
 def txn_list(
     path: StorePath,
     commit_log: CommitLogDir = None,
-    output: Output = None,
-    as_json: AsJson = False,
+    output: OutputChoice = AS_TABLE,
     storage: Storage = NO_STORAGE,
 ) -> None:
     """The last batch of every application or streaming query. Takes no lock."""
     with storage.open(path, store_path_commit_log=commit_log) as reader:
-        print_batches(reader.batches(), chosen_output(output, as_json))
+        print_batches(reader.batches(), output.form())
 
 
 def txn_reset(
