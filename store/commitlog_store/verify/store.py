@@ -143,47 +143,145 @@ def verification_report(
     """``verify_store``, with numbers of what was verified. ``findings``, an empty list, fills while it runs."""
     started = time.perf_counter()
     paths = paths_to_assess(path, config)
-    directory, log_path = paths.root, paths.commit_log
     findings = Findings() if findings is None else findings
-    if is_kept_piece(directory):
+    if is_kept_piece(paths.root):
         return _report_on_kept(paths, started, progress, findings)
-    aborted = disk.exists(os.path.join(directory, ABORT))
-    checkpoint, mark = read_claims(directory, findings)
-    index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
-    queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
-    owned = mark is not None and mark.closed
-    # The derived parts first: all they hold was in the log before.
-    index_path, topics = os.path.join(directory, INDEX), TopicSummary()
     with contextlib.ExitStack() as closing:
-        log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
+        checks = _Checks(paths, findings, closing)
+        checks.walk(progress)
+        report_bytes = checks.log.end - checks.log.min_offset
+        checks.check_mark()
+        check_config_files(paths.root, findings)
+        opening = checks.judge_opening(config)
+    return VerificationReport(
+        paths=paths,
+        aborted=checks.aborted,
+        records=checks.log.records,
+        bytes=report_bytes,
+        queues=checks.queues.count,
+        index_files=checks.index.count,
+        seconds=time.perf_counter() - started,
+        findings=findings.all(),
+        topics=checks.topics.by_topic(),
+        opening=opening,
+        log_files=len(checks.log.paths),
+        log_start=checks.log.min_offset,
+    )
+
+
+class _Checks:
+    """The checks of one verification: of log, index, queues and batches, of the mark, and of the opening."""
+
+    def __init__(self, paths: StorePaths, findings: Findings, closing: contextlib.ExitStack) -> None:
+        """``closing`` closes the files of the parts."""
+        directory = paths.root
+        self.paths, self.findings, self.topics = paths, findings, TopicSummary()
+        self.aborted = aborted = disk.exists(os.path.join(directory, ABORT))
+        self.checkpoint, self.mark = checkpoint, mark = read_claims(directory, findings)
+        index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
+        queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
+        owned = mark is not None and mark.closed
+        # The derived parts first: all they hold was in the log before.
+        self.log = log = LogCheck(paths.commit_log, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
         closing.callback(log.close)
-        index = IndexCheck(index_path, log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned)
-        closing.callback(index.close)
-        deleted, files = _deleted_topics(directory), _files(log_path, aborted=aborted)
+        index_path = os.path.join(directory, INDEX)
+        self.index = IndexCheck(
+            index_path, log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned
+        )
+        closing.callback(self.index.close)
+        deleted, files = _deleted_topics(directory), _files(paths.commit_log, aborted=aborted)
         if files is not None:
             closing.callback(files.close)
         times = None if mark is not None else checkpoint
         deletions = None if deleted is None else _broker_deletions(directory, files, times, aborted=aborted)
-        queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
-        _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
-        report_bytes = log.end - log.min_offset
-        _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
-        check_config_files(directory, findings)
-        opening = _judge_opening(paths, config, log, queues, topics, mark, findings, aborted=aborted)
-    return VerificationReport(
-        paths=paths,
-        aborted=aborted,
-        records=log.records,
-        bytes=report_bytes,
-        queues=queues.count,
-        index_files=index.count,
-        seconds=time.perf_counter() - started,
-        findings=findings.all(),
-        topics=topics.by_topic(),
-        opening=opening,
-        log_files=len(log.paths),
-        log_start=log.min_offset,
-    )
+        self.queues = QueueCheck(
+            directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe
+        )
+        self.batches = BatchCheck(log, findings, aborted=aborted)
+
+    def walk(self, progress: Progress | None) -> None:
+        """Compare all records of the log with the parts that are derived from it."""
+        log = self.log
+        log.check_files()
+        levels = MessageStoreConfig().delay_levels_ms
+        start, total = log.min_offset, log.size
+        first = start
+        for scan in log.scans():
+            if log.min_offset != first:  # retention at work
+                first = log.min_offset
+                self.topics.expire()
+            requests = dispatch_requests(scan, levels)
+            self.queues.skip_batch_topics(inner_batch_topics(scan, requests))
+            self.queues.compare(requests)
+            self.index.compare(scan, requests)
+            self.batches.compare(scan, requests)
+            self.topics.add(requests)
+            if progress is not None:
+                progress(log.end - start, total)
+        self.queues.finish()
+        self.index.finish()
+        self.batches.finish()
+        if progress is not None:
+            progress(total, total)
+
+    def check_mark(self) -> None:
+        """The checkpoint may not be ahead of the log (invariant 7), nor count files that are gone since the close."""
+        path = os.path.join(self.paths.root, CHECKPOINT)
+        log, mark, findings = self.log, self.mark, self.findings
+        severity: Severity = "note" if self.aborted else "error"
+
+        def add(check: str, at: int, message: str) -> None:
+            findings.add(Finding(check=check, severity=severity, path=path, offset=at, message=message))
+
+        if log.records and not log.lost.stretches:
+            newest = log.newest_store_timestamp
+            for place, name in enumerate(_FIELDS):
+                value = getattr(self.checkpoint, name)
+                if value > newest:
+                    add("checkpoint.ahead", 8 * place, f"{name}: expected at most {newest}, the newest message's store "
+                        f"time, found {value}: messages that were flushed are gone from the log's end.")  # fmt: skip
+                    break
+        if mark is None or not mark.closed or self.aborted:
+            return
+        expired = log.min_offset > mark.log_start  # and with log files, retention removes those of queues and index
+        if expired:
+            note_removed_head(log.path, mark, log.min_offset, find_queue_ends(self.paths.root, Findings())[0], findings)
+        if mark.end_offset > log.end and not log.lost.stretches:
+            add("checkpoint.ahead", 528, f"End of the log: expected at most {log.end}, found {mark.end_offset} as the "
+                "place where the store was closed: messages are gone from the log's end.")  # fmt: skip
+        reported = any(one.check.startswith("queue.") for one in findings.all())
+        if (queue_files := self.queues.count_files()) < mark.queue_file_count and not reported and not expired:
+            add("checkpoint.ahead", 568, f"Queue files: {mark.queue_file_count} were there when the store was closed, "
+                f"now there are {queue_files}.")  # fmt: skip
+        if self.index.count < mark.index_file_count and not expired:
+            add("checkpoint.ahead", 572, f"Index files: {mark.index_file_count} were there when the store was closed, "
+                f"now there are {self.index.count}.")  # fmt: skip
+
+    def judge_opening(self, config: MessageStoreConfig | None) -> Opening:
+        """What opening the store would do, and the findings that follow from it; beside an owner some are withdrawn."""
+        log, queues, findings = self.log, self.queues, self.findings
+        written = [*log.paths, *queues.file_paths()]
+        check_readable(written, findings)
+        opening = look_at_opening(self.paths, config, findings, written, scan=True)
+        if opening.kind == "inUse":
+            findings.withdraw_removed(written)
+            return opening
+        check_log_end(log.path, log.files, *queues.newest, queues.after_the_log, findings, aborted=self.aborted)
+        self._count_lost(opening.forecast)
+        if not any(one.severity == "error" for one in findings.all()):
+            report_fault(self.paths, opening, self.mark, findings)
+        return opening
+
+    def _count_lost(self, forecast: Forecast | None) -> None:
+        """Count what the walk did not find: what opening cuts off, units without a message, unreadable messages."""
+        # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
+        cut = None if forecast is None else forecast.cut
+        self.topics.cut(cut.lost if cut is not None and not cut.uncommitted else [])
+        for lost in self.queues.without_message:
+            self.topics.know(*lost)
+        for place in self.queues.misplaced:
+            self.topics.misplaced(self.log.requests_of(place))
+        self.topics.cannot_read(self.log.unreadable)
 
 
 def paths_to_assess(path: str | os.PathLike[str], config: MessageStoreConfig | None) -> StorePaths:
@@ -197,43 +295,6 @@ def paths_to_assess(path: str | os.PathLike[str], config: MessageStoreConfig | N
     with contextlib.suppress(LogNotFound):
         check_log_directory(paths, exists=True)
     return paths
-
-
-def _count_lost(topics: TopicSummary, log: LogCheck, queues: QueueCheck, forecast: Forecast | None) -> None:
-    """Count what the walk did not find: what opening cuts off, units without a message, and what cannot be read."""
-    # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
-    cut = None if forecast is None else forecast.cut
-    topics.cut(cut.lost if cut is not None and not cut.uncommitted else [])
-    for lost in queues.without_message:
-        topics.know(*lost)
-    for place in queues.misplaced:
-        topics.misplaced(log.requests_of(place))
-    topics.cannot_read(log.unreadable)
-
-
-def _judge_opening(
-    paths: StorePaths,
-    config: MessageStoreConfig | None,
-    log: LogCheck,
-    queues: QueueCheck,
-    topics: TopicSummary,
-    mark: CheckpointMark | None,
-    findings: Findings,
-    *,
-    aborted: bool,
-) -> Opening:
-    """What opening the store would do, and the findings that follow from it; beside an owner some are withdrawn."""
-    written = [*log.paths, *queues.file_paths()]
-    check_readable(written, findings)
-    opening = look_at_opening(paths, config, findings, written, scan=True)
-    if opening.kind == "inUse":
-        findings.withdraw_removed(written)
-        return opening
-    check_log_end(paths.commit_log, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
-    _count_lost(topics, log, queues, opening.forecast)
-    if not any(one.severity == "error" for one in findings.all()):
-        report_fault(paths, opening, mark, findings)
-    return opening
 
 
 def _deleted_topics(directory: str) -> DeletedTopics | None:
@@ -300,37 +361,6 @@ def _report_on_kept(
     )
 
 
-def _walk(
-    log: LogCheck,
-    queues: QueueCheck,
-    index: IndexCheck,
-    batches: BatchCheck,
-    topics: TopicSummary,
-    progress: Progress | None,
-) -> None:
-    log.check_files()
-    levels = MessageStoreConfig().delay_levels_ms
-    start, total = log.min_offset, log.size
-    first = start
-    for scan in log.scans():
-        if log.min_offset != first:  # retention at work
-            first = log.min_offset
-            topics.expire()
-        requests = dispatch_requests(scan, levels)
-        queues.skip_batch_topics(inner_batch_topics(scan, requests))
-        queues.compare(requests)
-        index.compare(scan, requests)
-        batches.compare(scan, requests)
-        topics.add(requests)
-        if progress is not None:
-            progress(log.end - start, total)
-    queues.finish()
-    index.finish()
-    batches.finish()
-    if progress is not None:
-        progress(total, total)
-
-
 def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, CheckpointMark | None]:
     """The claims of the checkpoint; a missing or damaged one claims nothing."""
     path = os.path.join(directory, CHECKPOINT)
@@ -350,46 +380,3 @@ def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, Checkpo
         problem = f"Expected {CHECKPOINT_SIZE} bytes of times, found {found}"
     findings.add(Finding(check="checkpoint.format", severity=severity, path=path, offset=0, message=f"{problem}."))
     return nothing, None
-
-
-def _check_mark(
-    directory: str,
-    log: LogCheck,
-    index: IndexCheck,
-    queues: QueueCheck,
-    checkpoint: Checkpoint,
-    mark: CheckpointMark | None,
-    findings: Findings,
-    *,
-    aborted: bool,
-) -> None:
-    """The checkpoint may not be ahead of the log (invariant 7), nor count files that are gone since the close."""
-    path = os.path.join(directory, CHECKPOINT)
-    severity: Severity = "note" if aborted else "error"
-
-    def add(check: str, at: int, message: str) -> None:
-        findings.add(Finding(check=check, severity=severity, path=path, offset=at, message=message))
-
-    if log.records and not log.lost.stretches:
-        newest = log.newest_store_timestamp
-        for place, name in enumerate(_FIELDS):
-            value = getattr(checkpoint, name)
-            if value > newest:
-                add("checkpoint.ahead", 8 * place, f"{name}: expected at most {newest}, the newest message's store "
-                    f"time, found {value}: messages that were flushed are gone from the log's end.")  # fmt: skip
-                break
-    if mark is None or not mark.closed or aborted:
-        return
-    expired = log.min_offset > mark.log_start  # and with log files, retention removes those of queues and index
-    if expired:
-        note_removed_head(log.path, mark, log.min_offset, find_queue_ends(directory, Findings())[0], findings)
-    if mark.end_offset > log.end and not log.lost.stretches:
-        add("checkpoint.ahead", 528, f"End of the log: expected at most {log.end}, found {mark.end_offset} as the "
-            "place where the store was closed: messages are gone from the log's end.")  # fmt: skip
-    reported = any(one.check.startswith("queue.") for one in findings.all())
-    if (queue_files := queues.count_files()) < mark.queue_file_count and not reported and not expired:
-        add("checkpoint.ahead", 568, f"Queue files: {mark.queue_file_count} were there when the store was closed, now "
-            f"there are {queue_files}.")  # fmt: skip
-    if index.count < mark.index_file_count and not expired:
-        add("checkpoint.ahead", 572, f"Index files: {mark.index_file_count} were there when the store was closed, now "
-            f"there are {index.count}.")  # fmt: skip
