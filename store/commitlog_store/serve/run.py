@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.decoders.topic_decoders import TopicDecoders
@@ -143,51 +143,96 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     allow_most_open_files()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
-        decoders = stack.enter_context(TopicDecoders.parse(request.decode))
-        settings, bound = None, None
-        if request.rocketmq is not None:
-            settings, bound = _bind_rocketmq(request)
-            stack.enter_context(bound)
-        owned = None
-        if not request.read_only:
-            (path,) = paths.values()
-            place = None if bound is None else bound.getsockname()[:2]
-            owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
-        openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
-        for open_reader in openers.values():
-            open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
-        if owned is not None:
-            stack.callback(_kept_figures(owned, *openers.values()).stop)
-        connections = ConnectionCounts()
-        broker = None
-        if owned is not None and settings is not None:
-            broker = _broker(owned, settings, bound)
-            broker.count_in(connections)
-            stack.callback(broker.stop, 0.0)
-        archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
-        if archive is not None:
-            stack.callback(archive.stop, 0.0)
-        verifications = {name: Verification() for name in openers}
-        http = None
-        if request.http is not None:
-            http = _http(request, openers, owned, archive, decoders, verifications, connections)
-            stack.callback(http.stop, 0.0)
-        server = _server(request, openers, owned, verifications)
-        connections.add("grpc", server.connections)
-        say(_begun(request, paths, server.port, broker, http))
-        if archive is not None:
-            archive.start()
-        if http is not None:
-            http.warm()
+        served = _start(request, paths, stack)
+        say(served.describe(request, paths))
+        if served.archive is not None:
+            served.archive.start()
+        if served.http is not None:
+            served.http.warm()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
-        drained = _stop_all(server, broker, http, archive, request.drain_timeout_s)
+        drained = served.stop(request.drain_timeout_s)
     if not drained:
         # Arrow Flight waits for its calls at exit, and a request to object storage may still be under way. The store is
         # closed, and nothing else is left to do.
         logging.shutdown()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _start(request: ServeRequest, paths: Mapping[str, str], stack: ExitStack) -> _Served:
+    """Open the stores and answer. ``stack`` closes what was opened, the last first."""
+    decoders = stack.enter_context(TopicDecoders.parse(request.decode))
+    settings, bound = None, None
+    if request.rocketmq is not None:
+        settings, bound = _bind_rocketmq(request)
+        stack.enter_context(bound)
+    owned = None
+    if not request.read_only:
+        (path,) = paths.values()
+        place = None if bound is None else bound.getsockname()[:2]
+        owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
+    openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
+    for open_reader in openers.values():
+        open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
+    if owned is not None:
+        stack.callback(_kept_figures(owned, *openers.values()).stop)
+    connections = ConnectionCounts()
+    broker = None
+    if owned is not None and settings is not None:
+        broker = _broker(owned, settings, bound)
+        broker.count_in(connections)
+        stack.callback(broker.stop, 0.0)
+    archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
+    if archive is not None:
+        stack.callback(archive.stop, 0.0)
+    verifications = {name: Verification() for name in openers}
+    http = None
+    if request.http is not None:
+        http = _http(request, openers, owned, archive, decoders, verifications, connections)
+        stack.callback(http.stop, 0.0)
+    server = _server(request, openers, owned, verifications)
+    connections.add("grpc", server.connections)
+    return _Served(server, broker, http, archive)
+
+
+class _Served(NamedTuple):
+    """What answers, and the service that archives."""
+
+    server: StoreServer
+    broker: RocketMQBroker | None
+    http: HttpFront | None
+    archive: ArchiveService | None
+
+    def describe(self, request: ServeRequest, paths: Mapping[str, str]) -> str:
+        """What is served at which addresses, and to whom, as a sentence."""
+        listen = request.listen
+        stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
+        who = "clients with a token" if listen.tokens else "every client of this host"
+        how = "read only" if request.read_only else "its owner; a new store" if request.is_new else "its owner"
+        place = listen.location.removesuffix(f":{listen.port}") + f":{self.server.port}"
+        whose = "of this host" if request.acl is None else "with an account"
+        rocketmq = "" if self.broker is None else f", and at {self.broker.address} to RocketMQ's clients {whose}"
+        pages = "" if self.http is None else f", and at {self.http.url} to browsers"
+        archive = "" if request.archive is None else f", and archives it at {request.archive}"
+        return f"serving {stores} ({how}) at {place} to {who}{rocketmq}{pages}{archive}"
+
+    def stop(self, seconds: float) -> bool:
+        """Whether all calls, and the requests to object storage, ended in time."""
+        deadline = time.monotonic() + seconds
+
+        def left() -> float:
+            return max(deadline - time.monotonic(), 0.0)
+
+        self.server.end_waits()
+        if self.archive is not None:
+            self.archive.begin_stop()
+        if self.broker is not None:
+            self.broker.stop(seconds)
+        if self.http is not None:
+            self.http.stop(left())
+        drained = _drain(self.server, left())
+        return self.archive.stop(left()) and drained if self.archive is not None else drained
 
 
 def _server(
@@ -337,31 +382,7 @@ class _StopSignals:
 
 
 def _ignore(*_: object) -> None:
-    """What Python does at a signal, beside telling ``_StopSignals``."""
-
-
-def _stop_all(
-    server: StoreServer,
-    broker: RocketMQBroker | None,
-    http: HttpFront | None,
-    archive: ArchiveService | None,
-    seconds: float,
-) -> bool:
-    """Whether all calls, and the requests to object storage, ended in time."""
-    deadline = time.monotonic() + seconds
-
-    def left() -> float:
-        return max(deadline - time.monotonic(), 0.0)
-
-    server.end_waits()
-    if archive is not None:
-        archive.begin_stop()
-    if broker is not None:
-        broker.stop(seconds)
-    if http is not None:
-        http.stop(left())
-    drained = _drain(server, left())
-    return archive.stop(left()) and drained if archive is not None else drained
+    """What Python does at a signal, beside waking ``_StopSignals``."""
 
 
 def _drain(server: StoreServer, seconds: float) -> bool:
@@ -377,22 +398,3 @@ def _drain(server: StoreServer, seconds: float) -> bool:
         return False
     server.close()
     return True
-
-
-def _begun(
-    request: ServeRequest,
-    paths: Mapping[str, str],
-    port: int,
-    broker: RocketMQBroker | None,
-    http: HttpFront | None,
-) -> str:
-    listen = request.listen
-    stores = ", ".join(f"{name}={path}" if name else path for name, path in paths.items())
-    who = "clients with a token" if listen.tokens else "every client of this host"
-    how = "read only" if request.read_only else "its owner; a new store" if request.is_new else "its owner"
-    place = listen.location.removesuffix(f":{listen.port}") + f":{port}"
-    whose = "of this host" if request.acl is None else "with an account"
-    rocketmq = "" if broker is None else f", and at {broker.address} to RocketMQ's clients {whose}"
-    pages = "" if http is None else f", and at {http.url} to browsers"
-    archive = "" if request.archive is None else f", and archives it at {request.archive}"
-    return f"serving {stores} ({how}) at {place} to {who}{rocketmq}{pages}{archive}"
