@@ -249,6 +249,6 @@ def test_retention_that_is_faster_than_every_look_is_named(
         raise OffsetOutOfRange(topic="orders", queue_id=0, start=0, stop=1, min_offset=low, max_offset=1000)
 
     monkeypatch.setattr("commitlog_store.batch.consistent_reads._PAUSES", (0.0, 0.0))
-    monkeypatch.setattr("commitlog_store.queue.get_message._pull", outrun)
+    monkeypatch.setattr("commitlog_store.queue.get_message.Pulls._pull", outrun)
     with pytest.raises(StoreBusy, match=r"changed during each of 2 looks at it: retention deleted files"):
         reader.get_message("orders", 0, 50)

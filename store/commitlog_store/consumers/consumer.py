@@ -200,18 +200,13 @@ class Consumer(Consuming):
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         if self._ahead.message_count >= count and (found := self._hand_out(count)):
             return found  # the way of most
-        while True:
-            # Before looking, so that a message that comes between look and wait is not missed.
-            with self._engine.waiters.waiting_for(Wakeup(), self._interests) as wakeup:
-                while self._read_ahead(count):
-                    pass
-                if found := self._hand_out(count):
-                    return found
-                self._engine.state.refuse_failed()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return []
-                wakeup.wait(min(left, _LONGEST_WAIT_S))
+
+        def take() -> list[MessageExt] | None:
+            while self._read_ahead(count):
+                pass
+            return self._hand_out(count) or None
+
+        return self._wait_for(take, deadline) or []
 
     def poll_batch(
         self, max_rows: int = DEFAULT_ROWS, timeout_s: float = 0.0, *, columns: Sequence[str] = DEFAULT_COLUMNS
@@ -224,13 +219,23 @@ class Consumer(Consuming):
         rows = checked_count("max_rows", max_rows)
         limits = PullLimits(messages=rows, size=DEFAULT_SIZE, window=max(rows, DEFAULT_ROWS))
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
-        while True:
-            with self._engine.waiters.waiting_for(Wakeup(), self._interests) as wakeup:
+
+        def take() -> pa.RecordBatch | None:
+            while True:
                 moved, batch = self._next_rows(limits, names)
-                if moved and batch is None:
-                    continue
-                if batch is not None:
+                if batch is not None or not moved:
                     return batch
+
+        return self._wait_for(take, deadline)
+
+    def _wait_for(self, take: Callable[[], _T | None], deadline: float) -> _T | None:
+        """What ``take`` gives as soon as messages are there; None at the deadline, on the clock ``time.monotonic``."""
+        while True:
+            # Before looking, so that a message that comes between look and wait is not missed.
+            with self._engine.waiters.waiting_for(Wakeup(), self._interests) as wakeup:
+                found = take()
+                if found is not None:
+                    return found
                 self._engine.state.refuse_failed()
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -245,13 +245,64 @@ class Pulls:
             low, high = info.min_offset, info.max_offset
             pulled = answer_without_reading(offset, low, high)
             if pulled is None:
-                place = (self._catalog.queue(topic, queue_id), offset, high)
-                pulled = _pull(
-                    self._commit_log, *place, limits, wanted, columns, verify_crc=verify_crc, skips=self._skips()
-                )
+                queue = self._catalog.queue(topic, queue_id)
+                pulled = self._pull(queue, offset, high, limits, wanted, columns, verify_crc=verify_crc)
             return pulled, (low, high)
 
         return self._reader.consistently(ask, one_moment=False)
+
+    def _pull(
+        self,
+        queue: QueueView,
+        offset: int,
+        stop: int,
+        limits: PullLimits,
+        wanted: MessageFilter,
+        columns: Sequence[str],
+        *,
+        verify_crc: bool,
+    ) -> Pulled:
+        """The messages from ``offset`` on, which is within the queue's bounds; ``stop`` is the queue's end.
+
+        ``queueOffset`` has to be among the columns. ``OffsetOutOfRange`` if retention removes files at the same time:
+        look at the queue's bounds again. Damage is raised, or reported to ``skips``.
+        """
+        skips = self._skips()
+        try:
+            # The first array ends where the queue's file ends, as a call of RocketMQ does.
+            window = min(stop, offset + limits.units)
+            units = next(queue.units(offset, window, chunk=limits.units, check=skips is None))
+        except FileMissing as missing:
+            return Pulled(GetMessageStatus.OFFSET_FOUND_NULL, missing.stop, [])
+        self._commit_log.refresh()  # retention may have removed log files since the bounds were read
+        judged = units
+        if queue.fillers_are_lost:  # they are no head that was removed: reading reports them
+            judged = np.where(units["size"] == FILLER_SIZE, np.zeros(1, units.dtype), units)
+        removed = np.arange(len(units)) < count_before(judged, self._commit_log.min_offset)
+        # Those that match, as far as that is known.
+        matched = ~removed & wanted.may_match(units["tags_code"])
+        units_decide = wanted.expression is None and wanted.keys is None
+        if not units_decide:
+            matched = np.zeros(len(units), np.bool_)
+        end = _first_full(units["size"], matched, limits)
+        blocks = BlockReader(
+            LogBlocks(self._commit_log),
+            queue,
+            BlockLimits() if units_decide else BlockLimits(rows=max(limits.messages, DEFAULT_PULL_MESSAGES)),
+            verify_crc=verify_crc,
+            skips=skips,
+            wanted=None if wanted.is_all else wanted,
+        )
+        batches: list[pa.RecordBatch] = []
+        start = offset + int(np.count_nonzero(removed))  # what was removed stands at the head
+        for batch in blocks.batches(start, offset + end, columns) if start < offset + end else ():
+            batches.append(batch)
+            if not units_decide:
+                matched[batch.column("queueOffset").to_numpy() - offset] = True
+                end = _first_full(units["size"], matched, limits)
+                if offset + end <= blocks.position:
+                    break
+        return _answer(offset, end, batches, bool(removed[:end][-1:].any()))
 
 
 def answer_without_reading(offset: int, low: int, high: int) -> Pulled | None:
@@ -265,60 +316,6 @@ def answer_without_reading(offset: int, low: int, high: int) -> Pulled | None:
     if offset > high:
         return Pulled(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, [])
     return None
-
-
-def _pull(
-    commit_log: CommitLog,
-    queue: QueueView,
-    offset: int,
-    stop: int,
-    limits: PullLimits,
-    wanted: MessageFilter,
-    columns: Sequence[str],
-    *,
-    verify_crc: bool,
-    skips: Skips | None,
-) -> Pulled:
-    """The messages from ``offset`` on, which is within the queue's bounds; ``stop`` is the queue's end.
-
-    ``queueOffset`` has to be among the columns. ``OffsetOutOfRange`` if retention removes files at the same time: look
-    at the queue's bounds again. Damage is raised, or reported to ``skips``.
-    """
-    try:
-        # The first array ends where the queue's file ends, as a call of RocketMQ does.
-        window = min(stop, offset + limits.units)
-        units = next(queue.units(offset, window, chunk=limits.units, check=skips is None))
-    except FileMissing as missing:
-        return Pulled(GetMessageStatus.OFFSET_FOUND_NULL, missing.stop, [])
-    commit_log.refresh()  # retention may have removed log files since the bounds were read
-    judged = units
-    if queue.fillers_are_lost:  # they are no head that was removed: reading reports them
-        judged = np.where(units["size"] == FILLER_SIZE, np.zeros(1, units.dtype), units)
-    removed = np.arange(len(units)) < count_before(judged, commit_log.min_offset)
-    # Those that match, as far as that is known.
-    matched = ~removed & wanted.may_match(units["tags_code"])
-    units_decide = wanted.expression is None and wanted.keys is None
-    if not units_decide:
-        matched = np.zeros(len(units), np.bool_)
-    end = _first_full(units["size"], matched, limits)
-    blocks = BlockReader(
-        LogBlocks(commit_log),
-        queue,
-        BlockLimits() if units_decide else BlockLimits(rows=max(limits.messages, DEFAULT_PULL_MESSAGES)),
-        verify_crc=verify_crc,
-        skips=skips,
-        wanted=None if wanted.is_all else wanted,
-    )
-    batches: list[pa.RecordBatch] = []
-    start = offset + int(np.count_nonzero(removed))  # what was removed stands at the head
-    for batch in blocks.batches(start, offset + end, columns) if start < offset + end else ():
-        batches.append(batch)
-        if not units_decide:
-            matched[batch.column("queueOffset").to_numpy() - offset] = True
-            end = _first_full(units["size"], matched, limits)
-            if offset + end <= blocks.position:
-                break
-    return _answer(offset, end, batches, bool(removed[:end][-1:].any()))
 
 
 def _answer(offset: int, end: int, batches: list[pa.RecordBatch], last_was_removed: bool) -> Pulled:
