@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from commitlog_store.paths import BATCH_TOPIC, is_system_topic
-from commitlog_store.salvage.half_messages import half_queue_moved
 from commitlog_store.salvage.log_source import MisnamedFile
+from commitlog_store.salvage.positions import half_queue_moved
 from commitlog_store.salvage.queue_chains import QueueChain
 from commitlog_store.salvage.survey import Survey, Unreadable
 

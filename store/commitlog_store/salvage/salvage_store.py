@@ -35,10 +35,9 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, LOCK
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog_store.salvage.consumer_positions import moved_positions
 from commitlog_store.salvage.file_target import write_files
-from commitlog_store.salvage.half_messages import settle_half_messages
 from commitlog_store.salvage.log_source import LogSource
+from commitlog_store.salvage.positions import moved_positions, settle_half_messages
 from commitlog_store.salvage.report import SalvageReport, report_of
 from commitlog_store.salvage.store_target import StoreTarget
 from commitlog_store.salvage.survey import Survey, survey_log
