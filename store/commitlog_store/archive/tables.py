@@ -15,10 +15,7 @@ from commitlog_store.archive.unit_objects import QueuePart
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
-
-# Offsets that may be missing between two segments although no byte of the log is: as in ``queue/derived_queues``.
-_MISSING_BEFORE_ONE = 16
-_MISSING_BEFORE_SEVERAL = 1 << 20
+from commitlog_store.queue.derived_queues import MISSING_BEFORE_ONE, MISSING_BEFORE_SEVERAL
 
 
 class QueueTables:
@@ -62,7 +59,7 @@ class QueueTables:
             if queue.name[0].startswith(LIGHT_QUEUE_PREFIX):
                 first = end  # its units follow each other, whatever the messages' offsets
             taken = min(max(end - first, 0), count)
-            slack = _MISSING_BEFORE_SEVERAL if count > 1 else _MISSING_BEFORE_ONE
+            slack = MISSING_BEFORE_SEVERAL if count > 1 else MISSING_BEFORE_ONE
             if first - end > slack + gap // MIN_RECORD_SIZE:
                 taken = count
             strays += taken

@@ -46,7 +46,7 @@ from commitlog_store.paths import STAGING
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _TRIES = 5
-_ADVICE = "Nothing was written to the store; stage the batch again."
+STAGE_AGAIN = "Nothing was written to the store; stage the batch again."
 
 
 def staged_path(batch: BatchId, name: str) -> str:
@@ -237,11 +237,11 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
             except OSError as error:
                 # Not ``StagingFailed``: the store itself is not affected.
                 raise StagingLost(
-                    f"Cannot read the staged file {path}: {error.strerror}. {_ADVICE}", path=path
+                    f"Cannot read the staged file {path}: {error.strerror}. {STAGE_AGAIN}", path=path
                 ) from error
             except (InvalidValue, ValueError) as error:
                 raise CorruptStaging(
-                    "Block", path=path, offset=at, expected="what was staged", found=str(error), advice=_ADVICE
+                    "Block", path=path, offset=at, expected="what was staged", found=str(error), advice=STAGE_AGAIN
                 ) from error
             crc = crc32(encoded_head, crc)
             at += BLOCK_HEAD_SIZE + size
@@ -254,7 +254,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
                 offset=0,
                 expected=f"{staged.rows} rows with checksum {staged.crc:#010x}",
                 found=f"{rows} rows with {crc:#010x}",
-                advice=_ADVICE,
+                advice=STAGE_AGAIN,
             )
     finally:
         disk.close(descriptor)
@@ -275,7 +275,9 @@ def _opened(store_path: str, staged: StagedFile) -> int:
     """Open a staged file for reading. ``StagingLost``; ``InvalidValue`` for a symbolic link on the path to it."""
     path = _path_of(store_path, staged)
     if not is_own(store_path, staged.path):
-        raise InvalidValue(f"{path} is, or leads through, a symbolic link; staged files lie in the store. {_ADVICE}")
+        raise InvalidValue(
+            f"{path} is, or leads through, a symbolic link; staged files lie in the store. {STAGE_AGAIN}"
+        )
     try:
         return disk.open_file(path)
     except OSError as error:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 
-from commitlog_store.batch.staging import PLAIN_NAME, create_staged, is_own, staged_path
+from commitlog_store.batch.staging import PLAIN_NAME, STAGE_AGAIN, create_staged, is_own, staged_path
 from commitlog_store.batch_id import BatchId, StagedFile
 from commitlog_store.columnar.staged_block import BLOCK_HEAD_SIZE, decode_block_head
 from commitlog_store.errors import CorruptStaging, InvalidValue, StagingFailed, StagingLost
 from commitlog_store.files import disk
 from commitlog_store.format.checksum import crc32
-
-_ADVICE = "Nothing was written to the store; stage the batch again."
 
 
 def write_part(store_path: str, batch: BatchId, name: str, offset: int, data: bytes | memoryview) -> None:
@@ -34,7 +32,7 @@ def write_part(store_path: str, batch: BatchId, name: str, offset: int, data: by
             if (size := disk.size_of(descriptor)) < offset:
                 raise StagingLost(
                     f"The staged file {whole} has {size} bytes where the part at {offset} follows: what came before "
-                    f"it was lost. {_ADVICE}",
+                    f"it was lost. {STAGE_AGAIN}",
                     path=whole,
                 )
             disk.write_at(descriptor, data, offset)
@@ -42,7 +40,7 @@ def write_part(store_path: str, batch: BatchId, name: str, offset: int, data: by
             disk.close(descriptor)
     except FileNotFoundError as error:
         raise StagingLost(
-            f"The staged file {whole} does not exist any more: its batch was committed or given up. {_ADVICE}",
+            f"The staged file {whole} does not exist any more: its batch was committed or given up. {STAGE_AGAIN}",
             path=whole,
         ) from error
     except OSError as error:
@@ -64,10 +62,12 @@ def finish_upload(store_path: str, batch: BatchId, name: str, rows: int, size: i
         finally:
             disk.close(descriptor)
     except OSError as error:
-        raise StagingLost(f"Cannot read the staged file {whole}: {error.strerror}. {_ADVICE}", path=whole) from error
+        raise StagingLost(
+            f"Cannot read the staged file {whole}: {error.strerror}. {STAGE_AGAIN}", path=whole
+        ) from error
     if found != expected:
         raise CorruptStaging(
-            "Upload", path=whole, offset=0, expected=_shown(*expected), found=_shown(*found), advice=_ADVICE
+            "Upload", path=whole, offset=0, expected=_shown(*expected), found=_shown(*found), advice=STAGE_AGAIN
         )
     return StagedFile(path, rows, size, crc)
 

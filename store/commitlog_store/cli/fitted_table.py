@@ -16,10 +16,10 @@ from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.render import terminal_width
 from commitlog_store.queries.texts import printable_text
 
-_GAP = 2
+GAP = 2
 # Names are shortened to that before a column is left out, and to less only when no column can be.
-_LEAST_NAME = 20
-_SHORTEST_NAME = 8
+LEAST_NAME = 20
+SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def print_fitted(columns: Sequence[Column], *, full: bool = False) -> None:
     for row in zip(*(texts[column.heading] for column, _ in shown), strict=True):
         table.add_row(*(Text(shortened(text, room)) for text, (_, room) in zip(row, shown, strict=True)))
     if full:
-        uncut_console(sum(room + _GAP for _, room in shown)).print(table)
+        uncut_console(sum(room + GAP for _, room in shown)).print(table)
     else:
         print_table(table)
 
@@ -61,20 +61,20 @@ def _fitted(shown: list[tuple[Column, int]], width: int) -> list[tuple[Column, i
     """The columns that a terminal has room for, and the room of each."""
 
     def least(column: Column, room: int) -> int:
-        return min(room, _LEAST_NAME) if column.is_name else room
+        return min(room, LEAST_NAME) if column.is_name else room
 
     def taken(columns: list[tuple[Column, int]]) -> int:
-        return sum(least(*one) for one in columns) + _GAP * (len(columns) - 1)
+        return sum(least(*one) for one in columns) + GAP * (len(columns) - 1)
 
     while taken(shown) > width and (rank := max(column.rank for column, _ in shown)):
         last = max(at for at, (column, _) in enumerate(shown) if column.rank == rank)
         shown = shown[:last] + shown[last + 1 :]
-    for_names = width - sum(room for column, room in shown if not column.is_name) - _GAP * (len(shown) - 1)
+    for_names = width - sum(room for column, room in shown if not column.is_name) - GAP * (len(shown) - 1)
     names = sum(column.is_name for column, _ in shown)
     # The shortest names first: what they do not need is left to the longer ones.
     rooms: dict[str, int] = {}
     for column, room in sorted((one for one in shown if one[0].is_name), key=lambda one: one[1]):
-        rooms[column.heading] = min(room, max(for_names // names, _SHORTEST_NAME))
+        rooms[column.heading] = min(room, max(for_names // names, SHORTEST_NAME))
         for_names, names = for_names - rooms[column.heading], names - 1
     return [(column, rooms.get(column.heading, room)) for column, room in shown]
 

@@ -15,18 +15,13 @@ from rich.text import Text
 
 from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.doctor import archive_hold_text, known_loss
-from commitlog_store.cli.fitted_table import shortened
+from commitlog_store.cli.fitted_table import GAP, LEAST_NAME, SHORTEST_NAME, shortened
 from commitlog_store.cli.render import terminal_width
 from commitlog_store.cli.summary import QueueSummary, StoreSummary
 from commitlog_store.cli.times import Clock
 from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.texts import counted, duration_text, printable_text
 from commitlog_store.verify.assessment import Verdict
-
-_GAP = 2
-# Names of topics are shortened to that, and less only when nothing else fits.
-_LEAST_NAME = 20
-_SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True)
@@ -110,14 +105,14 @@ def _table(
         """Headings and rows of all columns but the first, and the width that they take."""
         headings = _headings(clock, layout, with_queues=with_queues, with_sizes=with_sizes)
         rows = [_cells(group, clock, layout, with_queues=with_queues, with_sizes=with_sizes) for _, group in groups]
-        taken = sum(max(map(cell_len, column)) + _GAP for column in zip(headings, *rows, strict=True))
+        taken = sum(max(map(cell_len, column)) + GAP for column in zip(headings, *rows, strict=True))
         return headings, rows, taken
 
     headings, rows, taken = laid_out(_LAYOUTS[0])
     for layout in _LAYOUTS[1:]:
-        if width is not None and taken + min(longest, _LEAST_NAME) > width:
+        if width is not None and taken + min(longest, LEAST_NAME) > width:
             headings, rows, taken = laid_out(layout)
-    room = longest if width is None else max(width - taken, _SHORTEST_NAME)
+    room = longest if width is None else max(width - taken, SHORTEST_NAME)
     table = Table("topic", box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="left" if heading[:5] in ("first", "last ") else "right", no_wrap=True)

@@ -31,7 +31,7 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
-from commitlog_store.format.message_id import parse_host
+from commitlog_store.format.message_id import MAX_PORT, parse_host
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC, MessageLimits
 from commitlog_store.format.properties import (
     DELAY,
@@ -49,7 +49,6 @@ from commitlog_store.format.single_record import host_flags
 from commitlog_store.format.timer_messages import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog_store.put_status import PutMessageStatus
 
-_MAX_PORT = 65_535
 _BINARY = pa.large_binary()
 # Up to this product of topics and queues, the used ones are found by counting.
 _MOST_COUNTED = 1 << 16
@@ -255,9 +254,9 @@ def _moved(
 def _host_flags(settings: RecordSettings) -> int:
     """The bits of the system flag for the kind of the hosts."""
     for side, (ip, port) in (("born", settings.born_host), ("store", settings.store_host)):
-        if len(ip) not in (4, 16) or not 0 <= port <= _MAX_PORT:
+        if len(ip) not in (4, 16) or not 0 <= port <= MAX_PORT:
             raise InvalidValue(
-                f"The {side} host is an ip of 4 or 16 bytes and a port of 0 to {_MAX_PORT}, not {ip!r} and {port}."
+                f"The {side} host is an ip of 4 or 16 bytes and a port of 0 to {MAX_PORT}, not {ip!r} and {port}."
             )
     return host_flags(settings.born_host[0], settings.store_host[0])
 

@@ -33,6 +33,7 @@ from commitlog_store.format.record import (
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_SIZE,
+    RECORD_PREFIX,
     Corrupt,
     Filler,
     Record,
@@ -44,8 +45,6 @@ from commitlog_store.format.record import (
 
 Stop: TypeAlias = Filler | Unwritten | Torn | Corrupt | None
 
-_PREFIX = struct.Struct(">iI")
-assert _PREFIX.size == FILLER_SIZE
 
 # Records to hop over before the last of them are checked for equal sizes, and how many of these are checked.
 _HOPS = 64
@@ -211,7 +210,7 @@ def _even_run(data: ByteArray, start: int) -> tuple[int, int]:
     """How many records of one size and magic stand one after another from ``start``, and that size."""
     if start + FILLER_SIZE > len(data):
         return 0, 0
-    size, magic = _PREFIX.unpack_from(data.data, start)
+    size, magic = RECORD_PREFIX.unpack_from(data.data, start)
     if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_SIZE:
         return 0, 0
     fitting = (len(data) - start) // size
@@ -230,7 +229,7 @@ def _even_run(data: ByteArray, start: int) -> tuple[int, int]:
 
 def _hop(data: ByteArray, at: int, starts: list[int]) -> tuple[int, bool]:
     """Append the starts of up to ``_HOPS`` records from ``at``; where the last one ends, and whether all were there."""
-    unpack_from = _PREFIX.unpack_from
+    unpack_from = RECORD_PREFIX.unpack_from
     append = starts.append
     view = data.data
     going = False

@@ -13,12 +13,11 @@ from collections.abc import Callable
 
 from commitlog_store.config import FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.flush import GroupCommitService
-from commitlog_store.engine.group_transfer import GroupTransferService
+from commitlog_store.engine.group_transfer import OK_STATUS, GroupTransferService
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.errors import PutNotConfirmed, StoreIOError
 from commitlog_store.put_status import PutMessageStatus
 
-_OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
 
 
@@ -50,7 +49,7 @@ class Durability:
             return self._await_flush(end)
         began = time.monotonic()
         refusal = self._replicas.refusal(end)
-        flushed = self._await_flush(end) if self._sync else _OK_STATUS
+        flushed = self._await_flush(end) if self._sync else OK_STATUS
         if flushed[0] is PutMessageStatus.UNKNOWN_ERROR:
             return flushed
         replicated = self._noted(refusal or self._replicas.wait(end, began))
@@ -82,7 +81,7 @@ class Durability:
     def _await_flush(self, end: int) -> tuple[PutMessageStatus, str]:
         try:
             if self._group_commit.flush_to(end, self._timeout_s):
-                return _OK_STATUS
+                return OK_STATUS
         except StoreIOError as error:
             self._state.halt(error)
             return PutMessageStatus.UNKNOWN_ERROR, str(error)

@@ -15,7 +15,7 @@ from commitlog_store.config import BrokerRole, MessageStoreConfig
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.threads.wakeup import Wakeup
 
-_OK_STATUS = (PutMessageStatus.PUT_OK, "")
+OK_STATUS = (PutMessageStatus.PUT_OK, "")
 
 
 class Slave(Protocol):
@@ -104,7 +104,7 @@ class GroupTransferService:
         finally:
             self._requests.pop(request, None)
         if self.replicated_where >= end:
-            return _OK_STATUS
+            return OK_STATUS
         reason = (
             f"The message is in the log of this store, and not acknowledged by {self._wanted} slave(s) within "
             f"{self._timeout_s:g} s (in_sync_replicas, slave_timeout_ms)."

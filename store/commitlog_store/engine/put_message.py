@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delay_level import shown_delay_levels
 from commitlog_store.engine.durability import Durability
+from commitlog_store.engine.group_transfer import OK_STATUS
 from commitlog_store.engine.queue_turns import QueueTurns
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
@@ -85,7 +86,6 @@ from commitlog_store.paths import (
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.slow_steps import SLOW_S
 
-_OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
 # ``Appended``, or None where the append may decline.
 _AppendedT = TypeVar("_AppendedT")
@@ -228,7 +228,7 @@ class PutMessageService:
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
-        status, reason = self._await(appended, encoded.wait) if self._waits else _OK_STATUS
+        status, reason = self._await(appended, encoded.wait) if self._waits else OK_STATUS
         self._on_appended()
         offset, queue_offset, now, _, _ = appended
         # The same as PutMessageResult(...), in less than half the time.
@@ -568,7 +568,7 @@ class PutMessageService:
     def _await(self, appended: Appended, wait: bool) -> tuple[PutMessageStatus, str]:
         """Status and reason of the put. Unless WAIT is false, it waits for the device, the slaves, or both."""
         if not wait:
-            return _OK_STATUS
+            return OK_STATUS
         status, reason = self._durability.wait(appended.end)
         if status is not PutMessageStatus.PUT_OK:
             self._stats.failed()

@@ -21,7 +21,7 @@ from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.format.record import MAGIC_V1, MAGIC_V2
+from commitlog_store.format.record import RECORD_MAGICS
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore, QueueLook
 from commitlog_store.queue.get_message import GetMessageStatus, PullLimits, answer_without_reading
 
@@ -31,7 +31,6 @@ _GAP = 16 << 10
 # What is nearer to the log's end is taken to be in memory where the file system cannot say. RocketMQ takes 40 percent
 # of the machine's memory (accessMessageInMemoryMaxRatio); other programs need some of it, too.
 _NEAR_END = 256 << 20
-_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 
 MayMatch: TypeAlias = Callable[[Int64Array], BoolArray]
 """Which tags codes of units may lead to a message that is wanted."""
@@ -184,7 +183,7 @@ class StoredMessages:
         data = b"".join(parts)
         at = 0
         for size in chosen.sizes:
-            if int.from_bytes(data[at : at + 4], "big") != size or data[at + 4 : at + 8] not in _MAGICS:
+            if int.from_bytes(data[at : at + 4], "big") != size or data[at + 4 : at + 8] not in RECORD_MAGICS:
                 return None
             at += size
         return data if at == len(data) else None

@@ -43,7 +43,7 @@ _IPV6_GROUPS = struct.Struct(">8H")
 # Java holds an IPv4 address that is mapped into IPv6 for the IPv4 address itself.
 _MAPPED_IPV4 = bytes(10) + b"\xff\xff"
 _HOST = re.compile(r"(?P<ip>[0-9A-Fa-f.:]+):(?P<port>[0-9]{1,5})")
-_MAX_PORT = 65_535
+MAX_PORT = 65_535
 
 
 class MessageId(NamedTuple):
@@ -120,8 +120,8 @@ def parse_host(text: str) -> tuple[bytes, int]:
     except ValueError as error:
         raise InvalidValue(f"A host is 'ip:port', such as '192.168.1.9:10911', not {text!r}.") from error
     port = int(match["port"])
-    if port > _MAX_PORT:
-        raise InvalidValue(f"A port is 0 to {_MAX_PORT}, not {port} as in {text!r}.")
+    if port > MAX_PORT:
+        raise InvalidValue(f"A port is 0 to {MAX_PORT}, not {port} as in {text!r}.")
     return host, port
 
 

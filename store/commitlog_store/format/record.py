@@ -48,6 +48,8 @@ from commitlog_store.java_numbers import MAX_INT
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
+# Those of records, as they are stored.
+RECORD_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
 MAX_TOPIC_SIZE = {MAGIC_V1: 127, MAGIC_V2: 32767}
 # Bytes that the length of the topic takes, by version, and that of the properties.
@@ -105,8 +107,8 @@ HEADER_SIZE = HEADER_DTYPES[0].itemsize
 # Topic length and properties length, both of empty values, end the shortest record.
 MIN_RECORD_SIZE = HEADER_SIZE + TOPIC_LENGTH_SIZE[MAGIC_V1] + PROPERTIES_LENGTH_SIZE
 # TOTALSIZE and MAGICCODE, with which a record and a filler begin: zeros where nothing was written.
-_PREFIX = struct.Struct(">iI")
-RECORD_PREFIX_SIZE = _PREFIX.size
+RECORD_PREFIX = struct.Struct(">iI")
+RECORD_PREFIX_SIZE = RECORD_PREFIX.size
 FILLER_SIZE = RECORD_PREFIX_SIZE
 _SYS_FLAG = struct.Struct(">i")
 
@@ -226,7 +228,7 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
     available = len(data)
     if available < FILLER_SIZE:
         return Torn(FILLER_SIZE, available)
-    total_size, magic = _PREFIX.unpack_from(data)
+    total_size, magic = RECORD_PREFIX.unpack_from(data)
     if magic == 0 and total_size == 0:
         return Unwritten()
     if magic == BLANK_MAGIC:
@@ -282,4 +284,4 @@ def encode_filler(size: int) -> bytes:
     """The eight bytes that mark ``size`` bytes up to a file's end as holding no record."""
     if not FILLER_SIZE <= size < 2**31:
         raise InvalidValue(f"A blank filler takes {FILLER_SIZE} to {MAX_INT} bytes, not {size}.")
-    return _PREFIX.pack(size, BLANK_MAGIC)
+    return RECORD_PREFIX.pack(size, BLANK_MAGIC)

@@ -43,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog_store.format.checksum import crc32
+from commitlog_store.format.record import BLANK_MAGIC
 from commitlog_store.format.timer_messages import PRECISION_MS
 from commitlog_store.java_numbers import MAX_LONG
 
@@ -66,7 +67,6 @@ MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 _ALL_MAGIC = 0xF
 BLANK_SIZE = 16
 _BLANK = struct.Struct(">iqI")
-_BLANK_MAGIC = 0xCBD43194
 
 CHECK_SIZE = 4_096
 _BROKER = struct.Struct(">4q")
@@ -83,7 +83,7 @@ def units_in(file_size: int) -> int:
 
 def encode_blank(size: int) -> bytes:
     """The end of a file whose last ``size`` bytes hold no unit."""
-    return _BLANK.pack(size, 0, _BLANK_MAGIC)
+    return _BLANK.pack(size, 0, BLANK_MAGIC)
 
 
 def whole_units(data: np.ndarray) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arguments import repeatable
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
 from commitlog_store.reading.key_lookup import WantedKeys
+from commitlog_store.reading.places import Boundary
 from commitlog_store.reading.ranges import while_open
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
@@ -59,7 +60,6 @@ from commitlog_store.verify.store_facts import StoreFacts
 _Found = TypeVar("_Found")
 # Always read: it is NULL for a key without a message, and only then.
 _PLACE = "queueOffset"
-Boundary = Literal["lower", "upper"]
 # What a pull from the live store answers when retention has taken the message since the bounds were asked for.
 _REMOVED = frozenset(
     {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.MESSAGE_WAS_REMOVING}

@@ -9,16 +9,14 @@ import numpy as np
 
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.record import (
-    MAGIC_V1,
-    MAGIC_V2,
     MIN_RECORD_SIZE,
+    RECORD_MAGICS,
     RECORD_PREFIX_SIZE,
     Record,
     Torn,
     decode_record,
 )
 
-_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _PIECE_SIZE = 4 << 20
 _NEAR = 64 << 10
 # The longest record that is searched for.
@@ -70,7 +68,7 @@ def _places(data: bytes) -> Iterator[int]:
     """Where records could begin, in order: four bytes before each magic code."""
     if _is_zero(data):
         return iter(())  # as most bytes after a log's end are
-    return heapq.merge(*(_hits(data, magic) for magic in _MAGICS))
+    return heapq.merge(*(_hits(data, magic) for magic in RECORD_MAGICS))
 
 
 def _hits(data: bytes, magic: bytes) -> Iterator[int]:

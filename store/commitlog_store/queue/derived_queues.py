@@ -33,8 +33,8 @@ _FIRST_CAPACITY = 64
 _LOOK_BACK = 64
 # Offsets that may be missing between two runs although the log has no gap between them: records whose topic or queue
 # id is damaged count for another queue.
-_MISSING_BEFORE_ONE = 16
-_MISSING_BEFORE_SEVERAL = 1 << 20
+MISSING_BEFORE_ONE = 16
+MISSING_BEFORE_SEVERAL = 1 << 20
 _NO_PLACES = np.zeros(0, np.int64)
 
 
@@ -273,7 +273,7 @@ def _best_chain(firsts: Int64Array, lengths: Int64Array, lost: Int64Array) -> li
     """The runs, in log order, whose offsets rise and that together have most messages."""
     stops = firsts + lengths
     best, before = np.zeros(len(firsts), np.int64), np.full(len(firsts), -1, np.int64)
-    slack = np.where(lengths > 1, _MISSING_BEFORE_SEVERAL, _MISSING_BEFORE_ONE)
+    slack = np.where(lengths > 1, MISSING_BEFORE_SEVERAL, MISSING_BEFORE_ONE)
     for run in range(len(firsts)):
         best[run] = lengths[run]
         earlier = slice(max(run - _LOOK_BACK, 0), run)

@@ -33,7 +33,7 @@ from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from commitlog_store.format.record import MIN_RECORD_SIZE, RECORD_MAGICS
 from commitlog_store.log.commit_log import CommitLog, HasDamagedParts
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
 from commitlog_store.queue.views import QueueView, Units
@@ -53,7 +53,6 @@ _LEAST_MAPPED = 256 << 10
 _HEAD = 4096
 # Bytes of a record that are read before its size is known; most records fit.
 _FIRST_READ = 1024
-_MAGICS = frozenset(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
 # Batches of this size passed through Spark fastest: larger ones leave the processor's caches, smaller ones are more.
 DEFAULT_ROWS = 16_384
@@ -608,7 +607,7 @@ def _record_at(file: MappedFile, offset: int, guess: int) -> bytes | None:
     at = offset - file.base
     data = file.read(at, guess)
     size = int.from_bytes(data[:4], "big", signed=True)
-    if data[4:8] not in _MAGICS or size < MIN_RECORD_SIZE:
+    if data[4:8] not in RECORD_MAGICS or size < MIN_RECORD_SIZE:
         return None
     if size > len(data):
         if size > file.size - at:

@@ -56,9 +56,9 @@ from commitlog_store.paths import (
 _DEFAULT_QUEUE_NUMS = 16
 # Topics of RocketMQ's own that a broker lists only with their first message, or if it is set to.
 _LISTED_SYSTEM_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC")
-_PERM_WRITE = 2
-_PERM_READ = 4
-_READ_AND_WRITE = 6
+PERM_WRITE = 2
+PERM_READ = 4
+READ_AND_WRITE = 6
 # With the bit for what is inherited.
 _HIGHEST_PERM = 7
 # The attributes of topics whose messages are not in plain consume queues.
@@ -80,7 +80,7 @@ class _TopicList(msgspec.Struct):
 class _TopicEntry(msgspec.Struct):
     writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
-    perm: _QueueNums = _READ_AND_WRITE
+    perm: _QueueNums = READ_AND_WRITE
 
 
 def spread_over(present: int, default: int) -> int:
@@ -233,14 +233,14 @@ class TopicConfig:
         def fault(topic: str) -> str | None:
             with self._lock:
                 found = None if topic in self._plain else self._kind_fault(topic, others=others)
-                perm = self._perms.get(topic, _READ_AND_WRITE)
-            return found if found is not None or perm & _PERM_WRITE else self._closed(topic, perm)
+                perm = self._perms.get(topic, READ_AND_WRITE)
+            return found if found is not None or perm & PERM_WRITE else self._closed(topic, perm)
 
         return fault
 
     def _closed(self, topic: str, perm: int) -> str:
         return (
-            f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {_PERM_WRITE} "
+            f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {PERM_WRITE} "
             "for writing"
         )
 
@@ -257,10 +257,10 @@ class TopicConfig:
         """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""
         with self._lock:
             self._refresh_if_readable()
-            perm = self._perms.get(topic, _READ_AND_WRITE)
-        if not perm & _PERM_READ:
+            perm = self._perms.get(topic, READ_AND_WRITE)
+        if not perm & PERM_READ:
             raise InvalidValue(
-                f"Topic {topic!r} is closed for consumers: its perm is {perm} in {self.path}, without the {_PERM_READ} "
+                f"Topic {topic!r} is closed for consumers: its perm is {perm} in {self.path}, without the {PERM_READ} "
                 "for reading."
             )
 
@@ -320,7 +320,7 @@ class TopicConfig:
         with self._lock:
             root = self._content_to_change()
             table = root.get("topicConfigTable", {})
-            old = table.get(topic) or _new_entry(topic, _DEFAULT_QUEUE_NUMS, _DEFAULT_QUEUE_NUMS, _READ_AND_WRITE)
+            old = table.get(topic) or _new_entry(topic, _DEFAULT_QUEUE_NUMS, _DEFAULT_QUEUE_NUMS, READ_AND_WRITE)
             entry = {**old, **members, "topicName": topic}
             _entry(topic, entry, self._file)
             if table.get(topic) == entry:
@@ -614,7 +614,7 @@ def _readable(use: TopicUse) -> int:
 
 def _entry_of_new(use: TopicUse, queue_nums: Mapping[str, int], perm: int | None) -> dict[str, Any]:
     count = queue_nums[use.topic]
-    return _new_entry(use.topic, count, max(count, _readable(use)), _READ_AND_WRITE if perm is None else perm)
+    return _new_entry(use.topic, count, max(count, _readable(use)), READ_AND_WRITE if perm is None else perm)
 
 
 def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int) -> dict[str, Any]:

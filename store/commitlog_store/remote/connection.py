@@ -32,7 +32,7 @@ from commitlog_store.timestamps import checked_seconds
 
 _T = TypeVar("_T")
 
-_DEFAULT_PORT = 8815
+DEFAULT_PORT = 8815
 _TOKEN_VARIABLE = "COMMITLOG_TOKEN"
 _CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
 _LARGEST_PEM = 1 << 20
@@ -79,7 +79,7 @@ class RemoteAddress:
         wrong = f"A served store is grpc://HOST:PORT, grpc+tls://HOST:PORT, or one of these with /STORE, not {text!r}"
         try:
             parts = urlsplit(text)
-            port = parts.port or _DEFAULT_PORT
+            port = parts.port or DEFAULT_PORT
         except ValueError as error:
             raise InvalidValue(f"{wrong}: {error}.") from None
         if not parts.hostname or not text.startswith(REMOTE_SCHEMES) or parts.query or parts.fragment:

@@ -35,6 +35,7 @@ from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo
+from commitlog_store.reading.places import Boundary
 from commitlog_store.remote.put_wire import (
     CallId,
     HalfMessagesAsked,
@@ -60,7 +61,6 @@ MOST_UNITS = 262_144
 Place = tuple[str, int, int]
 # The position that a group has in a queue: topic, queue id, and queue offset, if it has one.
 FormerPlace = tuple[str, int, int | None]
-Boundary = Literal["lower", "upper"]
 RedriveTo = Literal["retry", "topic"]
 # The end marker of an upload: rows, size in bytes and checksum of its staged file.
 UploadEnd = tuple[int, int, int]

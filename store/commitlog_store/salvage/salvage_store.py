@@ -14,6 +14,7 @@ from dataclasses import replace
 from commitlog_store.batch.ledger import BatchLedger, saved_batches
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.config import MessageStoreConfig
+from commitlog_store.config_files.json_file import LARGEST_CONFIG
 from commitlog_store.errors import (
     CorruptConfig,
     FileCreationFailed,
@@ -48,7 +49,6 @@ from commitlog_store.verify.queue_ends import QueueEnd, find_queue_ends, given_o
 # Called with the bytes of the log that were read, in both walks, and the number of all to read.
 Progress = Callable[[int, int], None]
 
-_LARGEST_CONFIG = 256 << 20
 _FILE_KINDS = tuple(kind.value for kind in ExportFormat)
 # The directory in the target that becomes the store: an interrupted salvage must not look like a whole one.
 _UNFINISHED = "salvage-unfinished"
@@ -297,7 +297,7 @@ def _copy_config(source: str, target: str, survey: Survey) -> None:
         if name.endswith(".json") and name != BATCH_LEDGER:
             path = os.path.join(directory, name)
             try:
-                content = disk.read_file(path, _LARGEST_CONFIG)
+                content = disk.read_file(path, LARGEST_CONFIG)
             except OSError as error:
                 advice = f"To do without it, salvage {os.path.join(source, COMMIT_LOG)} alone."
                 raise ReadFailed("read", path=path, cause=error, advice=advice) from error

@@ -13,10 +13,10 @@ from typing import Any
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.files import disk
+from commitlog_store.remote.connection import DEFAULT_PORT
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_LISTEN = "127.0.0.1:8815"
-_DEFAULT_PORT = 8815
 # A broker's port of RocketMQ.
 ROCKETMQ_PORT = 10911
 DEFAULT_HTTP = "127.0.0.1:8816"
@@ -48,7 +48,7 @@ class ListenSettings:
         *,
         tls: TlsFiles | None = None,
         tokens: str | None = None,
-        default_port: int = _DEFAULT_PORT,
+        default_port: int = DEFAULT_PORT,
     ) -> ListenSettings:
         """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
         host, separator, port = (text, "", "") if text.endswith("]") else text.rpartition(":")

@@ -10,18 +10,17 @@ import itertools
 from collections.abc import Mapping
 
 from commitlog_store.serve.rocketmq.processor import Connection
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.serve.rocketmq.remoting_command import ONE_WAY, RemotingCommand
 
 # RocketMQ's limit for ``callClient``.
 ANSWER_TIMEOUT_S = 10.0
-_ONE_WAY = 2
 _MOST_CALLS = 1_000
 _opaques = itertools.count(1)
 
 
 def one_way(code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
     """A request that the client does not answer."""
-    return RemotingCommand(code=code, opaque=next(_opaques) % (1 << 31), flag=_ONE_WAY, fields=fields, body=body)
+    return RemotingCommand(code=code, opaque=next(_opaques) % (1 << 31), flag=ONE_WAY, fields=fields, body=body)
 
 
 class ClientCalls:

@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.message_id import MAX_PORT
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
@@ -34,7 +35,6 @@ _LOOK_S = 0.5
 # RocketMQ's registerBrokerTimeoutMills.
 _TIMEOUT_S = 24.0
 DEFAULT_PORT = 9876
-_LARGEST_PORT = 65_535
 
 
 def ha_server_address(broker: str, replication: str | None, broker_ip: str) -> str:
@@ -47,7 +47,7 @@ def ha_server_address(broker: str, replication: str | None, broker_ip: str) -> s
     own = ListenSettings.parse(broker)
     host = broker_ip if own.is_unspecified else own.host
     if replication is None:
-        return str(ListenSettings(host=host, port=min(own.port + 1, _LARGEST_PORT)))
+        return str(ListenSettings(host=host, port=min(own.port + 1, MAX_PORT)))
     found = ListenSettings.parse(replication)
     if found.is_loopback and not own.is_loopback:
         _LOG.warning(

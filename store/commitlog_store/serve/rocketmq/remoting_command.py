@@ -23,7 +23,7 @@ MAX_FRAME = 16 * 1024 * 1024
 # What answers say they are: that of a 5.3.3 broker (``MQVersion.Version.V5_3_3``).
 VERSION = 479
 _RESPONSE = 1
-_ONE_WAY = 2
+ONE_WAY = 2
 _LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER"),
     *("HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS"),
@@ -66,7 +66,7 @@ class RemotingCommand:
     @property
     def is_one_way(self) -> bool:
         """Whether its sender wants no answer."""
-        return bool(self.flag & _ONE_WAY)
+        return bool(self.flag & ONE_WAY)
 
     def answer(
         self, code: int, remark: str | None = None, *, fields: Mapping[str, str] | None = None, body: bytes = b""

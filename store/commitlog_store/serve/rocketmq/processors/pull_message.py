@@ -18,7 +18,7 @@ from commitlog_store.errors import FilterError, InvalidValue
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.queue.get_message import GetMessageStatus, PullLimits
-from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.queue.topic_config import PERM_READ, TopicConfig
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
     RequestFault,
@@ -37,7 +37,6 @@ from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 _COMMIT_OFFSET = 1
 _SUSPEND = 2
 _SUBSCRIPTION = 4
-_PERM_READ = 4
 # RocketMQ's ForbiddenType.
 _GROUP_FORBIDDEN = 2
 _TOPIC_FORBIDDEN = 3
@@ -248,7 +247,7 @@ class PullMessageProcessor(Processor):
         settings = self._topics.settings(topic)
         if settings is None:
             raise RequestFault(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
-        if not settings.perm & _PERM_READ:
+        if not settings.perm & PERM_READ:
             raise _Forbidden(_TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= queue_id < settings.read_queue_nums:
             raise RequestFault(

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
+from commitlog_store.queue.topic_config import READ_AND_WRITE, TopicConfig, TopicSettings
 from commitlog_store.serve.rocketmq.answering import text_field
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
@@ -24,7 +24,6 @@ AUTO_CREATE_TOPIC = "TBW102"
 _AUTO_CREATE_QUEUES = 8
 # Read, write, and inherited by topics that are made after its model.
 _INHERITED = 7
-_READ_AND_WRITE = 6
 
 
 def own_topics(identity: BrokerIdentity) -> dict[str, TopicSettings]:
@@ -37,7 +36,7 @@ def own_topics(identity: BrokerIdentity) -> dict[str, TopicSettings]:
         **({AUTO_CREATE_TOPIC: model} if identity.creates_topics else {}),
         identity.name: TopicSettings(1, 1, _INHERITED),
         identity.cluster: TopicSettings(16, 16, _INHERITED),
-        "SELF_TEST_TOPIC": TopicSettings(1, 1, _READ_AND_WRITE),
+        "SELF_TEST_TOPIC": TopicSettings(1, 1, READ_AND_WRITE),
     }
 
 

@@ -26,7 +26,7 @@ from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY, decode_properties
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
-from commitlog_store.queue.topic_config import TopicConfig, TopicSettings
+from commitlog_store.queue.topic_config import PERM_WRITE, TopicConfig, TopicSettings
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
     RequestFault,
@@ -60,7 +60,6 @@ _SHORT_NAMES = {
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
 _LONGEST_TOPIC = 127
 _LONGEST_PROPERTIES = 32_767
-_PERM_WRITE = 2
 _PERM_INHERIT = 1
 # Fields of every answer: RocketMQ's regionId and traceOn.
 _ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -196,7 +195,7 @@ class SendMessageProcessor(Processor):
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{header.queue_id}] is illegal, {settings} of topic {header.topic}",
             )
-        if not settings.perm & _PERM_WRITE:
+        if not settings.perm & PERM_WRITE:
             raise RequestFault(ResponseCode.NO_PERMISSION, f"sending to the topic[{header.topic}] is forbidden")
         if (fault := self._topics.kind_fault(header.topic)) is not None:
             raise RequestFault(ResponseCode.MESSAGE_ILLEGAL, f"{fault}.")
