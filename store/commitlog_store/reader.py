@@ -28,6 +28,7 @@ from commitlog_store.files.file_watch import FileWatch
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half.pending import HalfPlace, pending_half_messages
@@ -41,7 +42,6 @@ from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX
 from commitlog_store.queue.catalog import QueueCatalog
-from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import (

@@ -10,10 +10,10 @@ import numpy as np
 
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
 from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 from commitlog_store.object_storage.pages import ReadAhead
 from commitlog_store.paths import validate_topic
-from commitlog_store.queue.views import CatalogView, Units
+from commitlog_store.queue.views import CatalogView
 
 
 class ArchivedQueue:

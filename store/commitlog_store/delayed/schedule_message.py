@@ -15,10 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_store.batch_id import BatchId, schedule_application
 from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, count_by_topic
@@ -42,7 +41,7 @@ from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.arrays import BoolArray, Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE, Units
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.record import HEADER_SIZE, field_offset
 from commitlog_store.queue.expired_units import count_before
@@ -56,8 +55,6 @@ _CLOCK_TOLERANCE_MS = 1_000
 # The delay of a level that has none, as in RocketMQ.
 _UNKNOWN_DELAY_MS = 1_000
 _MS = 1000.0
-
-Units = npt.NDArray[Any]
 
 
 class _Waiting(NamedTuple):

@@ -45,7 +45,7 @@ FILLER_SIZE = 0x7FFF_FFFF
 # Tags codes up to this one are hash codes, or addresses in consumequeue_ext: as times they end in January 1970.
 LAST_HASH_CODE = 2**31 - 1
 
-UnitArray = npt.NDArray[np.void]
+Units = npt.NDArray[np.void]
 
 
 class UnitState(enum.Enum):
@@ -70,7 +70,7 @@ def classify_unit(physical_offset: int, size: int) -> UnitState:
     return UnitState.FILLER if size == FILLER_SIZE else UnitState.MESSAGE
 
 
-def decode_units(data: bytes | bytearray | memoryview) -> UnitArray:
+def decode_units(data: bytes | bytearray | memoryview) -> Units:
     """The units of ``data`` as an array of ``UNIT_DTYPE``, which owns its memory. ``InvalidValue`` for a cut unit."""
     if len(data) % UNIT_SIZE:
         raise InvalidValue(f"Consume-queue units take {UNIT_SIZE} bytes each; {len(data)} bytes are not whole units.")

@@ -30,6 +30,7 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
 from commitlog_store.half_message import PendingHalfMessage
@@ -44,7 +45,6 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
-from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arguments import repeatable
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled

@@ -16,10 +16,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_store.errors import (
     CorruptConsumeQueue,
@@ -31,15 +30,20 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import NumberedFiles
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_SIZE, decode_units, unit_place
+from commitlog_store.format.consume_queue_unit import (
+    FILLER_SIZE,
+    UNIT_DTYPE,
+    UNIT_SIZE,
+    Units,
+    decode_units,
+    unit_place,
+)
 from commitlog_store.format.record import own_queue_place
 from commitlog_store.format.sys_flag import has_queue_unit
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.expired_units import end_before
 from commitlog_store.queue.saved_ends import SavedEnd
 from commitlog_store.queue.written_units import last_written, written_units
-
-Units = npt.NDArray[Any]
 
 _PAGE = 4096
 # How long a unit may stay half written, when its writer's thread is put to sleep.

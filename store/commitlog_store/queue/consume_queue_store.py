@@ -8,10 +8,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_store.columnar.dispatch import QueueUnits
 from commitlog_store.errors import (
@@ -24,7 +23,7 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import failed_reads
-from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_SIZE
+from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, UNIT_SIZE, Units
 from commitlog_store.paths import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
@@ -49,7 +48,6 @@ _MOST_SYNCS = 8
 # How many queues are looked at while dispatch waits for them: a few milliseconds.
 _QUEUES_AT_ONCE = 64
 
-Units = npt.NDArray[Any]
 _NO_UNITS: Units = np.empty(0, UNIT_DTYPE)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +22,18 @@ from commitlog_store.files.error_paths import errors_name
 from commitlog_store.files.limits import most_open_files
 from commitlog_store.files.mapped_file_writer import make_file
 from commitlog_store.files.numbered_files import NumberedFiles
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
+from commitlog_store.format.consume_queue_unit import (
+    FILLER_SIZE,
+    UNIT_DTYPE,
+    UNIT_FILE_DTYPE,
+    UNIT_SIZE,
+    Units,
+    decode_units,
+)
 from commitlog_store.paths import file_name_for_offset
 from commitlog_store.queue.expired_units import end_before, judge_range, sound_at_or_before, sound_units
 from commitlog_store.queue.new_names import NewNames
 from commitlog_store.queue.written_units import last_written
-
-Units = npt.NDArray[Any]
 
 _PAGE = 4096
 # The most and the fewest files that are kept open, and the share of those that the process may open.

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from commitlog_store.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
 from commitlog_store.errors import InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from commitlog_store.format.arrays import Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.log.store_directory import check_topic_kind
 from commitlog_store.paths import validate_topic
 from commitlog_store.queue.light_queues import first_light_offset, taken_rows
-from commitlog_store.queue.views import CatalogView, Units
+from commitlog_store.queue.views import CatalogView
 
 _FIRST_CAPACITY = 64
 # Runs before one with which it may be joined: a stray is a run, and so is each stretch between two lost records.

@@ -8,15 +8,13 @@ message after it. Its reader reports it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_store.format.arrays import BoolArray
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 
-Units = npt.NDArray[Any]
 # Reads the units ``[first, stop)`` as far as files hold them without a gap.
 ReadUnits = Callable[[int, int], Units]
 

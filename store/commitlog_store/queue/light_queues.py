@@ -26,16 +26,12 @@ Source: RocketMQ ``store/ConsumeQueue.java`` (``multiDispatchLmqQueue``, ``putMe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_store.format.arrays import Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter
-
-Units = npt.NDArray[Any]
 
 # A queue may begin there and still have room. RocketMQ's own byte positions overflow soon after.
 _HIGHEST_OFFSET = 1 << 58

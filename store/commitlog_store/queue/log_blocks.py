@@ -32,11 +32,11 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.format.record import MIN_RECORD_SIZE, RECORD_MAGICS
 from commitlog_store.log.commit_log import CommitLog, HasDamagedParts
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
-from commitlog_store.queue.views import QueueView, Units
+from commitlog_store.queue.views import QueueView
 
 # Units in memory at a time, of all queues: 1.25 MiB; more where few of them may lead to messages that are read.
 _UNITS = 65_536

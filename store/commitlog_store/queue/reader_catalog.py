@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queue.get_message import checked_int
-from commitlog_store.queue.views import CatalogView, ReaderView, Units
+from commitlog_store.queue.views import CatalogView, ReaderView
 
 
 class ReaderQueue:

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.timestamps import GivenTime
-
-Units = npt.NDArray[np.void]
 
 _T = TypeVar("_T")
 

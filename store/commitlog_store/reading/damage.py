@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from commitlog_store.errors import InvalidValue
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.queue.consume_queue import Units
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queue.skipped import SkippedRange, Skips
 
 OnDamage = Literal["raise", "skip", "skip-records"]

@@ -11,22 +11,20 @@ import pyarrow as pa
 from commitlog_store.columnar.columns import BODY_COLUMN, arrow_schema
 from commitlog_store.errors import CommitLogError, InvalidValue, OffsetOutOfRange, UnsupportedStore
 from commitlog_store.filter.message_filter import MessageFilter
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.queue.block_reader import BlockReader
 from commitlog_store.queue.catalog import matching_queues
-from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.get_message import ReadCounts, checked_count, checked_int
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, BlockLimits, BlockSource, QueueRange
 from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.views import CatalogView, QueueInfo, ReaderView
-from commitlog_store.reading.arguments import checked_ranges
+from commitlog_store.reading.arguments import Range, checked_ranges
 from commitlog_store.reading.damage import OnDamage, without_impossible
 from commitlog_store.reading.settled_answers import UNITS_AHEAD, SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
-# Topic, queue id, and the queue offsets of the first message and after the last one.
-Range = tuple[str, int, int, int]
 
 _logger = logging.getLogger(__name__)
 

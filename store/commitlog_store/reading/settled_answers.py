@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Callable
 
 from commitlog_store.errors import CommitLogError
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queue.fence import Fence
-from commitlog_store.queue.views import QueueInfo, QueueView, Units
+from commitlog_store.queue.views import QueueInfo, QueueView
 
 # The state of the store takes as long to ask for as the bounds of some queues.
 _FEWEST = 16

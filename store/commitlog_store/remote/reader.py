@@ -21,7 +21,7 @@ from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, StoreBusy
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
+from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, Units
 from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
 from commitlog_store.groups.positions import DeadLetters, GroupPosition
@@ -31,7 +31,6 @@ from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.past_damage import Gap
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import checked_text, validate_topic
-from commitlog_store.queue.consume_queue import Units
 from commitlog_store.queue.derived_queues import Stray
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult, PullLimits, checked_count, checked_int

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog_store.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
 from commitlog_store.errors import CommitLogError, CorruptConfig, InvalidValue, ReadFailed, StoreAccessDenied
 from commitlog_store.files import disk
 from commitlog_store.format.arrays import BoolArray, Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, Units
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.format.record import MIN_RECORD_SIZE
 from commitlog_store.java_numbers import MAX_LONG
@@ -35,7 +34,6 @@ from commitlog_store.verify.findings import FINDINGS_PER_FILE, Finding, Findings
 from commitlog_store.verify.log import LogCheck
 from commitlog_store.verify.queue_files import MAX_SIZE, UnitFiles, check_unit_files, queue_directories
 
-Units = npt.NDArray[np.void]
 _CHUNK = 1 << 18
 # The last offset whose unit has a place in a file.
 _HIGHEST_OFFSET = MAX_LONG // UNIT_SIZE - 1

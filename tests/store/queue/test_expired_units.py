@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
-from commitlog_store.queue.expired_units import (
-    Units,
-    count_before,
-    end_before,
-    judge_range,
-    sound_at_or_before,
-    sound_units,
-)
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
+from commitlog_store.queue.expired_units import count_before, end_before, judge_range, sound_at_or_before, sound_units
 
 COUNT = 60
 # Message n lies at 1000 + 100 n. The log begins with message 20.
