@@ -1,4 +1,4 @@
-"""Producing: how a program gives single messages to a store, be it open in this process or at a server."""
+"""Producing: how a program gives messages to a store, be it open in this process or at a server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from commitlog_store.columnar.message_rows import MessageRows
 from commitlog_store.delay_level import delay_or_level
 from commitlog_store.engine.put_message import PutMessageResult
+from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue
 from commitlog_store.format.properties import TIMER_DELAY_MS
 from commitlog_store.format.timer_messages import TIMER_PROPERTIES
@@ -15,7 +17,7 @@ from commitlog_store.message import Message
 
 
 class Producing:
-    """``put`` and ``aput`` of ``MessageStore`` and of ``RemoteStore``, on the ``put_message`` of each."""
+    """``put`` and the puts for asyncio of ``MessageStore`` and of ``RemoteStore``, on the others of each."""
 
     # The setting ``message_delay_level`` of the store.
     _delay_levels: str
@@ -84,6 +86,12 @@ class Producing:
         )  # fmt: skip
         return (await self._aput(message)).raise_for_status()
 
+    async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
+        import asyncio  # programs without it do not import it
+
+        return await asyncio.to_thread(self.put_messages, table, topic=topic)
+
     def _message(
         self,
         keys: str | Sequence[str],
@@ -104,6 +112,10 @@ class Producing:
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended."""
+        raise NotImplementedError
+
+    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """Append the rows of a table; status and offsets for each row."""
         raise NotImplementedError
 
     async def _aput(self, message: Message) -> PutMessageResult:

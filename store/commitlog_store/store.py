@@ -266,12 +266,6 @@ class MessageStore(Producing):
                 table, topic=topic, first_row=first_row, stop_at_refusal=stop_at_refusal
             )
 
-    async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
-        """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
-        import asyncio  # programs without it do not import it
-
-        return await asyncio.to_thread(self.put_messages, table, topic=topic)
-
     def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
         """Begin a batch: its messages are in the store together, and at most once, or not at all.
 

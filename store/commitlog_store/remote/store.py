@@ -162,12 +162,6 @@ class RemoteStore(Producing, RemoteAdministration):
         with self._sessions.session() as session:
             return put_table(session, rows, topic, first_row, stop_at_refusal=bool(stop_at_refusal))
 
-    async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
-        """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
-        import asyncio  # programs without it do not import it
-
-        return await asyncio.to_thread(self.put_messages, table, topic=topic)
-
     def transaction(self, app_id: str, version: int, fingerprint: str = "") -> RemoteTransaction:
         """``MessageStore.transaction``: a batch whose messages are in the store together, and at most once, or not at
         all, also when the server is killed or an answer lost. ::
