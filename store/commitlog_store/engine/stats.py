@@ -65,6 +65,24 @@ class Histogram(NamedTuple):
     total: float
 
 
+class CountedValues:
+    """A histogram that grows. One thread at a time adds; any thread takes a snapshot."""
+
+    __slots__ = ("_counts", "_total", "_upper_ends")
+
+    def __init__(self, upper_ends: tuple[float, ...]) -> None:
+        self._upper_ends = upper_ends
+        self._counts = [0] * (len(upper_ends) + 1)
+        self._total = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._upper_ends, value)] += 1
+        self._total += value
+
+    def snapshot(self) -> Histogram:
+        return Histogram(self._upper_ends, tuple(self._counts), self._total)
+
+
 _NO_LATENCIES = Histogram(LATENCY_BUCKETS_S, (0,) * (len(LATENCY_BUCKETS_S) + 1), 0.0)
 _NO_SIZES = Histogram(SIZE_BUCKETS, (0,) * (len(SIZE_BUCKETS) + 1), 0.0)
 

@@ -28,6 +28,7 @@ from commitlog_store.batch_id import BatchId, CommittedBatch
 from commitlog_store.columnar.records import EncodedRecords
 from commitlog_store.columnar.staged_block import StagedBlock
 from commitlog_store.config import FlushDiskType
+from commitlog_store.engine.stats import CountedValues, Histogram
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Subject
 from commitlog_store.errors import (
@@ -91,6 +92,8 @@ _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 # Half messages that are known without reading the queue: of the prepared ones and of those that have ended.
 _MOST_PREPARED = 10_000
 _MOST_ENDED_AHEAD = 1_000
+# RocketMQ's (BrokerMetricsManager.registerMetricsView).
+_FINISH_BUCKETS_S: tuple[float, ...] = (5, 60, 600, 3_600, 43_200, 86_400)
 # A batch of no application: whole, and not in the ledger.
 _NO_BATCH = BatchId("")
 _SYS_FLAG_AT = field_offset("sys_flag")
@@ -185,6 +188,7 @@ class TransactionalMessageService(Subject):
         # How many have ended here, by the topic that they were meant for; the job thread counts.
         self._committed: Counter[str] = Counter()
         self._rolled_back: Counter[str] = Counter()
+        self._finish_times: dict[str, CountedValues] = {}
         # The thread of ``start_checks``.
         self._checks: Worker | None = None
         # What was prepared here lately, for a commit that comes before the queue is read up to it.
@@ -239,6 +243,8 @@ class TransactionalMessageService(Subject):
             raise InvalidValue(f"{fault}.")
         committed = self._end(half, commit_record(half), (topic, queue_id))
         self._count_ended(self._committed, half)
+        age_s = max(self._clock() - half.born_timestamp / _MS, 0.0)
+        self._finish_times.setdefault(topic, CountedValues(_FINISH_BUCKETS_S)).add(age_s)
         return committed
 
     def rollback(self, handle: HalfMessageHandle) -> None:
@@ -262,6 +268,13 @@ class TransactionalMessageService(Subject):
         In any thread. Those that were meant for a topic that cannot exist are left out.
         """
         return self._committed.copy(), self._rolled_back.copy()
+
+    def finish_times(self) -> Mapping[str, Histogram]:
+        """For how many seconds the committed ones were half messages, by topic as ``counts``: from their birth on.
+
+        In any thread.
+        """
+        return {topic: times.snapshot() for topic, times in list(self._finish_times.items())}
 
     def pending(self) -> list[PendingHalfMessage]:
         """The half messages that have not ended, in the order of the half queue, as far as they can be read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from commitlog_store.engine.stats import Histogram
 from commitlog_store.serve.group_clients import GroupClients
 
 
@@ -32,6 +33,17 @@ class ClientCount(NamedTuple):
     consumers: Mapping[tuple[str, str, str, str], int]
 
 
+class RequestTimes(NamedTuple):
+    """How long requests of RocketMQ's clients took, in milliseconds, by the labels of RocketMQ's metrics.
+
+    ``requests`` has all of them, ``topics`` and ``groups`` what was done to create or change a topic or a group.
+    """
+
+    requests: Mapping[tuple[str, ...], Histogram]
+    topics: Mapping[tuple[str, ...], Histogram]
+    groups: Mapping[tuple[str, ...], Histogram]
+
+
 class ConnectionCounts:
     """The listeners by name, and RocketMQ's clients, counted and by group. Any number of threads."""
 
@@ -41,6 +53,7 @@ class ConnectionCounts:
         self.group_clients = GroupClients()
         # Requests of RocketMQ's clients that wait for a thread, by processor.
         self.waiting_requests: Callable[[], Mapping[str, int]] = dict
+        self.request_times: Callable[[], RequestTimes] = lambda: RequestTimes({}, {}, {})
 
     def add(self, listener: str, count: Callable[[], ConnectionCount]) -> None:
         """``count`` is called by any thread."""

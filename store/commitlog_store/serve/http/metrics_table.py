@@ -65,6 +65,24 @@ _ROCKETMQ = (
         "Requests of RocketMQ's clients that wait for a thread, by the processor that answers them.",
         ("processor",),
     ),
+    Metric(
+        "rocketmq_rpc_latency_milliseconds",
+        _H,
+        "How long requests of RocketMQ's clients took, until their answers were sent.",
+        ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+    ),
+    Metric(
+        "rocketmq_topic_create_execution_time_milliseconds",
+        _H,
+        "How long it took to create or change a topic for RocketMQ's clients.",
+        ("invocation_status", "is_system"),
+    ),
+    Metric(
+        "rocketmq_consumer_group_create_execution_time_milliseconds",
+        _H,
+        "How long it took to create or change a consumer group for RocketMQ's clients.",
+        ("invocation_status",),
+    ),
     Metric("rocketmq_broker_permission", _G, "6: messages are read and put; 4: they are only read; 0: neither."),
     Metric("rocketmq_consumer_lag_messages", _G, "Messages of the topic that wait for the group.", _GROUP, Shown.BOTH),
     Metric(
@@ -99,6 +117,12 @@ _ROCKETMQ = (
     ),
     Metric(
         "rocketmq_rollback_messages_total", _C, "Half messages for the topic rolled back since the opening.", ("topic",)
+    ),
+    Metric(
+        "rocketmq_finish_message_latency_milliseconds",
+        _H,
+        "For how many seconds half messages waited for their commit. As with a broker, the name says milliseconds.",
+        ("topic",),
     ),
     Metric(
         "rocketmq_timing_messages",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from commitlog_store.engine.stats import Histogram
@@ -17,3 +18,10 @@ class Samples(NamedTuple):
 
     values: list[Value]
     histograms: list[tuple[str, tuple[str, ...], Histogram]]
+
+
+def summed(histograms: Iterable[Histogram]) -> Histogram:
+    """One histogram of the values of all, which have the same buckets."""
+    ones = list(histograms)
+    counts = tuple(map(sum, zip(*(one.counts for one in ones), strict=True)))
+    return Histogram(ones[0].upper_ends, counts, sum(one.total for one in ones))

@@ -33,7 +33,7 @@ from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.reader import StoreReader, levels_and_timers
 from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
-from commitlog_store.serve.http.samples import LOCAL_DISK, Samples, Value
+from commitlog_store.serve.http.samples import LOCAL_DISK, Samples, Value, summed
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
 from commitlog_store.store import MessageStore, owned_by
 
@@ -46,6 +46,12 @@ MOST_LAGS = 500
 # Thousands of queues take a second of the processor: their numbers are asked in a twentieth of the time.
 _REST = 20
 _DELAYED = (SCHEDULE_TOPIC, TIMER_TOPIC)
+# The metrics of ``RequestTimes``, in its order.
+_REQUEST_TIMES = (
+    "rocketmq_rpc_latency_milliseconds",
+    "rocketmq_topic_create_execution_time_milliseconds",
+    "rocketmq_consumer_group_create_execution_time_milliseconds",
+)
 # RocketMQ's PermName.
 _READ, _WRITE = 4, 2
 
@@ -225,6 +231,12 @@ class StoreSamples:
                 samples.values.append((f"rocketmq_{name}_messages_total", (topic,), count))
             if rest is not None:
                 samples.values.append((f"rocketmq_{name}_messages_total", (REST,), rest))
+        finished = half.finish_times()
+        times = {topic: one for topic, one in finished.items() if topic in self._half}
+        if others := [one for topic, one in finished.items() if topic not in times]:
+            times[REST] = summed(others)
+        for topic, histogram in times.items():
+            samples.histograms.append(("rocketmq_finish_message_latency_milliseconds", (topic,), histogram))
 
     def _of_connections(self, samples: Samples, counts: ConnectionCounts) -> None:
         add = samples.values.append
@@ -235,6 +247,8 @@ class StoreSamples:
             add(("commitlog_connections_refused_total", (listener,), count.refused))
         for processor, waiting in counts.waiting_requests().items():
             add(("rocketmq_processor_watermark", (processor,), waiting))
+        for name, times in zip(_REQUEST_TIMES, counts.request_times(), strict=True):
+            samples.histograms.extend((name, labels, histogram) for labels, histogram in times.items())
         clients = counts.clients()
         self._producers.admit(clients.producers)
         producers, rest = self._producers.split(clients.producers)

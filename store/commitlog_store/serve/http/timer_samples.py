@@ -7,16 +7,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from commitlog_store.delayed.timer_counts import DELAY_BUCKETS_S, TimerCounts, TopicTimers
+from commitlog_store.delayed.timer_counts import TimerCounts, TopicTimers
 from commitlog_store.delayed.timer_listing import WaitingTimers
 from commitlog_store.delayed.timer_message import TimerMessageService
-from commitlog_store.engine.stats import Histogram
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.properties import REAL_TOPIC
 from commitlog_store.format.timer_messages import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
-from commitlog_store.serve.http.samples import LOCAL_DISK, Samples
+from commitlog_store.serve.http.samples import LOCAL_DISK, Samples, summed
 
 # RocketMQ's TimerMetrics.timerDist: messages that are due later are in none.
 _BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
@@ -89,7 +88,5 @@ def enqueue_latency(samples: Samples, reader: StoreReader, service: TimerMessage
 
 def _summed(counts: Mapping[str, TopicTimers]) -> TopicTimers:
     ones = list(counts.values())
-    buckets = tuple(map(sum, zip(*(one.delays.counts for one in ones), strict=True)))
-    total = sum(one.delays.total for one in ones)
     taken_in, delivered = sum(one.taken_in for one in ones), sum(one.delivered for one in ones)
-    return TopicTimers(taken_in, delivered, Histogram(DELAY_BUCKETS_S, buckets, total))
+    return TopicTimers(taken_in, delivered, summed(one.delays for one in ones))

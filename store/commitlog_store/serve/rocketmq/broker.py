@@ -19,7 +19,7 @@ from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.queue.topic_config import read_topic_settings
-from commitlog_store.serve.connection_counts import ConnectionCounts
+from commitlog_store.serve.connection_counts import ConnectionCounts, RequestTimes
 from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.access.access_control import AccessControl
 from commitlog_store.serve.rocketmq.answering import ThreadsOf
@@ -158,10 +158,15 @@ class RocketMQBroker:
         counts.clients = self._groups.clients.count
         counts.group_clients = self._groups.group_clients
         counts.waiting_requests = self._waiting_requests
+        counts.request_times = self._request_times
 
     def _waiting_requests(self) -> Mapping[str, int]:
         counts = self._waiting.counts()
         return {**counts, _SEND: counts[_SEND] + self._async_puts.waiting_count}
+
+    def _request_times(self) -> RequestTimes:
+        creations = self._groups.creation_times
+        return RequestTimes(self._server.latencies.by_labels(), creations.topics(), creations.groups())
 
     def start(self) -> None:
         """Answer clients from now on, and ask producers for the outcome of their half messages."""

@@ -24,6 +24,7 @@ from commitlog_store.serve.rocketmq.remoting_command import (
     RemotingError,
     decode,
 )
+from commitlog_store.serve.rocketmq.request_times import RequestLatencies
 
 _LOG = logging.getLogger(__name__)
 # What a request in flight takes beside its frame: its command, its future, its place in tables.
@@ -55,6 +56,7 @@ class ConnectionTable(Protocol):
     half_bytes: int
     """Those of them that are half frames."""
     is_draining: bool
+    latencies: RequestLatencies
     on_answer: Callable[[RemotingCommand, Connection], None]
 
     def handler(self, code: int) -> Handler | None: ...
@@ -174,7 +176,7 @@ class RemotingConnection(asyncio.Protocol):
     # Requests and answers.
 
     def _received(self, request: RemotingCommand, size: int) -> None:
-        self.last_used = self._loop.time()
+        request.received_at = self.last_used = self._loop.time()
         self.has_asked = True
         if request.is_response:
             self._table.on_answer(request, self)
@@ -239,9 +241,14 @@ class RemotingConnection(asyncio.Protocol):
         future.add_done_callback(answered)
 
     def _answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
-        if request.is_one_way or self._transport is None:
-            return
-        self._send(answer)
+        latencies = self._table.latencies
+        if request.is_one_way:
+            latencies.answered(request, answer.code, "oneway", self._loop.time() - request.received_at)
+        elif self._transport is None:
+            latencies.answered(request, answer.code, "write_channel_failed", self._loop.time() - request.received_at)
+        else:
+            self._send(answer)
+            latencies.answered(request, answer.code, "success", self.last_used - request.received_at)
 
     def send(self, command: RemotingCommand) -> None:
         """Send a request to the client; nothing happens when it is gone."""

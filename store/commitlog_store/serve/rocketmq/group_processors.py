@@ -20,6 +20,7 @@ from commitlog_store.serve.rocketmq.processors.query_message import QueryMessage
 from commitlog_store.serve.rocketmq.processors.rebalance_lock import RebalanceLockProcessor
 from commitlog_store.serve.rocketmq.processors.send_back import SendBackProcessor
 from commitlog_store.serve.rocketmq.processors.topic_admin import TopicAdminProcessor
+from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import MessageStore, owned_by
 
 
@@ -40,6 +41,7 @@ class GroupProcessors:
             clients.members, lambda group, queues: locks.locked_by(group, identity.name, queues)
         )
         admin = threads_of("admin")
+        self.creation_times = times = CreationTimes()
         self.transactions = EndTransactionProcessor(store, clients, readers, threads_of("transaction"))
         self.processors: tuple[Processor, ...] = (
             ClientManageProcessor(clients, groups, threads_of),
@@ -48,8 +50,8 @@ class GroupProcessors:
             SendBackProcessor(owned, groups, readers, threads_of("send")),
             self.transactions,
             QueryMessageProcessor(readers, threads_of("query_message")),
-            TopicAdminProcessor(store, identity, groups, readers, admin),
-            GroupAdminProcessor(store, identity, clients, groups, readers, admin),
+            TopicAdminProcessor(store, identity, groups, readers, admin, times),
+            GroupAdminProcessor(store, identity, clients, groups, readers, admin, times),
             ConsumerAdminProcessor(store, identity, clients, calls, groups, readers, admin),
             BrokerAdminProcessor(store, identity, readers, admin),
         )

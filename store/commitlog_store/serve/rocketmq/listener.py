@@ -21,6 +21,7 @@ from commitlog_store.serve.listen import bound_socket, logged
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits, RemotingConnection
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.serve.rocketmq.request_times import RequestLatencies
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class RemotingServer:
         self.bytes_in_flight = 0
         self.half_bytes = 0
         self.is_draining = False
+        self.latencies = RequestLatencies()
         self._processors: Sequence[Processor] = ()
         self._handlers: dict[int, Handler] = {}
         self.on_answer: Callable[[RemotingCommand, Connection], None] = lambda *_: None

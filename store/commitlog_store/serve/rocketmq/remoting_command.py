@@ -46,7 +46,10 @@ class HeaderKind(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class RemotingCommand:
-    """``code`` says what is asked, or how it went; ``fields`` are the header's own, ``extFields`` in JSON."""
+    """``code`` says what is asked, or how it went; ``fields`` are the header's own, ``extFields`` in JSON.
+
+    ``received_at`` is the loop's time at which a request came, ``is_suspended`` whether it has waited for messages.
+    """
 
     code: int
     opaque: int = 0
@@ -57,6 +60,8 @@ class RemotingCommand:
     language: str = "PYTHON"
     version: int = VERSION
     kind: HeaderKind = HeaderKind.JSON
+    received_at: float = field(default=0.0, compare=False)
+    is_suspended: bool = field(default=False, compare=False)
 
     @property
     def is_response(self) -> bool:

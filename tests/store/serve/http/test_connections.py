@@ -114,6 +114,8 @@ def test_a_server_with_all_listeners_shows_the_connections_of_each(tmp_path: Pat
         assert sum(values(found, "rocketmq_producer_connections", "language").values()) == 1
         assert set(values(found, "commitlog_connections_refused_total", "listener").values()) == {0}
         assert ("pull",) in values(found, "rocketmq_processor_watermark", "processor")
+        times = values(found, "rocketmq_rpc_latency_milliseconds_count", "request_code", "response_code", "result")
+        assert times["heart_beat", "success", "success"] == 1
 
 
 def test_requests_that_wait_are_shown_by_processor() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,17 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 GOLDEN = Path(__file__).parent / "golden" / "broker-5.3.3.prom"
 # Brokers have these only after something has happened that the golden one has not seen; the labels are those of
-# BrokerMetricsManager (initTransactionMetrics, initConnectionMetrics), EndTransactionProcessor and
-# AbstractSendMessageProcessor.
+# BrokerMetricsManager (initTransactionMetrics, initConnectionMetrics), EndTransactionProcessor, AdminBrokerProcessor,
+# AbstractSendMessageProcessor and NettyRemotingAbstract (writeResponse).
 NOT_IN_GOLDEN = {
     "rocketmq_half_messages": {"topic"},
     "rocketmq_commit_messages_total": {"topic"},
     "rocketmq_rollback_messages_total": {"topic"},
+    "rocketmq_finish_message_latency_milliseconds": {"topic"},
+    "rocketmq_rpc_latency_milliseconds": {"protocol_type", "request_code", "response_code"}
+    | {"is_long_polling", "result"},
+    "rocketmq_topic_create_execution_time_milliseconds": {"invocation_status", "is_system"},
+    "rocketmq_consumer_group_create_execution_time_milliseconds": {"invocation_status"},
     "rocketmq_producer_connections": {"language", "version", "protocol_type"},
     "rocketmq_consumer_connections": {"consumer_group", "language", "version", "consume_mode"}
     | {"protocol_type", "is_system"},
@@ -200,6 +206,8 @@ def test_every_metric_is_in_the_table_with_its_kind_and_labels(tmp_path: Path) -
             assert own_labels(sample.labels) == set(known.labels), sample
     quiet = {"rocketmq_producer_connections", "rocketmq_consumer_connections", "rocketmq_processor_watermark"}
     quiet |= {"rocketmq_commit_messages_total", "rocketmq_rollback_messages_total"}
+    quiet |= {"rocketmq_finish_message_latency_milliseconds", "rocketmq_rpc_latency_milliseconds"}
+    quiet |= {f"rocketmq_{one}_create_execution_time_milliseconds" for one in ("topic", "consumer_group")}
     quiet |= {"rocketmq_send_to_dlq_messages_total", "rocketmq_messages_out_total", "rocketmq_throughput_out_total"}
     of_archives = {name for name in METRICS if name.startswith("commitlog_archive_")}
     assert set(METRICS) - seen == quiet | {"commitlog_slave_behind_bytes"} | of_archives
@@ -334,6 +342,27 @@ def test_half_messages_that_wait_are_counted(tmp_path: Path) -> None:
         few = StoreCollector(front.stores, most_topics=1)
         assert _by(few, "commit_messages", "topic") == {"orders": 1, REST: 1}
         assert _by(few, "rollback_messages", "topic") == {"orders": 2, REST: 0}
+
+
+def test_how_long_half_messages_waited_is_shown_in_seconds_by_topic(tmp_path: Path) -> None:
+    name = "rocketmq_finish_message_latency_milliseconds"
+    born = int(time.time() * 1000) - 90_000
+    with open_store(tmp_path) as store, shown(owned=store) as front:
+        for topic in ("orders", "orders", "bills"):
+            half = Message(topic=topic, body=b"x", born_timestamp=born)
+            store.half_messages.commit(store.half_messages.prepare(half, "payments"))
+        store.half_messages.rollback(store.half_messages.prepare(half, "payments"))
+
+        def shown_by(collector: StoreCollector, ending: str, **where: str) -> dict[tuple[str, ...], float]:
+            (family,) = (one for one in collector.collect() if one.name == name)
+            return values(family.samples, name + ending, "topic", **where)
+
+        every, few = StoreCollector(front.stores), StoreCollector(front.stores, most_topics=1)
+        assert shown_by(every, "_count") == {("orders",): 2, ("bills",): 1}, "what is rolled back does not count"
+        assert shown_by(every, "_bucket", le="60.0") == {("orders",): 0, ("bills",): 0}
+        assert shown_by(every, "_bucket", le="600.0") == {("orders",): 2, ("bills",): 1}
+        assert 90 <= shown_by(every, "_sum")["bills",] < 600
+        assert shown_by(few, "_count") == {("orders",): 2, (REST,): 1}
 
 
 def test_half_messages_for_no_topic_have_no_series_when_they_are_rolled_back(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from commitlog_store.serve.rocketmq.processors.broker_admin import BrokerAdminPr
 from commitlog_store.serve.rocketmq.processors.consumer_admin import ConsumerAdminProcessor
 from commitlog_store.serve.rocketmq.processors.group_admin import GroupAdminProcessor
 from commitlog_store.serve.rocketmq.processors.topic_admin import TopicAdminProcessor
+from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
 from tests.store.serve.rocketmq.test_clients import heartbeat
@@ -57,8 +58,8 @@ def admin(tmp_path: Path) -> Iterator[Admin]:
             store,
             registry,
             calls,
-            TopicAdminProcessor(store, IDENTITY, groups, readers, thread),
-            GroupAdminProcessor(store, IDENTITY, registry, groups, readers, thread),
+            TopicAdminProcessor(store, IDENTITY, groups, readers, thread, CreationTimes()),
+            GroupAdminProcessor(store, IDENTITY, registry, groups, readers, thread, CreationTimes()),
             BrokerAdminProcessor(store, IDENTITY, readers, thread),
             ConsumerAdminProcessor(store, IDENTITY, registry, calls, groups, readers, thread),
         )

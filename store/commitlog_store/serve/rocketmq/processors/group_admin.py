@@ -32,6 +32,7 @@ from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, decode_body, enc
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import MessageStore, owned_by
 
 _MOST_BODY = 64 << 10
@@ -51,6 +52,7 @@ class GroupAdminProcessor(Processor):
         groups: ConsumerGroups,
         readers: LentReaders,
         in_thread: InThread,
+        times: CreationTimes,
     ) -> None:
         self._store = store
         self._engine = owned_by(store).engine
@@ -60,6 +62,7 @@ class GroupAdminProcessor(Processor):
         self._groups = groups
         self._readers = readers
         self._in_thread = in_thread
+        self._times = times
 
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
@@ -78,7 +81,8 @@ class GroupAdminProcessor(Processor):
         }
 
     def _set(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
-        self._store.set_group_settings(decode_body(request.body, SubscriptionGroupConfig, most=_MOST_BODY))
+        with self._times.of_group():
+            self._store.set_group_settings(decode_body(request.body, SubscriptionGroupConfig, most=_MOST_BODY))
         return request.answer(ResponseCode.SUCCESS)
 
     def _delete(self, request: RemotingCommand, _: Connection) -> RemotingCommand:

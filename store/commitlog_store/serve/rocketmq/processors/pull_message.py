@@ -198,6 +198,7 @@ class PullMessageProcessor(Processor):
         return _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.suspend_s > 0 and not self._hold.is_full
 
     def _hold_for(self, connection: Connection, pull: _Pull) -> asyncio.Task[RemotingCommand]:
+        pull.request.is_suspended = True
         task = asyncio.get_running_loop().create_task(self._held_pull(pull))
         self._held.setdefault(connection, set()).add(task)
 

@@ -30,6 +30,7 @@ from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, encode_body, object_names
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
+from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import MessageStore, owned_by
 
 # Attributes of topics that this store does not keep in plain queues.
@@ -47,6 +48,7 @@ class TopicAdminProcessor(Processor):
         groups: ConsumerGroups,
         readers: LentReaders,
         in_thread: InThread,
+        times: CreationTimes,
     ) -> None:
         self._store = store
         self._engine = owned_by(store).engine
@@ -54,6 +56,7 @@ class TopicAdminProcessor(Processor):
         self._groups = groups
         self._readers = readers
         self._in_thread = in_thread
+        self._times = times
 
     def handlers(self) -> Mapping[int, Handler]:
         """By request code."""
@@ -71,6 +74,11 @@ class TopicAdminProcessor(Processor):
 
     def _create(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         topic = text_field(request, "topic")
+        with self._times.of_topic(topic):
+            self._create_or_change(request, topic)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def _create_or_change(self, request: RemotingCommand, topic: str) -> None:
         _refuse_system_topic(topic)
         members: dict[str, Any] = {
             "readQueueNums": int_field(request, "readQueueNums"),
@@ -82,7 +90,6 @@ class TopicAdminProcessor(Processor):
         }
         changes = _attributes(request.fields.get("attributes", ""))
         self._engine.run(lambda: self._set(topic, members, changes))
-        return request.answer(ResponseCode.SUCCESS)
 
     def _set(self, topic: str, members: Mapping[str, Any], changes: Mapping[str, str | None]) -> None:
         """On the job thread, so that two requests do not change one topic at once."""
