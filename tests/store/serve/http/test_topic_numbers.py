@@ -227,6 +227,62 @@ def test_a_page_of_very_many_queues_goes_without_sizes_and_first_times(
         assert known == [[True] * 3, [False, False, True], [True] * 3]
 
 
+def test_the_times_of_last_messages_on_a_page_have_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_QUEUES", 1)
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_LAST_TIMES", 3)
+    with _looking(tmp_path) as (store, reader):
+        for topic, queues in (("a", range(2)), ("b", range(2)), ("c", range(1))):
+            _put(store, topic, queues)
+        whole, asked = reader.store_timestamps, []
+
+        def counted(places: Sequence[tuple[str, int, int]]) -> object:
+            asked.extend(places)
+            return whole(places)
+
+        monkeypatch.setattr(reader, "store_timestamps", counted)
+        rows = topics.LIST.look(reader, _asked(store, 1.0))["rows"]
+        known = [[row[name] is not None for name in ("size", "first", "last")] for row in rows]
+        assert known == [[False, False, True], [False] * 3, [True] * 3]
+        assert {topic for topic, _, _ in asked} == {"a", "c"}
+        page = topics.ONE.look(reader, _asked(store, 1.0, names={"name": "b"}))
+        assert page["last"] is not None
+
+
+def test_topics_are_sorted_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_QUEUES", 1)
+    with _looking(tmp_path) as (store, reader):
+        _put(store, "few-large", [0], size=50_000)
+        _put(store, "many-small", [0, 1] * 10)
+        _put(store, "one-small", [0])
+        whole: Callable[..., object] = reader.units_of
+
+        def fail(ranges: Sequence[tuple[str, int, int, int]]) -> object:
+            unreadable = any(topic == "one-small" for topic, _, _, _ in ranges)
+            return reader.queue_info("nothing", 0) if unreadable else whole(ranges)
+
+        monkeypatch.setattr(reader, "units_of", fail)
+        shared = SharedAnswers()
+
+        def shown(order: str) -> list[tuple[str, bool]]:
+            asked = replace(_asked(store, 1.0, shared=shared), query={"sort": "size", "order": order})
+            rows = topics.LIST.look(reader, asked)["rows"]
+            assert [row["size"] for row in rows if row["topic"] == "few-large"] == [store_size("few-large")]
+            return [(row["topic"], row["size"] is None) for row in rows]
+
+        def store_size(topic: str) -> int:
+            return round(sum(queue_sizes(reader, reader.queues(topic))))
+
+        falling = [("few-large", False), ("many-small", False), ("one-small", True)]
+        assert shown("falling") == falling, "topics beyond the limit of a page have their size here"
+        assert shown("") == falling[::-1]
+        with browsing(owned=store, headers={"accept": "text/html"}) as client:
+            page = client.get("/topics?sort=size&order=falling").text
+        assert page.index("few-large") < page.index("many-small")
+        (header,) = re.findall(r'<a href="([^"]*)" aria-current="true">Size</a> <span aria-hidden="true">▾', page)
+        assert "sort=size" in header
+        assert "falling" not in header, "the next click sorts the other way"
+
+
 @pytest.mark.parametrize(("queues", "is_empty"), [(1, False), (70, False), (1, True)])
 def test_a_topic_has_the_same_numbers_in_the_list_and_on_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: int, is_empty: bool

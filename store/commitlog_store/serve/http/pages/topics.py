@@ -18,7 +18,7 @@ _ROWS = 50
 _QUEUE_ROWS = 100
 # Rates are found by bisecting each queue's store times.
 _MOST_QUEUES_WITH_RATES = 64
-_SORTS = ("name", "messages")
+_SORTS = ("name", "messages", "size")
 # What charts show: the whole time and its parts, in seconds.
 SPANS_S: Mapping[str, tuple[int, int]] = {"1h": (3600, 60), "24h": (86_400, 60), "7d": (604_800, 84)}
 
@@ -32,10 +32,16 @@ def _list(reader: StoreReader, asked: Asked) -> Values:
     if sort == "messages":
         totals = _totals(asked.shared.bounds.of(reader))
         names.sort(key=lambda one: (totals.get(one, -1), one))
+    sizes = asked.shared.topic_sizes.of(reader) if sort == "size" else {}
+    if sort == "size":
+        names.sort(key=lambda one: (sizes.get(one, -1), one))
     if falls:
         names.reverse()
     paging = Paging.of(asked, len(names), _ROWS)
     rows = _rows(reader, names[paging.start : paging.stop], asked)
+    for row in rows:
+        if not row["error"]:
+            row["size"] = sizes.get(row["topic"], row["size"])  # by which it stands where it does
     return {
         "rows": _with_rates(rows, asked), "paging": paging, "q": asked.text("q"), "sort": sort, "falls": falls,
         "shows_system": shows_system, "at": asked.now,

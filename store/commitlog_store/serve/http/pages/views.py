@@ -31,6 +31,7 @@ class SharedAnswers:
         self.times = KnownTimes()
         self.sizes = KnownSizes()
         self.bounds: LatestAnswer[AllBounds] = LatestAnswer(all_bounds, changes_with_queues_only=True)
+        self.topic_sizes: LatestAnswer[dict[str, int]] = LatestAnswer(self._topic_sizes)
         # The first record of each file is read for its time.
         self.log_files: LatestAnswer[LogFiles] = LatestAnswer(lambda reader: log_files(reader.paths))
         self.groups: LatestAnswer[list[GroupPosition]] = LatestAnswer(self._groups)
@@ -38,6 +39,19 @@ class SharedAnswers:
         self.assessment: LatestAnswer[Assessment | None] = LatestAnswer(
             lambda reader: reader.facts().assessment, least_age_s=60.0
         )
+
+    def _topic_sizes(self, reader: StoreReader) -> dict[str, int]:
+        """About how many bytes the messages of each topic have, as ``KnownSizes`` has them."""
+        bounds = self.bounds.of(reader)
+        found = dict.fromkeys(bounds.queues, 0)
+        unknown = {topic for topic, _ in bounds.queue_errors}
+        infos = [info for info in bounds.infos.values() if info.min_offset < info.max_offset]
+        for info, size in zip(infos, self.sizes.of(reader, infos), strict=True):
+            if size is None:
+                unknown.add(info.topic)
+            else:
+                found[info.topic] = found.get(info.topic, 0) + size
+        return {topic: size for topic, size in found.items() if topic not in unknown}
 
     def _groups(self, reader: StoreReader) -> list[GroupPosition]:
         """``StoreReader.groups``."""
