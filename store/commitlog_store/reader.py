@@ -310,11 +310,12 @@ class StoreReader:
         return list(self._skipped)
 
     def stats(self) -> StorageStats:
-        """What was asked of object storage so far, also once the reader is closed; all 0 without an archive. ::
+        """What was asked of object storage so far, also once the reader is closed;
+        all 0 without an archive::
 
-        with StoreReader.open("s3://bucket/orders", cache_dir="/var/cache/orders") as reader:
-            found = reader.query("orders", "k1", limit=10)
-            print(reader.stats().requests, reader.stats().bytes_fetched)
+            with StoreReader.open("s3://bucket/orders", cache_dir="/var/cache/orders") as reader:
+                found = reader.query("orders", "k1", limit=10)
+                print(reader.stats().requests, reader.stats().bytes_fetched)
         """
         return StorageStats()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 
@@ -75,6 +76,35 @@ def _imported(tree: ast.Module) -> set[str]:
 def test_modules_have_docstrings() -> None:
     missing = [str(module.path) for module in all_modules() if not ast.get_docstring(module.tree)]
     assert not missing, f"these do not say what they are: {missing}"
+
+
+def _unindented_examples(docstring: str) -> list[str]:
+    """The lines that announce an example, which Sphinx does not find: no line after them is indented further."""
+    lines = docstring.splitlines()
+    announced = [place for place, line in enumerate(lines) if line.rstrip().endswith("::")]
+    after = {place: next((line for line in lines[place + 1 :] if line.strip()), "") for place in announced}
+    return [lines[place] for place in announced if _indentation(after[place]) <= _indentation(lines[place])]
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def test_examples_in_docstrings_are_found_by_the_site() -> None:
+    found = [
+        f"{module.path}: {line}"
+        for module in all_modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in _unindented_examples(ast.get_docstring(node) or "")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_finder_of_examples_sees_one_that_is_the_whole_rest_of_its_docstring() -> None:
+    """Python takes the indentation that all lines but the first have for that of the text."""
+    assert _unindented_examples(inspect.cleandoc("Does this::\n\n        do(this)\n    ")) == ["Does this::"]
+    assert not _unindented_examples(inspect.cleandoc("Does\n    this::\n\n        do(this)\n    "))
 
 
 def test_only_the_command_line_prints() -> None:

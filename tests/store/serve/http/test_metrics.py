@@ -348,10 +348,10 @@ def test_how_long_half_messages_waited_is_shown_in_seconds_by_topic(tmp_path: Pa
     name = "rocketmq_finish_message_latency_milliseconds"
     born = int(time.time() * 1000) - 90_000
     with open_store(tmp_path) as store, shown(owned=store) as front:
-        for topic in ("orders", "orders", "bills"):
-            half = Message(topic=topic, body=b"x", born_timestamp=born)
-            store.half_messages.commit(store.half_messages.prepare(half, "payments"))
-        store.half_messages.rollback(store.half_messages.prepare(half, "payments"))
+        messages = [Message(topic=one, body=b"x", born_timestamp=born) for one in ("orders", "orders", "bills")]
+        for message in messages:
+            store.half_messages.commit(store.half_messages.prepare(message, "payments"))
+        store.half_messages.rollback(store.half_messages.prepare(messages[0], "payments"))
 
         def shown_by(collector: StoreCollector, ending: str, **where: str) -> dict[tuple[str, ...], float]:
             (family,) = (one for one in collector.collect() if one.name == name)

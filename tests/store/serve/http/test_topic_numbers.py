@@ -233,7 +233,8 @@ def test_the_times_of_last_messages_on_a_page_have_a_bound_too(tmp_path: Path, m
     with _looking(tmp_path) as (store, reader):
         for topic, queues in (("a", range(2)), ("b", range(2)), ("c", range(1))):
             _put(store, topic, queues)
-        whole, asked = reader.store_timestamps, []
+        whole = reader.store_timestamps
+        asked: list[tuple[str, int, int]] = []
 
         def counted(places: Sequence[tuple[str, int, int]]) -> object:
             asked.extend(places)
