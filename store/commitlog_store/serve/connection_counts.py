@@ -8,6 +8,9 @@ from typing import NamedTuple
 from commitlog_store.engine.stats import Histogram
 from commitlog_store.serve.group_clients import GroupClients
 
+# The label of RocketMQ's clients: all speak its remoting protocol (``RemotingMetricsConstant``).
+PROTOCOL_TYPE = "remoting"
+
 
 class ConnectionCount(NamedTuple):
     """Of one listener, now. A connection is in one of the first three.

@@ -31,7 +31,7 @@ from commitlog_store.paths import (
 )
 from commitlog_store.queue.topic_config import read_topic_config
 from commitlog_store.reader import StoreReader, levels_and_timers
-from commitlog_store.serve.connection_counts import ConnectionCounts
+from commitlog_store.serve.connection_counts import PROTOCOL_TYPE, ConnectionCounts
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
 from commitlog_store.serve.http.samples import LOCAL_DISK, Samples, Value, summed
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
@@ -253,15 +253,16 @@ class StoreSamples:
         self._producers.admit(clients.producers)
         producers, rest = self._producers.split(clients.producers)
         for producer, number in producers.items():
-            add(("rocketmq_producer_connections", producer, number))
+            add(("rocketmq_producer_connections", (*producer, PROTOCOL_TYPE), number))
         if rest is not None:
-            add(("rocketmq_producer_connections", (REST, REST), rest))
+            add(("rocketmq_producer_connections", (REST, REST, PROTOCOL_TYPE), rest))
         self._consumers.admit(clients.consumers)
         consumers, rest = self._consumers.split(clients.consumers)
         for consumer, number in consumers.items():
-            add(("rocketmq_consumer_connections", (*consumer, _text(is_system_group(consumer[0]))), number))
+            labels = (*consumer, PROTOCOL_TYPE, _text(is_system_group(consumer[0])))
+            add(("rocketmq_consumer_connections", labels, number))
         if rest is not None:
-            add(("rocketmq_consumer_connections", (REST, REST, REST, REST, "false"), rest))
+            add(("rocketmq_consumer_connections", (REST, REST, REST, REST, PROTOCOL_TYPE, "false"), rest))
 
     def _of_stats(self, samples: Samples, stats: StoreStats) -> None:
         add = samples.values.append

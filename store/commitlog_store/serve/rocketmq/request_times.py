@@ -16,13 +16,13 @@ from typing import Literal, TypeAlias
 
 from commitlog_store.engine.stats import CountedValues, Histogram
 from commitlog_store.paths import is_system_topic
+from commitlog_store.serve.connection_counts import PROTOCOL_TYPE
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # RocketMQ's, in milliseconds.
 REQUEST_BUCKETS_MS: tuple[float, ...] = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 CREATION_BUCKETS_MS: tuple[float, ...] = (10, 100, 1_000, 3_000, 5_000)
-_PROTOCOL_TYPE = "remoting"
 _SUCCESS, _FAILURE = "success", "failure"
 # Clients may send any number as a code, and answers of clients are handed on: those without a name share one series.
 _OTHER_CODE, _OTHER = -1, "(other)"
@@ -52,7 +52,7 @@ class RequestLatencies:
     def by_labels(self) -> Mapping[tuple[str, ...], Histogram]:
         """By protocol type, request code, response code, long polling, and result: milliseconds."""
         return {
-            (_PROTOCOL_TYPE, _name(RequestCode, code), _name(ResponseCode, answer), _text(is_suspended), result): (
+            (PROTOCOL_TYPE, _name(RequestCode, code), _name(ResponseCode, answer), _text(is_suspended), result): (
                 times.snapshot()
             )
             for (code, answer, is_suspended, result), times in list(self._times.items())

@@ -109,9 +109,12 @@ def test_a_server_with_all_listeners_shows_the_connections_of_each(tmp_path: Pat
 
             wait_for(shows_all)
             found = scrape(client)
-        labels = ("consumer_group", "language", "consume_mode", "is_system")
-        assert values(found, "rocketmq_consumer_connections", *labels) == {("billing", "python", "push", "false"): 1}
-        assert sum(values(found, "rocketmq_producer_connections", "language").values()) == 1
+        labels = ("consumer_group", "language", "consume_mode", "protocol_type", "is_system")
+        consumer = ("billing", "python", "push", "remoting", "false")
+        assert values(found, "rocketmq_consumer_connections", *labels) == {consumer: 1}
+        assert values(found, "rocketmq_producer_connections", "language", "protocol_type") == {
+            ("python", "remoting"): 1
+        }
         assert set(values(found, "commitlog_connections_refused_total", "listener").values()) == {0}
         assert ("pull",) in values(found, "rocketmq_processor_watermark", "processor")
         times = values(found, "rocketmq_rpc_latency_milliseconds_count", "request_code", "response_code", "result")

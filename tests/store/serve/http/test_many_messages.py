@@ -27,8 +27,9 @@ MESSAGES, QUEUES, GROUPS, DEAD, SMALL_TOPICS = 1_000_000, 4, 1_000, 1_000, 2_000
 # Of each queue of orders, by each group more than by the one before.
 CONSUMED = 60
 PATHS = (
-    "/", "/topics", "/topics?sort=messages", "/topics/orders", "/messages", "/messages?topic=orders",
-    "/messages?topic=orders&key=orders-249999", "/messages/0", "/groups", "/groups?sort=lag", "/groups?page=20",
+    "/", "/topics", "/topics?sort=messages", "/topics?sort=size", "/topics/orders", "/messages",
+    "/messages?topic=orders", "/messages?topic=orders&key=orders-249999", "/messages/0", "/groups", "/groups?sort=lag",
+    "/groups?page=20",
     "/groups/group-0999", "/dead-letters", "/dead-letters/group-0007", "/delayed", "/half", "/batches", "/disk",
     "/verify", "/replication", "/settings", "/figures?span=7d",
 )  # fmt: skip
