@@ -49,10 +49,13 @@ NOT_IN_GOLDEN = {
 
 # What docs/metrics.md says of labels.
 LEFT_OUT = {
-    **dict.fromkeys(("rocketmq_messages_in_total", "rocketmq_throughput_in_total"), {"message_type"}),
-    **dict.fromkeys(("rocketmq_messages_out_total", "rocketmq_throughput_out_total"), {"consumer_group"}),
+    "rocketmq_messages_in_total": {"message_type"},
+    "rocketmq_throughput_in_total": {"message_type"},
+    "rocketmq_messages_out_total": {"consumer_group"},
+    "rocketmq_throughput_out_total": {"consumer_group"},
     "rocketmq_message_size": {"topic", "message_type", "is_system"},
-    **dict.fromkeys(("rocketmq_half_messages", "rocketmq_send_to_dlq_messages_total"), {"topic"}),
+    "rocketmq_half_messages": {"topic"},
+    "rocketmq_send_to_dlq_messages_total": {"topic"},
 }
 
 
