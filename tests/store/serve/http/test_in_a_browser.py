@@ -116,6 +116,17 @@ def test_a_search_as_one_types_changes_the_list_and_the_address(page: Page, url:
     assert page.get_by_role("link", name="payments").count() == 1
 
 
+def test_a_click_sorts_topics_by_size_and_another_one_the_other_way(page: Page, url: str) -> None:
+    page.goto(f"{url}/topics")
+    largest = page.get_by_role("table", name="Topics").locator("tbody tr th").first
+    page.get_by_role("link", name="Size").click()
+    page.wait_for_url("**sort=size*")
+    assert "orders" in largest.inner_text()
+    page.get_by_role("link", name="Size").click()
+    page.wait_for_url(lambda address: "falling" not in address)
+    assert "orders" not in largest.inner_text()
+
+
 def test_new_topics_show_without_a_reload(page: Page, url: str, owned: MessageStore) -> None:
     page.goto(f"{url}/topics")
     page.get_by_role("link", name="orders").wait_for()
