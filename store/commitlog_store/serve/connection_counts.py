@@ -1,4 +1,4 @@
-"""ConnectionCounts: open and refused connections of each listener."""
+"""ConnectionCounts: connections of each listener, RocketMQ's clients, and how long their requests take."""
 
 from __future__ import annotations
 

@@ -222,6 +222,7 @@ class StoreSamples:
 
     def _of_half_messages(self, samples: Samples, half: TransactionalMessageService) -> None:
         samples.values.append(("rocketmq_half_messages", (), half.pending_count()))
+        finished = half.finish_times()  # first: every topic in it is among those that are counted then
         committed, rolled_back = half.counts()
         topics = dict.fromkeys([*committed, *rolled_back], 0)
         self._half.admit({topic: committed.get(topic, 0) + rolled_back.get(topic, 0) for topic in topics})
@@ -231,7 +232,6 @@ class StoreSamples:
                 samples.values.append((f"rocketmq_{name}_messages_total", (topic,), count))
             if rest is not None:
                 samples.values.append((f"rocketmq_{name}_messages_total", (REST,), rest))
-        finished = half.finish_times()
         times = {topic: one for topic, one in finished.items() if topic in self._half}
         if others := [one for topic, one in finished.items() if topic not in times]:
             times[REST] = summed(others)

@@ -378,6 +378,30 @@ def test_how_long_half_messages_waited_is_shown_in_seconds_by_topic(tmp_path: Pa
         assert shown_by(few, "_count") == {("orders",): 2, (REST,): 1}
 
 
+def test_a_half_message_that_ends_during_a_scrape_does_not_count_for_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path) as store, shown(owned=store) as front:
+        half, whole = store.half_messages, store.half_messages.counts
+
+        def counts() -> object:
+            found = whole()
+            half.commit(half.prepare(Message(topic="orders", body=b"x"), "payments"))
+            return found
+
+        monkeypatch.setattr(half, "counts", counts)
+        collector = StoreCollector(front.stores)
+        for _ in range(2):
+            shown_topics = {
+                sample.labels["topic"]
+                for family in collector.collect()
+                if family.name == "rocketmq_finish_message_latency_milliseconds"
+                for sample in family.samples
+            }
+            assert REST not in shown_topics, "it would go back to nothing when the topic has its own series"
+        assert shown_topics == {"orders"}
+
+
 def test_half_messages_for_no_topic_have_no_series_when_they_are_rolled_back(tmp_path: Path) -> None:
     with open_store(tmp_path, transaction_time_out=0) as store, shown(owned=store) as front:
         for topic in ("orders", "no topic"):
