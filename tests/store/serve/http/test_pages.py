@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,21 @@ def test_topics_are_found_by_a_part_of_their_name(client: httpx.Client) -> None:
     assert "payments" not in page
     assert "No topic has such a name." in _text(client, "/topics?q=nothing")
     assert "rmq_sys" not in _text(client, "/topics")
+
+
+@pytest.mark.parametrize(
+    ("order", "kept"),
+    [
+        ("/topics?sort=size&order=falling", {"sort": "size", "order": "falling"}),
+        ("/topics?sort=messages", {"sort": "messages"}),
+        ("/topics", {}),
+        ("/groups?sort=lag", {"sort": "lag"}),
+        ("/groups", {}),
+    ],
+)
+def test_a_search_keeps_the_order_of_the_list(client: httpx.Client, order: str, kept: dict[str, str]) -> None:
+    form = _text(client, order).partition("<form role=")[2].partition("</form>")[0]
+    assert dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', form)) == kept
 
 
 def test_a_part_is_answered_without_its_page(client: httpx.Client) -> None:
