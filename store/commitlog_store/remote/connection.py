@@ -27,6 +27,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
+from commitlog_store.remote.call_stream import SESSION_HEADER, STREAM_SECONDS, CallStream
 from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION, Answer, Question, decode_answer, decode_error, encode
 from commitlog_store.timestamps import checked_seconds
 
@@ -37,6 +38,8 @@ _TOKEN_VARIABLE = "COMMITLOG_TOKEN"
 _CERTIFICATES_VARIABLE = "COMMITLOG_TLS_ROOT_CERTIFICATES"
 _LARGEST_PEM = 1 << 20
 _LONGEST_PAUSE_SECONDS = 2.0
+# After a failure, calls do without a stream for so long: the server may have as many as it takes.
+_WITHOUT_STREAMS_SECONDS = 1.0
 # More than any message that a server sends: an answer is bounded there.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_time_ms", 20_000),
@@ -120,6 +123,9 @@ class Connection:
         self.address = address
         self._client: flight.FlightClient | None = None
         self._closed = False
+        # That of the last calls; None while a call uses it, which may be interrupted.
+        self._stream: CallStream | None = None
+        self._streams_from = 0.0
         # Whether an attempt of the last question got no answer, and may have been done.
         self.was_unanswered = False
         _ALL.add(self)
@@ -148,6 +154,33 @@ class Connection:
         except BaseException:
             self._drop()
             raise
+
+    def attempt_in_stream(self, session: str, call: str, body: bytes, timeout_s: float) -> Answer:
+        """``attempt`` of a call of a session, over the stream of its last calls, or over a new one.
+
+        Without a stream, if the server refuses one, or ends it by name: then it has not done the call.
+        """
+        if time.monotonic() < self._streams_from:
+            return self.attempt(call, body, timeout_s)
+        stream, self._stream = self._stream, None
+        try:
+            client = self._connected()
+            if stream is None or not stream.has_time(timeout_s):
+                if stream is not None:
+                    stream.close()
+                seconds = min(STREAM_SECONDS, timeout_s)
+                stream = CallStream(client, self._options(seconds, (SESSION_HEADER, session)), seconds)
+            answer = decode_answer(call, stream.ask(call, body))
+        except BaseException as error:
+            self._streams_from = time.monotonic() + _WITHOUT_STREAMS_SECONDS
+            if stream is not None:
+                stream.close()
+            if _is_busy(error):
+                return self.attempt(call, body, timeout_s)
+            self._drop()
+            raise
+        self._stream = stream
+        return answer
 
     def stream(self, ticket: bytes) -> flight.FlightStreamReader:
         """A stream of the server. One of its batches may still raise ``flight.FlightError``: see ``named``."""
@@ -180,8 +213,9 @@ class Connection:
             time.sleep(pause * random.uniform(0.5, 1))  # clients that were refused together do not come together
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _options(self, timeout_s: float) -> flight.FlightCallOptions:
+    def _options(self, timeout_s: float, *more: tuple[str, str]) -> flight.FlightCallOptions:
         headers = [(WIRE_HEADER.encode(), str(WIRE_VERSION).encode())]
+        headers += [(name.encode(), value.encode()) for name, value in more]
         if self.address.token is not None:
             headers.append((b"authorization", f"Bearer {self.address.token}".encode()))
         return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
@@ -241,9 +275,17 @@ class Connection:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._client))
 
     def _drop(self) -> None:
+        stream, self._stream = self._stream, None
         client, self._client = self._client, None
+        if stream is not None:
+            stream.close()
         if client is not None and not self.is_forked():
             client.close()
+
+
+def _is_busy(error: BaseException) -> bool:
+    extra = getattr(error, "extra_info", b"") if isinstance(error, flight.FlightError) else b""
+    return bool(extra) and isinstance(decode_error(extra), ServerBusy)
 
 
 def is_unanswered(error: CommitLogError) -> bool:

@@ -28,6 +28,11 @@ _FIRST_ATTEMPT_SECONDS = 2.0
 _BYTES_A_SECOND = 1 << 20
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
+# A call that follows another one so closely goes over the stream of a run of calls, if it is no larger than this.
+_RUN_SECONDS = 0.1
+_LARGEST_IN_RUN = 1 << 20
+# Calls that the server may answer later than others, since they wait for messages, are not part of a run.
+_WAITING_CALLS = frozenset({"poll", "poll_batch"})
 # How long a server is waited for where the end of a session, a store or a program is reported to it.
 CLOSE_SECONDS = 2.0
 
@@ -40,6 +45,8 @@ class Session:
         self.address = address
         self._connection = Connection(address)
         self._number = 0
+        # When the last call was answered.
+        self._answered_at = -_RUN_SECONDS
         try:
             self.opened: SessionOpened = self.ask("open_session")
         except BaseException:
@@ -85,9 +92,16 @@ class Session:
         self._number += 1
         deadline = time.monotonic() + (self.address.timeout_s if timeout_s is None else timeout_s)
         attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size, is_final)
+        in_run = (
+            time.monotonic() < self._answered_at + _RUN_SECONDS
+            and size <= _LARGEST_IN_RUN
+            and call not in _WAITING_CALLS
+        )
         while True:
             try:
-                return attempts.run(self.opened.session)
+                answer = attempts.run(self.opened.session, in_run=in_run)
+                self._answered_at = time.monotonic()
+                return answer
             except SessionLost:
                 if not may_reopen:
                     raise
@@ -118,8 +132,8 @@ class _Attempts:
         # Whether an attempt may have reached a server, and that matters.
         self._reached = False
 
-    def run(self, session: str) -> Any:
-        """The answer. ``SessionLost``: it was not done."""
+    def run(self, session: str, *, in_run: bool = False) -> Any:
+        """The answer. ``SessionLost``: it was not done. ``in_run``: the first attempt goes over a stream."""
         address = self._connection.address
         question = Question(address.store, "raise", (CallId(session, self._number), *self._arguments))
         body = encode(question)
@@ -128,6 +142,9 @@ class _Attempts:
             timeout_s = min(max(self._deadline - time.monotonic(), 0.001), self._patience)
             self._patience *= 2
             try:
+                if in_run:
+                    in_run = False
+                    return self._connection.attempt_in_stream(session, self._call, body, timeout_s).value
                 return self._connection.attempt(self._call, body, timeout_s).value
             except RemoteFailed as error:  # the answer could not be understood
                 raise self._unknown(error) from error

@@ -50,7 +50,7 @@ from commitlog_store.verify.assessment import Assessment
 from commitlog_store.verify.store_facts import StoreFacts
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 

@@ -16,6 +16,10 @@ DEFAULT_MAX_CALLS = 256
 DEFAULT_CALL_TIMEOUT_S = 300.0
 # One client has at most this part of the calls, so that it cannot shut the others out.
 _PART_OF_ONE = 0.75
+# Streams of calls beside them, each with a thread of its own.
+_PART_OF_STREAMS = 0.5
+# Much longer than a client of this package uses one.
+STREAM_SECONDS = 10.0
 # What calls hold in memory until the client has it, on average: two blocks of the size that readers ask for.
 _BYTES_OF_A_CALL = 8 << 20
 # How long a client that was there is taken to be there.
@@ -55,7 +59,10 @@ class CallSlot:
 
 
 class CallLimits:
-    """``max_calls`` calls at once, as many waits beside them, and ``call_timeout_s`` for each."""
+    """``max_calls`` calls at once, as many waits beside them, and ``call_timeout_s`` for each.
+
+    Besides, half as many streams of calls: a client that gets none makes its calls without.
+    """
 
     def __init__(self, max_calls: int = DEFAULT_MAX_CALLS, call_timeout_s: float = DEFAULT_CALL_TIMEOUT_S) -> None:
         self.call_timeout_s = call_timeout_s
@@ -64,6 +71,8 @@ class CallLimits:
         self._max_bytes = max_calls * _BYTES_OF_A_CALL
         self._lock = threading.Lock()
         self._slots: set[CallSlot] = set()
+        self._max_streams = max(int(max_calls * _PART_OF_STREAMS), 1)
+        self._streams: set[CallSlot] = set()
         self._calls_of: Counter[str] = Counter()
         self._waits_of: Counter[str] = Counter()
         self._held = 0
@@ -85,8 +94,18 @@ class CallLimits:
             self._calls_of[client] += 1
             return slot
 
+    def enter_stream(self, client: str) -> CallSlot:
+        """The slot of a stream of calls, each of which has one of its own besides. ``ServerBusy``."""
+        with self._lock:
+            if len(self._streams) >= self._max_streams:
+                raise ServerBusy(f"{self._max_streams} streams of calls are open, as many as the server takes.")
+            slot = CallSlot(self, client)
+            self._streams.add(slot)
+            return slot
+
     def leave(self, slot: CallSlot) -> None:
         with self._lock:
+            self._streams.discard(slot)
             if slot in self._slots:
                 self._slots.remove(slot)
                 self._held -= slot.held
@@ -153,10 +172,12 @@ class CallLimits:
             return dict.fromkeys(began, 0) | Counter(slot.peer for slot in self._slots if slot.peer)
 
     def overdue(self) -> set[str]:
-        """The peers of calls that should have ended: their clients do not read on."""
-        begun_before = time.monotonic() - self.call_timeout_s
+        """The peers of calls and streams of calls that should have ended: their clients do not read on, or leave."""
+        now = time.monotonic()
         with self._lock:
-            return {slot.peer for slot in self._slots if slot.peer and slot.begun < begun_before}
+            late = [slot for slot in self._slots if slot.begun < now - self.call_timeout_s]
+            late += [slot for slot in self._streams if slot.begun < now - STREAM_SECONDS - self.call_timeout_s]
+        return {slot.peer for slot in late if slot.peer}
 
 
 _CURRENT: ContextVar[Callable[[], bool]] = ContextVar("_CURRENT")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from commitlog_store.errors import (
     NotServed,
     RemoteAccessRefused,
     RemoteFailed,
+    ServerBusy,
 )
 from commitlog_store.files import disk
 from commitlog_store.files.memory import keep_freed_memory
@@ -25,6 +26,7 @@ from commitlog_store.files.own_sockets import cut_connections
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
+from commitlog_store.remote.call_stream import SESSION_HEADER, decode_call
 from commitlog_store.remote.wire import (
     CALLS,
     WIRE_HEADER,
@@ -38,7 +40,7 @@ from commitlog_store.remote.wire import (
     encode_printable,
 )
 from commitlog_store.serve.blocks import blocks_of
-from commitlog_store.serve.call_limits import CallLimits, CallSlot, answering, refuse_unwanted
+from commitlog_store.serve.call_limits import STREAM_SECONDS, CallLimits, CallSlot, answering, refuse_unwanted
 from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles, bound_socket, tls_context
@@ -60,7 +62,7 @@ _LARGEST_PEM = 1 << 20
 # A client asks again.
 _LONGEST_WAIT_SECONDS = 30.0
 
-# The methods of Arrow Flight that the server answers.
+# What of Arrow Flight is used, beside DoExchange for clients with a session.
 _ANSWERED = frozenset({flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_GET, flight.FlightMethod.LIST_ACTIONS})
 # Calls that may wait for messages, for a second at most.
 _POLLS = frozenset({"poll", "poll_batch"})
@@ -88,28 +90,37 @@ class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
     def __init__(self, name: str, role: Role, slot: CallSlot, method: str, *, version: str, logs: bool) -> None:
         self.name, self.role, self.slot, self.version = name, role, slot, version
         self._method, self._logs = method, logs
+        self._is_stream = method == flight.FlightMethod.DO_EXCHANGE.name
         self._begun = time.monotonic()
 
     def call_completed(self, exception: BaseException | None) -> None:
         """However it ended: its client may have left."""
         self.slot.leave()
+        if exception is not None or not self._is_stream:  # the calls of a stream have their own lines
+            self.log_call("ok" if exception is None else type(exception).__name__, self._begun)
+
+    def log_call(self, how: str, begun: float) -> None:
         if self._logs:
-            how = "ok" if exception is None else type(exception).__name__
-            _ACCESS.info("%s %s %s %.1f ms", self.name, self._method, how, (time.monotonic() - self._begun) * 1000)
+            _ACCESS.info("%s %s %s %.1f ms", self.name, self._method, how, (time.monotonic() - begun) * 1000)
 
 
 class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Refuses calls without a right token. Without a token file, everyone who reaches the server may do everything."""
 
-    def __init__(self, tokens: TokenFile | None, limits: CallLimits, *, logs: bool) -> None:
-        self._tokens, self._limits, self._logs = tokens, limits, logs
+    def __init__(
+        self, tokens: TokenFile | None, limits: CallLimits, has_session: Callable[[str], bool], *, logs: bool
+    ) -> None:
+        self._tokens, self._limits, self._has_session, self._logs = tokens, limits, has_session, logs
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
-        if info.method not in _ANSWERED:  # DoPut and DoExchange would hold a thread until their first message comes
+        streams = info.method == flight.FlightMethod.DO_EXCHANGE and any(
+            map(self._has_session, headers.get(SESSION_HEADER, []))
+        )
+        if not streams and info.method not in _ANSWERED:  # these would hold a thread until their first message comes
             raise flight.FlightServerError(f"This server has no answer to {info.method.name}.")
         name, role = ("", Role.ADMIN) if self._tokens is None else self._token_of(self._tokens, headers)
         with _named_errors():
-            slot = self._limits.enter(name)
+            slot = self._limits.enter_stream(name) if streams else self._limits.enter(name)
         version = next(iter(headers.get(WIRE_HEADER, [])), "none")
         return _Caller(name or "-", role, slot, info.method.name, version=version, logs=self._logs)
 
@@ -162,7 +173,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 tls_certificates=certificates,
                 verify_client=client_ca is not None,
                 root_certificates=client_ca,
-                middleware={"access": _Access(tokens, self._limits, logs=access_log)},
+                middleware={"access": _Access(tokens, self._limits, self._has_session, logs=access_log)},
             )
         except (OSError, flight.FlightError, pa.ArrowException) as error:
             raise ListenFailed("listen on", path=str(listen), cause=_reason(listen, error)) from error
@@ -176,30 +187,72 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             readers.waits.start()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
-        call, body = action.type, action.body
         caller = context.get_middleware("access")
-        peer = _peer(context)
-        is_wanted = caller.slot.begin(peer, context.is_cancelled)
-        with _named_errors(), answering(is_wanted, self._limits.is_stopping):
+        with _named_errors():
             _refuse_other_version(context)
-            if body.size > _LARGEST_QUESTION:
-                raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {body.size}. Ask in parts.")
+            body = memoryview(action.body)
+            return iter([flight.Result(self._answered(context, caller, caller.slot, action.type, body))])
+
+    def do_exchange(
+        self,
+        context: flight.ServerCallContext,
+        _descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Calls that are done once, one after the other: see ``remote/call_stream.py``.
+
+        What ends it is an error with a name, so that its client knows that the call was not done.
+        """
+        caller = context.get_middleware("access")
+        caller.slot.peer = _peer(context)
+        ends_at = time.monotonic() + STREAM_SECONDS
+        with _named_errors():
+            _refuse_other_version(context)
+            for message in _messages(reader):
+                begun = time.monotonic()
+                if begun > ends_at or self._limits.is_stopping():
+                    raise ServerBusy("The server ends this stream of calls; ask again.")
+                call, body = decode_call(message)
+                if call not in CALLS or not CALLS[call].once or call in _POLLS:
+                    raise InvalidValue(f"A stream of calls has those that are done once, and not {call!r}.")
+                slot = self._limits.enter(caller.slot.client)
+                try:
+                    answer = self._answered(context, caller, slot, call, body)
+                    with suppress(flight.FlightError, pa.ArrowException):  # its client has left
+                        writer.write_metadata(answer)
+                finally:
+                    slot.leave()
+                caller.log_call("ok", begun)
+
+    def _answered(
+        self, context: flight.ServerCallContext, caller: _Caller, slot: CallSlot, call: str, body: memoryview
+    ) -> bytes:
+        peer = _peer(context)
+        is_wanted = slot.begin(peer, context.is_cancelled)
+        with answering(is_wanted, self._limits.is_stopping):
+            if body.nbytes > _LARGEST_QUESTION:
+                raise InvalidValue(
+                    f"A question has at most {_LARGEST_QUESTION} bytes, not {body.nbytes}. Ask in parts."
+                )
             _refuse_role(call, caller)
-            question = decode_question(call, memoryview(body))
+            question = decode_question(call, body)
             if call in VERIFICATION_CALLS:
-                verifying = self._verified(call, question, caller, is_wanted)
-                return iter([flight.Result(encode(Answer(0, verifying, 0, [])))])
+                return encode(Answer(0, self._verified(call, question, caller, is_wanted), 0, []))
             if call == "wait_for_any":
-                question = self._waited(question, caller.slot, is_wanted)
+                question = self._waited(question, slot, is_wanted)
             elif call in _POLLS:
-                caller.slot.begin_wait()
+                slot.begin_wait()
             else:
-                caller.slot.hold(body.size)
+                slot.hold(body.nbytes)
             writes = CALLS[call].writes
             answer = self._write(call, question, caller, peer) if writes else self._answer(call, question)
             # What is done is not refused any more: a client takes a refusal for a call that was not done.
-            caller.slot.hold(len(answer), may_refuse=not writes)
-            return iter([flight.Result(answer)])
+            slot.hold(len(answer), may_refuse=not writes)
+            return answer
+
+    def _has_session(self, name: str) -> bool:
+        return self._writer is not None and name in self._writer.sessions
 
     def _write(self, call: str, question: Question, caller: _Caller, peer: str) -> bytes:
         self._readers(question.store)  # refuses a name that this server does not have
@@ -302,6 +355,17 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             verification.close()
         for readers in self._stores.values():
             readers.close()
+
+
+def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.Buffer | None]:
+    """The messages of a client, which may be empty, until it leaves in whatever way. ``InvalidValue``."""
+    with suppress(StopIteration, flight.FlightError):
+        while True:
+            try:
+                message = reader.read_chunk().app_metadata
+            except pa.ArrowException as error:
+                raise InvalidValue(f"A message of this stream is no call: {error}.") from error
+            yield message
 
 
 def _refuse_other_version(context: flight.ServerCallContext) -> None:

@@ -203,6 +203,10 @@ class Sessions:
         session.used_at = self._clock()
         self._sessions.move_to_end(name)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a session exists."""
+        return name in self._sessions
+
     def kept_of(self, name: str) -> Kept | None:
         """What a session holds, if it exists."""
         with self._lock:
