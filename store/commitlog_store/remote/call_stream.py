@@ -3,6 +3,9 @@
 Most of the round trip of a small call is its beginning and its end, which a stream has once. Each message of the client
 is a call, ``[name, question]`` in MessagePack, and each message of the server the answer. An error ends the stream, and
 travels as that of any call.
+
+The rows of a large call are *attached* to its message, as its record batch: Arrow Flight sends these from where they
+are, while an action takes four copies.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import ctypes
 import os
 import time
 import weakref
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -52,9 +56,17 @@ class CallStream:
         now = time.monotonic()
         return now < self._fresh_until and self.ends_at <= now + timeout_s
 
-    def ask(self, call: str, body: bytes) -> memoryview:
-        """The answer to a call. The errors of Arrow Flight; ``StopIteration`` without an answer."""
-        self._writer.write_metadata(_ENCODER.encode((call, body)))
+    def ask(self, call: str, body: bytes, attached: pa.RecordBatch | None = None) -> memoryview:
+        """The answer to a call. The errors of Arrow Flight; ``StopIteration`` without an answer.
+
+        After a call with something attached, the stream is for no other one.
+        """
+        message = _ENCODER.encode((call, body))
+        if attached is None:
+            self._writer.write_metadata(message)
+        else:
+            self._writer.begin(attached.schema)
+            self._writer.write_with_metadata(attached, message)
         return memoryview(self._reader.read_chunk().app_metadata)
 
     def close(self) -> None:
@@ -79,9 +91,19 @@ def _keep_all() -> None:
 os.register_at_fork(after_in_child=_keep_all)
 
 
-def decode_call(message: pa.Buffer | None) -> tuple[str, memoryview]:
-    """The call's name and its question, which stays where it is. ``InvalidValue``."""
+class StreamedCall(NamedTuple):
+    """A message of a client, whose bytes stay where they are."""
+
+    call: str
+    body: memoryview
+    attached: pa.RecordBatch | None
+
+
+def decode_call(message: flight.FlightStreamChunk) -> StreamedCall:
+    """``InvalidValue``."""
+    given = message.app_metadata
     try:
-        return _CALLS.decode(b"" if message is None else memoryview(message))
+        call, body = _CALLS.decode(b"" if given is None else memoryview(given))
     except msgspec.MsgspecError as error:
         raise InvalidValue(f"A message of this stream is no call: {error}.") from error
+    return StreamedCall(call, body, message.data)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.flight as flight
 
 from commitlog_store.errors import (
@@ -155,31 +156,39 @@ class Connection:
             self._drop()
             raise
 
-    def attempt_in_stream(self, session: str, call: str, body: bytes, timeout_s: float) -> Answer:
+    def attempt_in_stream(
+        self, session: str, call: str, body: bytes, timeout_s: float, attached: pa.RecordBatch | None = None
+    ) -> Answer | None:
         """``attempt`` of a call of a session, over the stream of its last calls, or over a new one.
 
-        Without a stream, if the server refuses one, or ends it by name: then it has not done the call.
+        One with rows ``attached`` has a stream to itself, since it may take long. None without a stream, if the
+        server refuses one, or ends it by name: then it has not done the call.
         """
         if time.monotonic() < self._streams_from:
-            return self.attempt(call, body, timeout_s)
+            return None
         stream, self._stream = self._stream, None
         try:
             client = self._connected()
-            if stream is None or not stream.has_time(timeout_s):
+            if stream is None or attached is not None or not stream.has_time(timeout_s):
                 if stream is not None:
                     stream.close()
-                seconds = min(STREAM_SECONDS, timeout_s)
+                seconds = timeout_s if attached is not None else min(STREAM_SECONDS, timeout_s)
                 stream = CallStream(client, self._options(seconds, (SESSION_HEADER, session)), seconds)
-            answer = decode_answer(call, stream.ask(call, body))
+            answer = decode_answer(call, stream.ask(call, body, attached))
         except BaseException as error:
-            self._streams_from = time.monotonic() + _WITHOUT_STREAMS_SECONDS
             if stream is not None:
                 stream.close()
-            if _is_busy(error):
-                return self.attempt(call, body, timeout_s)
+            answered = _answered_error(error)
+            if answered is None or isinstance(answered, ServerBusy):
+                self._streams_from = time.monotonic() + _WITHOUT_STREAMS_SECONDS
+            if isinstance(answered, ServerBusy):
+                return None
             self._drop()
             raise
-        self._stream = stream
+        if attached is not None:
+            stream.close()
+        else:
+            self._stream = stream
         return answer
 
     def stream(self, ticket: bytes) -> flight.FlightStreamReader:
@@ -222,9 +231,9 @@ class Connection:
 
     def named(self, error: Exception, call: str, timeout_s: float) -> Exception:
         """An error of Arrow Flight as one of this package."""
-        extra = getattr(error, "extra_info", b"")
-        if extra:
-            return decode_error(extra)
+        answered = _answered_error(error)
+        if answered is not None:
+            return answered
         if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
             return RemoteAccessRefused(f"The server at {self.address} refuses this client: {_reason(error)}")
         if isinstance(error, flight.FlightTimedOutError):
@@ -283,9 +292,10 @@ class Connection:
             client.close()
 
 
-def _is_busy(error: BaseException) -> bool:
-    extra = getattr(error, "extra_info", b"") if isinstance(error, flight.FlightError) else b""
-    return bool(extra) and isinstance(decode_error(extra), ServerBusy)
+def _answered_error(error: BaseException) -> CommitLogError | None:
+    """What a server has answered in place of an answer; None if it was silent."""
+    extra = getattr(error, "extra_info", b"")
+    return decode_error(extra) if extra else None
 
 
 def is_unanswered(error: CommitLogError) -> bool:

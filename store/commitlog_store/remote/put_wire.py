@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from commitlog_store.message import Message, MessageExt, MessageExtBrokerInner, 
 
 # Of one part of a table: a question has at most 16 MiB.
 PART_ROWS = 131_072
-PART_SIZE = 8 << 20
+PART_SIZE = 12 << 20
 # A dictionary that is larger is not sent with each part: its values are.
 _LARGEST_DICTIONARY = 1 << 20
 
@@ -161,13 +161,21 @@ def encode_rows(rows: Rows) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def decode_rows(data: bytes | memoryview) -> pa.Table:
+# Rows on their way: an Arrow IPC stream, or attached to their call (``call_stream.py``).
+SentRows: TypeAlias = memoryview | pa.RecordBatch
+
+
+def size_of(rows: SentRows) -> int:
+    return int(rows.get_total_buffer_size()) if isinstance(rows, pa.RecordBatch) else rows.nbytes
+
+
+def decode_rows(data: SentRows) -> Rows:
     """The rows, whose values stay where they are in ``data``.
 
-    ``InvalidValue`` for bytes that are not an Arrow stream, and for one whose arrays contradict themselves.
+    ``InvalidValue`` for what is no Arrow stream, and for arrays that contradict themselves.
     """
     try:
-        table = pa.ipc.open_stream(data).read_all()
+        table = data if isinstance(data, pa.RecordBatch) else pa.ipc.open_stream(data).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidValue(f"The rows are not an Arrow IPC stream: {error}") from error

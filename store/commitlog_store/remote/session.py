@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as flight
 
 from commitlog_store.errors import (
@@ -20,8 +21,8 @@ from commitlog_store.errors import (
 )
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.connection import NOT_SENT, Connection, RemoteAddress, is_unanswered
-from commitlog_store.remote.put_wire import CallId, SessionOpened
-from commitlog_store.remote.wire import Question, encode
+from commitlog_store.remote.put_wire import CallId, SessionOpened, encode_rows
+from commitlog_store.remote.wire import Answer, Question, encode
 
 # An attempt waits so long for its answer, and the next one twice as long: Ctrl-C is heard between them.
 _FIRST_ATTEMPT_SECONDS = 2.0
@@ -30,7 +31,7 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 # A call that follows another one so closely goes over the stream of a run of calls, if it is no larger than this.
 _RUN_SECONDS = 0.1
-_LARGEST_IN_RUN = 1 << 20
+_LARGEST_IN_RUN = 128 << 10
 # Calls that the server may answer later than others, since they wait for messages, are not part of a run.
 _WAITING_CALLS = frozenset({"poll", "poll_batch"})
 # How long a server is waited for where the end of a session, a store or a program is reported to it.
@@ -82,7 +83,7 @@ class Session:
         is_final: bool = True,
         timeout_s: float | None = None,
     ) -> Any:
-        """A call that is done once, ``size`` bytes large. Its errors.
+        """A call that is done once, ``size`` bytes large. Its errors. Rows are the first of its arguments.
 
         ``RemoteFailed``: it was not done. ``PutNotConfirmed``: no answer came in time, and it may have been done.
         Without ``may_reopen``, ``SessionLost`` if the server does not know the session any more, in place of a new one.
@@ -92,14 +93,11 @@ class Session:
         self._number += 1
         deadline = time.monotonic() + (self.address.timeout_s if timeout_s is None else timeout_s)
         attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size, is_final)
-        in_run = (
-            time.monotonic() < self._answered_at + _RUN_SECONDS
-            and size <= _LARGEST_IN_RUN
-            and call not in _WAITING_CALLS
-        )
+        in_run = time.monotonic() < self._answered_at + _RUN_SECONDS and call not in _WAITING_CALLS
+        in_stream = in_run if size <= _LARGEST_IN_RUN else isinstance(arguments[0], pa.RecordBatch)
         while True:
             try:
-                answer = attempts.run(self.opened.session, in_run=in_run)
+                answer = attempts.run(self.opened.session, in_stream=in_stream)
                 self._answered_at = time.monotonic()
                 return answer
             except SessionLost:
@@ -128,24 +126,23 @@ class _Attempts:
         self._number = number
         self._deadline = deadline
         self._is_final = is_final
+        self._size = size
         self._patience = _FIRST_ATTEMPT_SECONDS + size / _BYTES_A_SECOND
         # Whether an attempt may have reached a server, and that matters.
         self._reached = False
 
-    def run(self, session: str, *, in_run: bool = False) -> Any:
-        """The answer. ``SessionLost``: it was not done. ``in_run``: the first attempt goes over a stream."""
+    def run(self, session: str, *, in_stream: bool = False) -> Any:
+        """The answer. ``SessionLost``: it was not done. ``in_stream``: the first attempt goes over a stream."""
         address = self._connection.address
-        question = Question(address.store, "raise", (CallId(session, self._number), *self._arguments))
-        body = encode(question)
         pause = _FIRST_PAUSE_SECONDS
         while True:
             timeout_s = min(max(self._deadline - time.monotonic(), 0.001), self._patience)
             self._patience *= 2
             try:
-                if in_run:
-                    in_run = False
-                    return self._connection.attempt_in_stream(session, self._call, body, timeout_s).value
-                return self._connection.attempt(self._call, body, timeout_s).value
+                answer = self._attempt_in_stream(session, timeout_s) if in_stream else None
+                if answer is None:
+                    answer = self._connection.attempt(self._call, self._body(session, *self._arguments), timeout_s)
+                return answer.value
             except RemoteFailed as error:  # the answer could not be understood
                 raise self._unknown(error) from error
             except (flight.FlightError, OSError, StopIteration) as error:
@@ -159,8 +156,22 @@ class _Attempts:
                 self._reached |= self._is_final and was_sent
                 if time.monotonic() + pause >= self._deadline:
                     raise (self._unknown(failure) if self._reached else failure) from error
+            in_stream = False
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _attempt_in_stream(self, session: str, timeout_s: float) -> Answer | None:
+        """See ``Connection.attempt_in_stream``."""
+        attempt = self._connection.attempt_in_stream
+        if self._size <= _LARGEST_IN_RUN:
+            return attempt(session, self._call, self._body(session, *self._arguments), timeout_s)
+        rows, *others = self._arguments
+        return attempt(session, self._call, self._body(session, b"", *others), timeout_s, rows)
+
+    def _body(self, session: str, *arguments: object) -> bytes:
+        given = [encode_rows(one) if isinstance(one, pa.RecordBatch) else one for one in arguments]
+        store = self._connection.address.store
+        return encode(Question(store, "raise", (CallId(session, self._number), *given)))
 
     def _unknown(self, error: CommitLogError) -> PutNotConfirmed:
         return PutNotConfirmed(

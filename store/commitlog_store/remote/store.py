@@ -152,7 +152,7 @@ class RemoteStore(Producing, RemoteAdministration):
     def put_messages(
         self, table: MessageRows, *, topic: str | None = None, first_row: int = 0, stop_at_refusal: bool = False
     ) -> PutTableResult:
-        """``MessageStore.put_messages``. The rows go in parts of at most 8 MiB, each part once.
+        """``MessageStore.put_messages``. The rows go in parts of at most 12 MiB, each part once.
 
         Of a call that fails in the middle, the parts before are stored; the status of each row says so. With
         ``stop_at_refusal``, the server stops at the first refused row, and a part that fails is the last one.

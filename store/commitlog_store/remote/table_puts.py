@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from commitlog_store.columnar.input import Rows
 from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import PutNotConfirmed, PutRefused, Refused
 from commitlog_store.put_status import PutMessageStatus
-from commitlog_store.remote.put_wire import TableResult, encode_rows, parts_of
+from commitlog_store.remote.put_wire import SentRows, TableResult, encode_rows, parts_of
 from commitlog_store.remote.session import Session
 
 # Bytes of a part with the rest of its question.
@@ -28,21 +29,36 @@ _ENDS = frozenset(
 )
 
 
-def encoded_parts(rows: Rows) -> Iterator[tuple[int, int, memoryview | None]]:
-    """Each part's first row, its number of rows, and its bytes; None for a row that is larger than any question."""
+class TablePart(NamedTuple):
+    """Rows that go together: where they begin, how many they are, and their bytes.
+
+    ``data`` is None for a row that is larger than any question.
+    """
+
+    first: int
+    row_num: int
+    data: SentRows | None
+    size: int
+
+
+def sendable_parts(rows: Rows) -> Iterator[TablePart]:
+    """The rows in parts, each of the size of a question. Those with dictionaries are encoded here."""
+    head = rows.schema.serialize().size
+    encodes = any("dictionary<" in str(kind) for kind in rows.schema.types)
     for first, part in parts_of(rows):
-        yield from _encoded(first, part)
+        yield from _sendable(first, part, head, encodes=encodes)
 
 
-def _encoded(first: int, part: pa.RecordBatch) -> Iterator[tuple[int, int, memoryview | None]]:
-    data = encode_rows(part)
+def _sendable(first: int, part: pa.RecordBatch, head: int, *, encodes: bool) -> Iterator[TablePart]:
+    data: SentRows = encode_rows(part) if encodes else part
+    size = head + pa.ipc.get_record_batch_size(part) if isinstance(data, pa.RecordBatch) else data.nbytes
     count = part.num_rows
-    if len(data) <= LARGEST_PART or count == 1:
-        yield first, count, data if len(data) <= LARGEST_PART else None
+    if size <= LARGEST_PART or count == 1:
+        yield TablePart(first, count, data if size <= LARGEST_PART else None, size)
         return
     half = count // 2
-    yield from _encoded(first, part.slice(0, half))
-    yield from _encoded(first + half, part.slice(half))
+    yield from _sendable(first, part.slice(0, half), head, encodes=encodes)
+    yield from _sendable(first + half, part.slice(half), head, encodes=encodes)
 
 
 def too_large(row: int) -> PutRefused:
@@ -60,7 +76,7 @@ def put_table(
     results: list[PutTableResult] = []
     ended: tuple[PutMessageStatus, str] | None = None
     put_part = partial(_put_part, session, topic, stop_at_refusal)
-    for first, count, data in encoded_parts(rows):
+    for first, count, data, size in sendable_parts(rows):
         if stop_at_refusal and results and not results[-1].ok:
             break
         if ended is not None:
@@ -69,7 +85,7 @@ def put_table(
             refusal = too_large(first_row + first)
             results.append(_without(count, refusal.status, refusal.reason))
         else:
-            result, ended = put_part(data, count, first_row + first, is_first=not results)
+            result, ended = put_part(data, size, count, first_row + first, is_first=not results)
             results.append(result)
     return _joined(results)
 
@@ -78,7 +94,8 @@ def _put_part(
     session: Session,
     topic: str | None,
     stop_at_refusal: bool,
-    data: memoryview,
+    data: SentRows,
+    size: int,
     count: int,
     first_row: int,
     *,
@@ -86,7 +103,7 @@ def _put_part(
 ) -> tuple[PutTableResult, tuple[PutMessageStatus, str] | None]:
     """The result of a part, and the status of all rows after it, if they are not to be put."""
     try:
-        answer: TableResult = session.once("put_messages", data, topic, first_row, stop_at_refusal, size=len(data))
+        answer: TableResult = session.once("put_messages", data, topic, first_row, stop_at_refusal, size=size)
     except PutNotConfirmed as error:
         after = f"Not put, since the rows before have no answer: {error.reason}"
         return _without(count, error.status, error.reason), (PutMessageStatus.SERVICE_NOT_AVAILABLE, after)

@@ -14,7 +14,7 @@ from commitlog_store.errors import CommitLogError, PutNotConfirmed, SessionLost,
 from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.session_pool import SessionPool
-from commitlog_store.remote.table_puts import encoded_parts, too_large
+from commitlog_store.remote.table_puts import sendable_parts, too_large
 
 
 class RemoteTransaction:
@@ -65,10 +65,10 @@ class RemoteTransaction:
             MessageTable(rows, topic=topic)  # the errors of wrong columns, before anything is sent
             with self._sessions.call(), self._lock:
                 self._refuse_ended()  # another thread may have ended it, or failed
-                for first, _, data in encoded_parts(rows):
+                for first, _, data, size in sendable_parts(rows):
                     if data is None:
                         raise too_large(first_row + first)
-                    self._once("transaction_put", data, topic, first_row + first, size=len(data))
+                    self._once("transaction_put", data, topic, first_row + first, size=size)
         except BaseException as error:
             if self._failure is None and not self._ended:
                 self._failure = error

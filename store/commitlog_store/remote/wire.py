@@ -15,6 +15,7 @@ from operator import index
 from typing import Annotated, Any, Literal, NamedTuple, SupportsIndex
 
 import msgspec
+import pyarrow as pa
 
 from commitlog_store import errors
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan
@@ -96,6 +97,7 @@ class Call(NamedTuple):
 
     A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
     that the server knows it again, or does no more the second time. With ``once`` its first argument is a ``CallId``.
+    With ``attaches`` the next one is rows, which may be attached to the call instead.
     """
 
     arguments: Any
@@ -103,6 +105,7 @@ class Call(NamedTuple):
     writes: bool = False
     once: bool = False
     administers: bool = False
+    attaches: bool = False
 
 
 class Verifying(NamedTuple):
@@ -132,9 +135,9 @@ class ListedBounds(NamedTuple):
     bounds: list[tuple[int, int]] = []  # noqa: RUF012
 
 
-def _once(*arguments: Any, answer: Any, administers: bool = False) -> Call:
+def _once(*arguments: Any, answer: Any, administers: bool = False, attaches: bool = False) -> Call:
     given = tuple.__class_getitem__((CallId, *arguments))
-    return Call(given, answer, writes=True, once=True, administers=administers)
+    return Call(given, answer, writes=True, once=True, administers=administers, attaches=attaches)
 
 
 # ``bytes`` among other answers is the error of that one, encoded. A ``memoryview`` is not copied out of the question.
@@ -188,9 +191,9 @@ CALLS: Mapping[str, Call] = {
     "put_message": _once(MessageFields, answer=PutMessageResult),
     "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
     "put_together": _once(list[MessageFields], answer=list[Outcome]),
-    "put_messages": _once(memoryview, str | None, int, bool, answer=TableResult),
+    "put_messages": _once(memoryview, str | None, int, bool, answer=TableResult, attaches=True),
     "begin_transaction": _once(str, int, str, answer=CommittedBatch | None),
-    "transaction_put": _once(memoryview, str | None, int, answer=None),
+    "transaction_put": _once(memoryview, str | None, int, answer=None, attaches=True),
     "commit_transaction": _once(answer=CommittedBatch),
     "end_transaction": _once(answer=None),
     "committed_batch": Call(tuple[str, int, str], CommittedBatch | None, writes=True),
@@ -281,6 +284,12 @@ def decode_question(call: str, body: bytes | memoryview) -> Question:
         return Question(*_QUESTIONS[call].decode(body))
     except msgspec.MsgspecError as error:
         raise InvalidValue(f"The arguments of {call} are not what this server takes: {error}.") from error
+
+
+def with_attached(question: Question, attached: pa.RecordBatch) -> Question:
+    """The question, with the rows that a stream has beside it (``call_stream.py``) in their place."""
+    call_id, _, *others = question.arguments
+    return question._replace(arguments=(call_id, attached, *others))
 
 
 class _Error(msgspec.Struct, array_like=True):

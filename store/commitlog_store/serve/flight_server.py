@@ -26,7 +26,8 @@ from commitlog_store.files.own_sockets import cut_connections
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
-from commitlog_store.remote.call_stream import SESSION_HEADER, decode_call
+from commitlog_store.remote.call_stream import SESSION_HEADER, StreamedCall, decode_call
+from commitlog_store.remote.put_wire import size_of
 from commitlog_store.remote.wire import (
     CALLS,
     WIRE_HEADER,
@@ -38,6 +39,7 @@ from commitlog_store.remote.wire import (
     encode,
     encode_error,
     encode_printable,
+    with_attached,
 )
 from commitlog_store.serve.blocks import blocks_of
 from commitlog_store.serve.call_limits import STREAM_SECONDS, CallLimits, CallSlot, answering, refuse_unwanted
@@ -209,16 +211,17 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         ends_at = time.monotonic() + STREAM_SECONDS
         with _named_errors():
             _refuse_other_version(context)
-            for message in _messages(reader):
+            for call, body, attached in _calls_of(reader):
                 begun = time.monotonic()
                 if begun > ends_at or self._limits.is_stopping():
                     raise ServerBusy("The server ends this stream of calls; ask again.")
-                call, body = decode_call(message)
                 if call not in CALLS or not CALLS[call].once or call in _POLLS:
                     raise InvalidValue(f"A stream of calls has those that are done once, and not {call!r}.")
+                if attached is not None and not CALLS[call].attaches:
+                    raise InvalidValue(f"A call of {call} has no rows attached.")
                 slot = self._limits.enter(caller.slot.client)
                 try:
-                    answer = self._answered(context, caller, slot, call, body)
+                    answer = self._answered(context, caller, slot, call, body, attached)
                     with suppress(flight.FlightError, pa.ArrowException):  # its client has left
                         writer.write_metadata(answer)
                 finally:
@@ -226,17 +229,24 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 caller.log_call("ok", begun)
 
     def _answered(
-        self, context: flight.ServerCallContext, caller: _Caller, slot: CallSlot, call: str, body: memoryview
+        self,
+        context: flight.ServerCallContext,
+        caller: _Caller,
+        slot: CallSlot,
+        call: str,
+        body: memoryview,
+        attached: pa.RecordBatch | None = None,
     ) -> bytes:
         peer = _peer(context)
         is_wanted = slot.begin(peer, context.is_cancelled)
+        size = body.nbytes + (0 if attached is None else size_of(attached))
         with answering(is_wanted, self._limits.is_stopping):
-            if body.nbytes > _LARGEST_QUESTION:
-                raise InvalidValue(
-                    f"A question has at most {_LARGEST_QUESTION} bytes, not {body.nbytes}. Ask in parts."
-                )
+            if size > _LARGEST_QUESTION:
+                raise InvalidValue(f"A question has at most {_LARGEST_QUESTION} bytes, not {size}. Ask in parts.")
             _refuse_role(call, caller)
             question = decode_question(call, body)
+            if attached is not None:
+                question = with_attached(question, attached)
             if call in VERIFICATION_CALLS:
                 return encode(Answer(0, self._verified(call, question, caller, is_wanted), 0, []))
             if call == "wait_for_any":
@@ -244,7 +254,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             elif call in _POLLS:
                 slot.begin_wait()
             else:
-                slot.hold(body.nbytes)
+                slot.hold(size)
             writes = CALLS[call].writes
             answer = self._write(call, question, caller, peer) if writes else self._answer(call, question)
             # What is done is not refused any more: a client takes a refusal for a call that was not done.
@@ -357,15 +367,15 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             readers.close()
 
 
-def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.Buffer | None]:
-    """The messages of a client, which may be empty, until it leaves in whatever way. ``InvalidValue``."""
+def _calls_of(reader: flight.MetadataRecordBatchReader) -> Iterator[StreamedCall]:
+    """The calls of a client, until it leaves in whatever way. ``InvalidValue``."""
     with suppress(StopIteration, flight.FlightError):
         while True:
             try:
-                message = reader.read_chunk().app_metadata
+                message = reader.read_chunk()
             except pa.ArrowException as error:
                 raise InvalidValue(f"A message of this stream is no call: {error}.") from error
-            yield message
+            yield decode_call(message)
 
 
 def _refuse_other_version(context: flight.ServerCallContext) -> None:

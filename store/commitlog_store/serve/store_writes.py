@@ -15,6 +15,7 @@ from commitlog_store.remote.put_wire import (
     HalfMessagesAsked,
     MessageFields,
     Outcome,
+    SentRows,
     SessionOpened,
     TableResult,
     decode_rows,
@@ -70,7 +71,7 @@ def _put_together(writer: StoreWriter, _: Session, messages: Sequence[MessageFie
 
 
 def _put_messages(
-    writer: StoreWriter, _: Session, rows: memoryview, topic: str | None, first_row: int, stop_at_refusal: bool
+    writer: StoreWriter, _: Session, rows: SentRows, topic: str | None, first_row: int, stop_at_refusal: bool
 ) -> TableResult:
     table = decode_rows(rows)
     return TableResult.of(

@@ -7,7 +7,7 @@ from typing import Any
 
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.errors import TransactionEnded
-from commitlog_store.remote.put_wire import decode_rows
+from commitlog_store.remote.put_wire import SentRows, decode_rows, size_of
 from commitlog_store.serve.sessions import Kept, Session
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.transaction import Transaction
@@ -38,9 +38,9 @@ def _begin(writer: StoreWriter, session: Session, app_id: str, version: int, fin
     return transaction.result
 
 
-def _put(writer: StoreWriter, session: Session, rows: memoryview, topic: str | None, first_row: int) -> None:
+def _put(writer: StoreWriter, session: Session, rows: SentRows, topic: str | None, first_row: int) -> None:
     transaction = transaction_of(session.kept)
-    writer.staging.take(len(rows), is_new=True)
+    writer.staging.take(size_of(rows), is_new=True)
     transaction.put_messages(decode_rows(rows), topic=topic, first_row=first_row)
 
 

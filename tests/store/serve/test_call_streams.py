@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
 from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
+from commitlog_store.engine.put_table import PutTableResult
 from commitlog_store.errors import InvalidValue, StoreForked
 from commitlog_store.message import Message
 from commitlog_store.remote import call_stream, session
@@ -118,6 +121,7 @@ def test_an_error_ends_the_stream_and_is_the_calls_own(store: MessageStore, stre
         with remote._sessions.session() as one, pytest.raises(InvalidValue, match="not an Arrow IPC stream"):
             one.once("put_messages", b"nonsense", None, 0, False)
         _put(remote, 2, 3)
+        assert len(streams) == 2
     assert _bodies(store) == _each_once(4)
 
 
@@ -135,6 +139,80 @@ def test_an_answer_that_is_lost_in_a_stream_is_asked_for_again(store: MessageSto
         thread.join()
         _put(remote, 3)
     assert _bodies(store) == _each_once(4)
+
+
+def _table(count: int, *, body_size: int = 100) -> pa.Table:
+    return pa.table(
+        {
+            "topic": ["orders"] * count,
+            "body": [bytes([number % 256]) * body_size for number in range(count)],
+            "queueId": pa.array([number % 4 for number in range(count)], pa.int32()),
+            "tags": [None if number % 3 else f"tag {number}" for number in range(count)],
+            "properties": pa.array(
+                [[("a", str(number))] * (number % 2) for number in range(count)], pa.map_(pa.string(), pa.string())
+            ),
+        }
+    )
+
+
+def _rows(store: MessageStore) -> list[dict[str, object]]:
+    store.dispatch()
+    columns = ["queueId", "queueOffset", "body", "tags", "properties"]
+    with StoreReader.open(store.path) as reader:
+        rows: list[dict[str, object]] = reader.scan("orders", columns=columns).read_all().to_pylist()
+        return rows
+
+
+def test_the_rows_of_a_large_table_are_attached_to_their_call(
+    store: MessageStore, streams: list[CallStream], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_LARGEST_IN_RUN", 10_000)
+    monkeypatch.setattr("commitlog_store.remote.put_wire.PART_SIZE", 100_000)
+    table = _table(3_000)
+    with served(owned=store) as url, connect(url) as remote, MessageStore.open(tmp_path / "near") as near:
+        assert near.put_messages(table[10:]).ok
+        assert remote.put_messages(table[10:]).ok
+        assert len(streams) > 2
+        count = len(streams)
+        with_dictionary = table.set_column(3, "tags", table["tags"].dictionary_encode())
+        assert near.put_messages(with_dictionary).ok
+        assert remote.put_messages(with_dictionary).ok
+        assert len(streams) == count, "rows with dictionaries are encoded"
+        for one in (near, remote):
+            with one.transaction("loader", 1) as batch:
+                batch.put_messages(table)
+        assert len(streams) > count + 2
+        assert _rows(store) == _rows(near)
+
+
+def test_rows_whose_answer_is_lost_are_asked_for_again(store: MessageStore, streams: list[CallStream]) -> None:
+    table = _table(3_000)
+    with served(owned=store) as url, TcpProxy(int(url.rpartition(":")[2])) as proxy, connect(proxy.url) as remote:
+        before = store.physical_bounds()[1]
+        proxy.lose_answers = True
+        results: list[PutTableResult] = []
+        thread = threading.Thread(target=lambda: results.append(remote.put_messages(table)))
+        thread.start()
+        wait_for(lambda: store.physical_bounds()[1] > before)
+        proxy.lose_answers = False
+        proxy.cut()
+        thread.join()
+        assert results[0].ok
+        assert results[0].message_num == len(table)
+    assert len(streams) == 1
+    assert len(_rows(store)) == len(table)
+
+
+def test_attached_rows_are_checked(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_LARGEST_IN_RUN", -1)
+    ends = pa.py_buffer(np.array([0, 2], np.int32))
+    wrong = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(b"\xff\xfe")])
+    rows = pa.record_batch({"topic": ["orders"], "body": pa.array([b"x"]), "tags": wrong})
+    with served(owned=store) as url, connect(url) as remote:
+        with pytest.raises(InvalidValue, match="not an Arrow IPC stream"):
+            remote.put_messages(rows)
+        with remote._sessions.session() as one, pytest.raises(InvalidValue, match="no rows attached"):
+            one.once("put_message", rows)
 
 
 def test_an_interrupted_call_leaves_its_answer_to_no_other(
