@@ -28,8 +28,9 @@ from commitlog_store.files import disk
 from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.reader import OnDamage
+from commitlog_store.remote.answers import decode_answer
 from commitlog_store.remote.call_stream import SESSION_HEADER, STREAM_SECONDS, CallStream
-from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION, Answer, Question, decode_answer, decode_error, encode
+from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION, Answer, Question, decode_error, encode
 from commitlog_store.timestamps import checked_seconds
 
 _T = TypeVar("_T")
@@ -138,7 +139,7 @@ class Connection:
     def ask(
         self, call: str, on_damage: OnDamage, arguments: tuple[object, ...], *, timeout_s: float | None = None
     ) -> Answer:
-        """The answer to one of ``wire.CALLS``. The errors of the same question to a directory, and ``RemoteFailed``."""
+        """The answer to one of ``CALLS``. The errors of the same question to a directory, and ``RemoteFailed``."""
         body = encode(Question(self.address.store, on_damage, arguments))
 
         def attempt(client: flight.FlightClient, options: flight.FlightCallOptions) -> Answer:

@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -62,9 +62,11 @@ from commitlog_store.remote.listing import Listing, in_topics
 from commitlog_store.remote.verification import verify_at_server
 from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime
-from commitlog_store.verify.assessment import Assessment
-from commitlog_store.verify.store import Progress
-from commitlog_store.verify.store_facts import StoreFacts
+
+if TYPE_CHECKING:
+    from commitlog_store.verify.assessment import Assessment
+    from commitlog_store.verify.store import Progress
+    from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")
 

@@ -136,7 +136,7 @@ class RemoteBatches:
         return self._connection.was_unanswered
 
     def ask(self, call: str, *arguments: Any) -> Any:
-        """The answer to one of ``wire.CALLS``. The errors of the server, and ``RemoteFailed``."""
+        """The answer to one of ``calls.CALLS``. The errors of the server, and ``RemoteFailed``."""
         try:
             return self._connection.ask(call, "raise", arguments).value
         except RemoteFailed:

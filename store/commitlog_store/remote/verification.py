@@ -6,10 +6,12 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
-from commitlog_store.errors import CommitLogError
+import msgspec
+
+from commitlog_store.errors import CommitLogError, RemoteFailed
 from commitlog_store.reader import OnDamage
 from commitlog_store.remote.connection import Connection
-from commitlog_store.remote.wire import Verifying, decode_assessment, decode_error
+from commitlog_store.remote.wire import Verifying, decode_error, decode_other
 
 if TYPE_CHECKING:
     from commitlog_store.verify.assessment import Assessment
@@ -30,7 +32,7 @@ def verify_at_server(connection: Connection, on_damage: OnDamage, progress: Prog
             if found.error is not None:
                 raise decode_error(found.error)
             if found.assessment is not None:
-                return decode_assessment(found.assessment)
+                return _decode_assessment(found.assessment)
             if progress is not None and found.total:
                 progress(found.done, found.total)
     except BaseException:
@@ -38,3 +40,13 @@ def verify_at_server(connection: Connection, on_damage: OnDamage, progress: Prog
         with contextlib.suppress(CommitLogError):
             connection.ask("cancel_verification", on_damage, (verification_id,), timeout_s=_CANCEL_S)
         raise
+
+
+def _decode_assessment(body: bytes) -> Assessment:
+    """``RemoteFailed`` for what is no assessment."""
+    from commitlog_store.verify.assessment import Assessment  # most readers do without
+
+    try:
+        return msgspec.msgpack.decode(body, type=Assessment, dec_hook=decode_other)
+    except msgspec.MsgspecError as error:
+        raise RemoteFailed(f"The server's assessment is not one: {error}.") from error

@@ -1,15 +1,15 @@
 """What a client and ``commitlog serve`` say to each other: questions, answers, and errors.
 
 A question is an Arrow Flight action whose body is ``[store, on_damage, arguments]`` in MessagePack; the answer is one
-result, ``[log's first physical offset before, the answer, the same after, what was skipped]``. ``CALLS`` has the types
-of each question's arguments and answer, and both sides check them. An error travels as the name of its class, its text
-and its fields, and is raised again by the client as what it was; nothing is unpickled.
+result, ``[log's first physical offset before, the answer, the same after, what was skipped]``. ``CALLS`` (``calls.py``)
+has the types of each question's arguments and answer, and both sides check them. An error travels as the name of its
+class, its text and its fields, and is raised again by the client as what it was; nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from operator import index
 from typing import Annotated, Any, Literal, NamedTuple, SupportsIndex
@@ -18,37 +18,11 @@ import msgspec
 import pyarrow as pa
 
 from commitlog_store import errors
-from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan
-from commitlog_store.delayed.levels import DelayLevel
-from commitlog_store.engine.put_message import PutMessageResult
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
 from commitlog_store.filter.message_filter import MessageFilter
-from commitlog_store.format.checkpoint import Checkpoint
-from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
-from commitlog_store.groups.positions import DeadLetters, GroupPosition
-from commitlog_store.half_message import Answer as HalfAnswer
-from commitlog_store.half_message import HalfMessageHandle, PendingHalfMessage
-from commitlog_store.index.service import IndexFileInfo
-from commitlog_store.message import MessageExt
 from commitlog_store.put_status import PutMessageStatus
-from commitlog_store.queue.fence import Fence
-from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.queue.topic_config import TopicSettings
-from commitlog_store.reader import OnDamage, QueueInfo
-from commitlog_store.reading.places import Boundary
-from commitlog_store.remote.put_wire import (
-    CallId,
-    HalfMessagesAsked,
-    MessageFields,
-    Outcome,
-    SessionOpened,
-    TableResult,
-)
-from commitlog_store.retention.decision import CleanReport
-from commitlog_store.retention.survey import CleanRequest
-from commitlog_store.verify.assessment import Assessment
-from commitlog_store.verify.store_facts import StoreFacts
+from commitlog_store.reader import OnDamage
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
 WIRE_VERSION = 6
@@ -135,99 +109,6 @@ class ListedBounds(NamedTuple):
     bounds: list[tuple[int, int]] = []  # noqa: RUF012
 
 
-def _once(*arguments: Any, answer: Any, administers: bool = False, attaches: bool = False) -> Call:
-    given = tuple.__class_getitem__((CallId, *arguments))
-    return Call(given, answer, writes=True, once=True, administers=administers, attaches=attaches)
-
-
-# ``bytes`` among other answers is the error of that one, encoded. A ``memoryview`` is not copied out of the question.
-CALLS: Mapping[str, Call] = {
-    "topics": Call(tuple[()], list[str]),
-    "queue_ids": Call(tuple[list[str]], list[list[int] | bytes]),
-    "bounds": Call(tuple[list[tuple[str, list[int]]]], list[tuple[int, int]]),
-    # The state of the answer before; of the names of all topics, ``names_digest``; the queue ids of topics, None where
-    # none can be listed; and the queues, unless they are all of these.
-    "listed_bounds": Call(
-        tuple[bytes, bytes | None, list[tuple[str, list[int] | None]], list[tuple[str, list[int]]] | None],
-        ListedBounds,
-    ),
-    "queues_of": Call(tuple[list[str]], list[QueueInfo]),
-    "groups": Call(tuple[str | None, int | None], list[GroupPosition]),
-    "group_offsets": Call(tuple[str], list[Place]),
-    "dead_letters": Call(tuple[str | None], list[DeadLetters]),
-    "topic_settings": Call(tuple[()], dict[str, TopicSettings]),
-    "group_settings": Call(tuple[str | None], list[SubscriptionGroupConfig]),
-    "group_filters": Call(tuple[str | None], list[ConsumerFilter]),
-    "lost_ends": Call(tuple[()], list[str]),
-    "physical_bounds": Call(tuple[()], tuple[int, int]),
-    "aborted": Call(tuple[()], bool),
-    "facts": Call(tuple[bool], StoreFacts),
-    "metadata": Call(tuple[str], bytes),
-    "checkpoint": Call(tuple[()], Checkpoint | None),
-    "index_files": Call(tuple[()], list[IndexFileInfo]),
-    "get_message": Call(tuple[str, int, int, int, int, FilterTexts], GetMessageResult),
-    "wait_for_any": Call(tuple[list[Place], float], bool),
-    "first_offsets_from": Call(tuple[list[tuple[str, int, int, int, int]]], list[int]),
-    "fences": Call(tuple[list[Place]], list[Fence | None]),
-    "store_timestamps": Call(tuple[list[Place]], list[int | bytes]),
-    "offsets_by_time": Call(tuple[list[tuple[str, int, int, QueueInfo | None]], Boundary, OnDamage], list[int | bytes]),
-    "message_at": Call(tuple[int, bool], MessageExt),
-    "message_by_id": Call(tuple[str, bool], MessageExt),
-    "query": Call(tuple[str, str, int, int, int, bool], list[MessageExt]),
-    "units": Call(tuple[list[tuple[str, int, int, int]]], tuple[list[int], bytes]),
-    "query_keys": Call(tuple[str, list[str | None], list[str], int, int, bool], bytes),
-    "batches": Call(tuple[()], list[CommittedBatch]),
-    "delay_levels": Call(tuple[()], list[DelayLevel]),
-    "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
-    # The verification, whether to begin it, and how long to wait for its end.
-    "verify": Call(tuple[VerificationId, bool, float], Verifying),
-    "cancel_verification": Call(tuple[VerificationId], None),
-    "open_session": Call(tuple[()], SessionOpened, writes=True),
-    "close_session": Call(tuple[str], None, writes=True),
-    "flush": Call(tuple[()], None, writes=True),
-    "dispatch": Call(tuple[()], None, writes=True),
-    "create_topic": Call(tuple[str, int, int], None, writes=True),
-    "create_topic_with_perm": Call(tuple[str, int, int, int], None, writes=True, administers=True),
-    "put_message": _once(MessageFields, answer=PutMessageResult),
-    "put_message_batch": _once(list[MessageFields], answer=PutMessageResult),
-    "put_together": _once(list[MessageFields], answer=list[Outcome]),
-    "put_messages": _once(memoryview, str | None, int, bool, answer=TableResult, attaches=True),
-    "begin_transaction": _once(str, int, str, answer=CommittedBatch | None),
-    "transaction_put": _once(memoryview, str | None, int, answer=None, attaches=True),
-    "commit_transaction": _once(answer=CommittedBatch),
-    "end_transaction": _once(answer=None),
-    "committed_batch": Call(tuple[str, int, str], CommittedBatch | None, writes=True),
-    "prepare_half_message": _once(MessageFields, str, answer=HalfMessageHandle),
-    "commit_half_message": _once(HalfMessageHandle, answer=None),
-    "roll_back_half_message": _once(HalfMessageHandle, answer=None),
-    "check_half_messages": _once(list[tuple[int, HalfAnswer]], answer=HalfMessagesAsked),
-    "resume_half_message": _once(str, answer=HalfMessageHandle),
-    "open_consumer": _once(str, list[str], FilterTexts, str | int, str, answer=None),
-    "poll": _once(list[Place], int, float, answer=list[MessageExt]),
-    "poll_batch": _once(list[Place], int, float, list[str], answer=bytes | None),
-    "acknowledge": _once(list[Place], answer=None),
-    "commit_positions": _once(list[Place], bool, str | None, answer=None),
-    "rewind": _once(list[Place], answer=None),
-    "retry": _once(list[Place], MessageExt, int, answer=PutMessageResult),
-    "seek": _once(list[Place], str, int, int, answer=None),
-    "positions": _once(list[Place], answer=list[Place]),
-    "staging_plan": Call(tuple[str | None, int], StagingPlan, writes=True),
-    "upload_part": Call(tuple[BatchId, str, int, memoryview, int, UploadEnd | None], StagedFile | None, writes=True),
-    "commit_batch": Call(tuple[BatchId, list[StagedFile], int, bool], CommittedBatch, writes=True),
-    "remove_staged": Call(tuple[list[StagedFile]], None, writes=True),
-    "forget_write": Call(tuple[BatchId], None, writes=True),
-    "expired_topics": Call(tuple[()], list[str], writes=True),
-    "delete_topic": _once(str, bool, answer=None, administers=True),
-    "clean_unused_topics": _once(list[str], bool, answer=list[str], administers=True),
-    "clean": _once(CleanRequest | None, bool, answer=CleanReport, administers=True),
-    "forget_batches": _once(str, answer=CommittedBatch | None, administers=True),
-    "set_group_settings": _once(SubscriptionGroupConfig, answer=None, administers=True),
-    "commit_group_offsets": _once(str, list[Place], answer=None),
-    "reset_group_offsets": _once(str, list[Place], list[FormerPlace], answer=bool, administers=True),
-    "redrive": _once(str, RedriveTo, int, OnDamage, bool, answer=tuple[int, list[SkippedRange]]),
-}
-
-
 class Question(NamedTuple):
     """Of which of the server's stores (empty for its only one), read how, and the arguments of the call."""
 
@@ -262,28 +143,6 @@ def encode(value: object) -> bytes:
         raise InvalidValue(f"A text has characters that UTF-8 does not have: {error.object!r}.") from error
     except (OverflowError, TypeError) as error:
         raise InvalidValue(f"An argument is nothing that a server takes: {error}.") from error
-
-
-def decode_answer(call: str, body: bytes | memoryview) -> Answer:
-    """``RemoteFailed`` for anything but an answer to this call."""
-    try:
-        answer = Answer(*_ANSWERS[call].decode(body))
-    except msgspec.MsgspecError as error:
-        raise RemoteFailed(
-            f"The server's answer to {call} is not one: {error}. Is it another version of commitlog serve?"
-        ) from error
-    _make_tuples(answer.value)
-    return answer
-
-
-def decode_question(call: str, body: bytes | memoryview) -> Question:
-    """``InvalidValue`` for what this server does not know."""
-    if call not in CALLS:
-        raise InvalidValue(f"This server does not know the question {call!r}: the client is newer.")
-    try:
-        return Question(*_QUESTIONS[call].decode(body))
-    except msgspec.MsgspecError as error:
-        raise InvalidValue(f"The arguments of {call} are not what this server takes: {error}.") from error
 
 
 def with_attached(question: Question, attached: pa.RecordBatch) -> Question:
@@ -330,14 +189,6 @@ def encode_printable(value: object) -> bytes:
         return encode(_printable(plain))
 
 
-def decode_assessment(body: bytes) -> Assessment:
-    """``RemoteFailed`` for anything but an assessment."""
-    try:
-        return msgspec.msgpack.decode(body, type=Assessment, dec_hook=_decode_other)
-    except msgspec.MsgspecError as error:
-        raise RemoteFailed(f"The server's assessment is not one: {error}.") from error
-
-
 def utf8_text(text: str) -> str:
     """A text in which what UTF-8 does not have is escaped: names of files may be any bytes."""
     return text.encode(errors="backslashreplace").decode()
@@ -360,7 +211,7 @@ def _encode_other(value: object) -> bytes | int:
     raise TypeError(f"{value!r} is of type {type(value).__name__}")
 
 
-def _decode_other(kind: type, value: Any) -> CommitLogError:
+def decode_other(kind: type, value: Any) -> CommitLogError:
     if issubclass(kind, CommitLogError) and isinstance(value, bytes):
         return decode_error(value)
     raise NotImplementedError(kind)
@@ -372,24 +223,4 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, int | float | bool | bytes) else utf8_text(str(value))
 
 
-def _make_tuples(value: Any) -> None:
-    """Messages hold their keys in tuples, as those that a directory gives."""
-    messages = value.messages if isinstance(value, GetMessageResult | HalfMessagesAsked) else value
-    for one in messages if isinstance(messages, list) else [messages]:
-        message = one.message if isinstance(one, PendingHalfMessage) else one
-        if isinstance(message, MessageExt):
-            object.__setattr__(message, "keys", tuple(message.keys))
-
-
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_other)
-# A decoder knows its type; ``msgspec.msgpack.decode`` takes some microseconds to look it up, for each message.
-_QUESTIONS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    name: msgspec.msgpack.Decoder(tuple.__class_getitem__((str, OnDamage, call.arguments)))
-    for name, call in CALLS.items()
-}
-_ANSWERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    name: msgspec.msgpack.Decoder(
-        tuple.__class_getitem__((int, call.answer, int, list[SkippedRange])), dec_hook=_decode_other
-    )
-    for name, call in CALLS.items()
-}

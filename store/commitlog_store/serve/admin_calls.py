@@ -53,7 +53,7 @@ def _redrive(
     return done, skipped
 
 
-# Those of ``remote.wire.CALLS`` that administer a store: each takes the writer, the session, and its other arguments.
+# Those of ``remote.calls.CALLS`` that administer a store: each takes the writer, the session, and its other arguments.
 ADMIN_CALLS: Mapping[str, Callable[..., Any]] = {
     "delete_topic": _delete_topic,
     "clean_unused_topics": _clean_unused_topics,

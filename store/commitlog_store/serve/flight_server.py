@@ -27,15 +27,14 @@ from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.reader_pool import IdleReaders, ReaderPool
 from commitlog_store.remote.block_wire import BLOCK_SCHEMA, BlocksWanted, decode_wanted
 from commitlog_store.remote.call_stream import SESSION_HEADER, StreamedCall, decode_call
+from commitlog_store.remote.calls import CALLS, decode_question
 from commitlog_store.remote.put_wire import size_of
 from commitlog_store.remote.wire import (
-    CALLS,
     WIRE_HEADER,
     WIRE_VERSION,
     Answer,
     Question,
     Verifying,
-    decode_question,
     encode,
     encode_error,
     encode_printable,

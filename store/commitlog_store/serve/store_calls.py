@@ -1,4 +1,4 @@
-"""The answers to those of ``remote.wire.CALLS`` that only look, by a ``StoreReader`` of the store's directory."""
+"""The answers to those of ``remote.calls.CALLS`` that only look, by a ``StoreReader`` of the store's directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.remote.wire import CALLS, MOST_UNITS, FilterTexts, ListedBounds, Place, encode_error, names_digest
+from commitlog_store.remote.calls import CALLS
+from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, ListedBounds, Place, encode_error, names_digest
 from commitlog_store.serve.call_limits import Parts, each
 
 

@@ -1,4 +1,4 @@
-"""What is done for those of ``remote.wire.CALLS`` that write, by the store that the server owns."""
+"""What is done for those of ``remote.calls.CALLS`` that write, by the store that the server owns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.half.transactional_message import NoAnswerYet
 from commitlog_store.half_message import Answer
 from commitlog_store.message import MessageExt
+from commitlog_store.remote.calls import CALLS
 from commitlog_store.remote.put_wire import (
     HalfMessagesAsked,
     MessageFields,
@@ -20,7 +21,7 @@ from commitlog_store.remote.put_wire import (
     TableResult,
     decode_rows,
 )
-from commitlog_store.remote.wire import CALLS, encode_error
+from commitlog_store.remote.wire import encode_error
 from commitlog_store.serve.admin_calls import ADMIN_CALLS
 from commitlog_store.serve.consumer_calls import CONSUMER_CALLS
 from commitlog_store.serve.sessions import Session

@@ -76,7 +76,7 @@ def _forget_write(writer: StoreWriter, batch: BatchId) -> None:
         writer.store.forget_batches(batch.app_id)
 
 
-# Those of ``remote.wire.CALLS`` that have to do with batches: each takes the writer and the call's arguments.
+# Those of ``remote.calls.CALLS`` that have to do with batches: each takes the writer and the call's arguments.
 BATCH_WRITES: Mapping[str, Callable[..., Any]] = {
     "staging_plan": _staging_plan,
     "upload_part": _upload_part,

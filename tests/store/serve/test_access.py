@@ -14,7 +14,8 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue, ListenFailed, RemoteAccessRefused, RemoteFailed
-from commitlog_store.remote.wire import CALLS, decode_error
+from commitlog_store.remote.calls import CALLS
+from commitlog_store.remote.wire import decode_error
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
