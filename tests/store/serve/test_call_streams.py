@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ import pytest
 
 from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import InvalidValue, StoreForked
+from commitlog_store.errors import InvalidValue, RemoteAccessRefused, StoreForked
 from commitlog_store.message import Message
 from commitlog_store.remote import call_stream, session
 from commitlog_store.remote.call_stream import SESSION_HEADER, CallStream
@@ -25,6 +26,9 @@ from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.wire import decode_error, encode
 from commitlog_store.serve import flight_server
 from commitlog_store.serve.call_limits import STREAM_SECONDS, CallLimits
+from commitlog_store.serve.listen import TlsFiles
+from commitlog_store.serve.tokens import Role, new_token
+from tests.store.follower.certificates import make_certificate
 from tests.store.serve.servers import SPOKEN_HEADERS, served
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_for
@@ -302,6 +306,27 @@ def test_a_stream_takes_only_calls_that_are_done_once(store: MessageStore, messa
         error = decode_error(raised.value.extra_info)
         assert isinstance(error, InvalidValue)
         assert match in str(error)
+
+
+def test_streams_take_tls_and_tokens(store: MessageStore, streams: list[CallStream], tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    tls = TlsFiles(certificate=str(certificate), key=str(key))
+    tokens = str(tmp_path / "tokens")
+    reads, writes = (new_token(tokens, role.name, role) for role in (Role.READ, Role.WRITE))
+    with (
+        served(owned=store, tls=tls, tokens=tokens) as url,
+        connect(url, token=writes, tls_root_certificates=certificate.read_bytes()) as remote,
+    ):
+        _put(remote, *range(5))
+        assert remote.put_messages(_table(3_000)).ok
+        assert len(streams) == 2
+        connection = Connection(replace(remote.address, token=reads))
+        with remote._sessions.session() as one:
+            name = one.opened.session
+        with pytest.raises(flight.FlightServerError) as raised:
+            connection.attempt_in_stream(name, "put_message", b"", 30.0)
+        connection.close()
+        assert isinstance(decode_error(raised.value.extra_info), RemoteAccessRefused)
 
 
 def test_a_client_without_a_session_gets_no_stream(store: MessageStore) -> None:
