@@ -62,7 +62,7 @@ _ReadOnly = Annotated[
 ]
 # The keys of a broker's file that RocketMQ's clients see, and a store does not use.
 _BROKER_NAMES = ("brokerName", "brokerClusterName")
-_BROKER_PROPERTIES = (*_BROKER_NAMES, "autoCreateTopicEnable", "autoCreateSubscriptionGroup")
+_BROKER_PROPERTIES = (*_BROKER_NAMES, "autoCreateTopicEnable", "autoCreateSubscriptionGroup", "brokerIP2")
 
 
 @takes_groups

@@ -4,6 +4,8 @@ The first IPv4 address that is neither a loopback address nor of 192.168.0.0/16;
 without any the first IPv6 address that other machines reach; else 127.0.0.1. Interfaces that are down, bridges and
 point-to-point links do not count. No name is looked up. On systems other than Linux it is 127.0.0.1.
 
+A server that listens on ``::`` is reached by IPv6 alone (``bound_socket``), so its address is the IPv6 one, or ::1.
+
 Source: RocketMQ ``remoting/common/RemotingUtil.java`` (4.9.8) and ``common/utils/NetworkUtil.java`` (5.3.3), both
 ``getLocalAddress``; netdevice(7).
 """
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 from commitlog_store.errors import StoreAccessDenied
 from commitlog_store.files import disk
 
-_LOOPBACK = "127.0.0.1"
+_LOOPBACK, _LOOPBACK_V6 = "127.0.0.1", "::1"
 # Requests of netdevice(7), and the flags of an interface.
 _GET_FLAGS = 0x8913
 _GET_ADDRESS = 0x8915
@@ -39,12 +41,27 @@ def local_address() -> str:
         return _LOOPBACK
 
 
+def address_to_reach(listens_on: str) -> str:
+    """The address at which other machines reach a server of this one that listens on ``0.0.0.0`` or ``::``."""
+    if ":" not in listens_on:
+        return local_address()
+    try:
+        ipv6 = _addresses()[1] if sys.platform.startswith("linux") else []
+    except OSError:
+        ipv6 = []
+    return _first_reachable(ipv6) or _LOOPBACK_V6
+
+
 def choose_address(ipv4: Sequence[str], ipv6: Sequence[str]) -> str:
     """The address of a machine with these ones, in the order of its interfaces."""
     usable = [one for one in ipv4 if not ipaddress.ip_address(one).is_loopback]
     if usable:
         return next((one for one in usable if not one.startswith("192.168.")), usable[-1])
-    return next((one for one in ipv6 if _is_reachable(ipaddress.ip_address(one))), _LOOPBACK)
+    return _first_reachable(ipv6) or _LOOPBACK
+
+
+def _first_reachable(ipv6: Sequence[str]) -> str | None:
+    return next((one for one in ipv6 if _is_reachable(ipaddress.ip_address(one))), None)
 
 
 def _is_reachable(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

@@ -26,7 +26,7 @@ from commitlog_store.serve.call_limits import DEFAULT_CALL_TIMEOUT_S, DEFAULT_MA
 from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.figures.figures_service import FiguresService
 from commitlog_store.serve.flight_server import StoreServer
-from commitlog_store.serve.listen import HTTP_PORT, ROCKETMQ_PORT, ListenSettings
+from commitlog_store.serve.listen import HTTP_PORT, ListenSettings
 from commitlog_store.serve.verification import Verification
 from commitlog_store.store import MessageStore, owned_by
 
@@ -48,8 +48,8 @@ class ServeRequest:
     ``config`` is that of the store which this process owns, ``max_staged`` as in ``StagingSpace``. ``commit_log`` is
     the directory of the log of a store that it only shows; of one that it owns, ``config`` has that.
     ``commit_log_from`` is what named that directory, in words.
-    ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable and autoCreateSubscriptionGroup of a
-    broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
+    ``broker_properties`` are brokerName, brokerClusterName, autoCreateTopicEnable, autoCreateSubscriptionGroup and
+    brokerIP2 of a broker's file, as far as it has them. ``archive`` is the URL at which the store is archived, with
     ``archive_max_rate`` bytes a second at most (0: no limit). ``decode`` has the rules of ``TopicDecoders`` for pages.
     ``trusted_proxies`` are those of ``serve.http.trusted_proxies``.
     ``is_new``: the owned store does not exist yet.
@@ -105,11 +105,12 @@ class ServeRequest:
             raise InvalidValue("Clients of RocketMQ put into the store: --rocketmq and --read-only exclude each other.")
         return found
 
-    def store_config(self, bound: tuple[str, int] | None = None) -> MessageStoreConfig:
+    def store_config(self, broker: ListenSettings | None = None) -> MessageStoreConfig:
         """That of the store. Message ids name the broker's address, where clients ask for messages by them.
 
-        ``bound`` has the ip and port that the broker listens on. This process is the broker then: it delivers delayed
-        messages, also in a store that RocketMQ's broker had. Retention waits for the archive, unless for another one.
+        ``broker`` is that address, of an ip or a name; a brokerIP1 of another host is in the ids unless an address is
+        advertised. This process is the broker then: it delivers delayed messages, also in a store that RocketMQ's
+        broker had. Retention waits for the archive, unless for another one.
         """
         config = self.config or MessageStoreConfig()
         if self.archive is not None and not config.retention_archive:
@@ -118,13 +119,11 @@ class ServeRequest:
             return config
         if config.schedule_enable is None:
             config = replace(config, schedule_enable=True)
-        host, port = bound or ("", 0)
-        if self.advertise is not None:
-            address = ListenSettings.parse(self.advertise, default_port=ROCKETMQ_PORT)
-            host, port = address.host, address.port
-        if config.broker_ip or not _is_ip(host) or not port:
+        if broker is None or not _is_ip(broker.host) or not broker.port:
             return config
-        return replace(config, broker_ip=host, listen_port=port)
+        if self.advertise is None and config.broker_ip not in ("", broker.host):
+            return config
+        return replace(config, broker_ip=broker.host, listen_port=broker.port)
 
 
 def _is_ip(text: str) -> bool:
@@ -143,12 +142,41 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     allow_most_open_files()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
-        served = _start(request, paths, stack)
-        say(served.describe(request, paths))
-        if served.archive is not None:
-            served.archive.start()
-        if served.http is not None:
-            served.http.warm()
+        decoders = stack.enter_context(TopicDecoders.parse(request.decode))
+        settings, bound = None, None
+        if request.rocketmq is not None:
+            settings, bound = _bind_rocketmq(request)
+            stack.enter_context(bound)
+        owned = None
+        if not request.read_only:
+            (path,) = paths.values()
+            owned = stack.enter_context(MessageStore.open(path, _store_config(request, settings, bound)))
+        openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
+        for open_reader in openers.values():
+            open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
+        if owned is not None:
+            stack.callback(_kept_figures(owned, *openers.values()).stop)
+        connections = ConnectionCounts()
+        broker = None
+        if owned is not None and settings is not None:
+            broker = _broker(owned, settings, bound)
+            broker.count_in(connections)
+            stack.callback(broker.stop, 0.0)
+        archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
+        if archive is not None:
+            stack.callback(archive.stop, 0.0)
+        verifications = {name: Verification() for name in openers}
+        http = None
+        if request.http is not None:
+            http = _http(request, openers, owned, archive, decoders, verifications, connections)
+            stack.callback(http.stop, 0.0)
+        server = _server(request, openers, owned, verifications)
+        connections.add("grpc", server.connections)
+        say(_begun(request, paths, server.port, broker, http))
+        if archive is not None:
+            archive.start()
+        if http is not None:
+            http.warm()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         drained = served.stop(request.drain_timeout_s)
@@ -271,8 +299,22 @@ def _bind_rocketmq(request: ServeRequest) -> tuple[RocketMQSettings, socket.sock
         # As Java reads a boolean.
         auto_create_topic_enable=given.get("autoCreateTopicEnable", "true").lower() == "true",
         auto_create_subscription_group=given.get("autoCreateSubscriptionGroup", "true").lower() == "true",
+        slaves_ip=given.get("brokerIP2", ""),
     )
     return settings, settings.bind()
+
+
+def _store_config(
+    request: ServeRequest, settings: RocketMQSettings | None, bound: socket.socket | None
+) -> MessageStoreConfig:
+    """That of the store, with the broker's address as its clients find it, an ip for a name that it listens on."""
+    if settings is None or bound is None:
+        return request.store_config()
+    host, port = bound.getsockname()[:2]
+    found = settings.address(port, request.config.broker_ip if request.config is not None else "")
+    if settings.advertise is None and not settings.listen.is_unspecified:
+        found = replace(found, host=host)
+    return request.store_config(found)
 
 
 def _broker(owned: MessageStore, settings: RocketMQSettings, bound: socket.socket | None) -> RocketMQBroker:

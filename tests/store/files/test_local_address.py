@@ -11,7 +11,7 @@ import pytest
 
 from commitlog_store import MessageStoreConfig
 from commitlog_store.errors import TooManyOpenFiles
-from commitlog_store.files.local_address import choose_address, local_address
+from commitlog_store.files.local_address import address_to_reach, choose_address, local_address
 from tests.store.owner.owned_store import open_store, put_ok
 
 
@@ -35,6 +35,11 @@ def test_the_address_is_one_of_this_machine() -> None:
     family = socket.AF_INET6 if ":" in local_address() else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as bound:
         bound.bind((local_address(), 0))
+
+
+def test_a_server_of_all_addresses_is_reached_by_the_kind_that_it_listens_on() -> None:
+    assert address_to_reach("0.0.0.0") == local_address()
+    assert ":" in address_to_reach("::")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere it is 127.0.0.1")

@@ -15,6 +15,7 @@ from commitlog_store.engine.async_puts import Outcome
 from commitlog_store.engine.produced_message import ProducedMessage
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.errors import InvalidValue, ListenFailed
+from commitlog_store.files.local_address import address_to_reach
 from commitlog_store.format.message_id import format_host, parse_host
 from commitlog_store.message import MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.owned_store.owned_store import OwnedStore
@@ -45,7 +46,7 @@ _SEND = "send"
 
 @dataclass(frozen=True, kw_only=True)
 class RocketMQSettings:
-    """``listen`` is where clients connect; ``advertise`` is the HOST:PORT in routes, by default the same.
+    """``listen`` is where clients connect; ``advertise`` is the HOST:PORT in routes: see ``address``.
 
     ``name`` and ``cluster`` are those of the broker, as a broker's file has them (brokerName, brokerClusterName).
     """
@@ -62,6 +63,8 @@ class RocketMQSettings:
     limits: ConnectionLimits | None = None
     acl: str | None = None
     """The path of a ``plain_acl.yml``: each request then needs a signature."""
+    slaves_ip: str = ""
+    """The host that is registered for slaves (brokerIP2); without it, see ``ha_server_address``."""
 
     @classmethod
     def parse(
@@ -92,6 +95,18 @@ class RocketMQSettings:
                 "or listen on a loopback address, such as --rocketmq 127.0.0.1:10911."
             )
 
+    def address(self, port: int, broker_ip: str) -> ListenSettings:
+        """The broker's address for its clients, when it listens on ``port``.
+
+        It is ``advertise``, or where it listens; for all addresses, ``broker_ip`` (brokerIP1) or this machine's own.
+        """
+        if self.advertise is not None:
+            return ListenSettings.parse(self.advertise, default_port=ROCKETMQ_PORT)
+        host = self.listen.host
+        if self.listen.is_unspecified:
+            host = broker_ip or address_to_reach(host)
+        return ListenSettings(host=host, port=port)
+
     def bind(self) -> socket.socket:
         """A socket that listens at the address; clients that connect wait for ``RocketMQBroker.start``.
 
@@ -118,7 +133,7 @@ class RocketMQBroker:
         listen = settings.listen
         tls = None if listen.tls is None else tls_context(listen.tls)
         self._server = RemotingServer(settings.bind() if bound is None else bound, limits=settings.limits, tls=tls)
-        self.address = settings.advertise or str(ListenSettings(host=listen.host, port=self._server.port))
+        self.address = str(settings.address(self._server.port, store.config.broker_ip))
         loop = self._server.loop
 
         def in_thread(work: Callable[[], _T]) -> Awaitable[_T]:
@@ -136,7 +151,7 @@ class RocketMQBroker:
             self._registration = NameServerRegistration(
                 settings.name_servers,
                 identity,
-                ha_server_address(self.address, store.ha_address, store.config.store_host.rpartition(":")[0]),
+                ha_server_address(self.address, store.ha_address, settings.slaves_ip),
                 lambda: read_topic_settings(store.path),
                 in_thread,
             )

@@ -37,15 +37,15 @@ _TIMEOUT_S = 24.0
 DEFAULT_PORT = 9876
 
 
-def ha_server_address(broker: str, replication: str | None, broker_ip: str) -> str:
+def ha_server_address(broker: str, replication: str | None, slaves_ip: str = "") -> str:
     """The HOST:PORT at which slaves find a broker's log, by the broker's address and that of replication, if any.
 
-    Replication that listens on all addresses, or where only this machine reaches it, is given by the broker's host, and
-    by ``broker_ip`` where the broker listens on all addresses, too. Without replication it is the port after the
-    broker's, where a broker of RocketMQ listens for slaves.
+    The host is ``slaves_ip`` (brokerIP2) if it is given. Else replication that listens on all addresses, or where only
+    this machine reaches it, is given by the broker's host. Without replication it is the port after the broker's, where
+    a broker of RocketMQ listens for slaves.
     """
     own = ListenSettings.parse(broker)
-    host = broker_ip if own.is_unspecified else own.host
+    host = slaves_ip or own.host
     if replication is None:
         return str(ListenSettings(host=host, port=min(own.port + 1, MAX_PORT)))
     found = ListenSettings.parse(replication)
@@ -55,7 +55,7 @@ def ha_server_address(broker: str, replication: str | None, broker_ip: str) -> s
             "Set haListenAddress and haAllow.",
             *(broker, host, found.port, replication),
         )
-    is_of_network = not found.is_loopback and not found.is_unspecified
+    is_of_network = not slaves_ip and not found.is_loopback and not found.is_unspecified
     return str(found if is_of_network else ListenSettings(host=host, port=found.port))
 
 

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, SubscriptionGroupConfig
+from commitlog_store.files.local_address import local_address
 from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
@@ -25,6 +26,7 @@ from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.rocketmq.test_clients import heartbeat
+from tests.store.serve.rocketmq.test_name_server import NameServerForTests
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -58,6 +60,46 @@ def test_the_advertised_address_is_in_routes_and_message_ids(tmp_path: Path) -> 
         assert client.route("TBW102")["brokerDatas"][0]["brokerAddrs"] == {"0": "192.0.2.7:10911"}
         place = decode_message_id(client.send("orders", b"x").fields["msgId"])
         assert (place.host, place.port) == (bytes([192, 0, 2, 7]), 10911)
+
+
+@pytest.mark.parametrize(("own", "expected"), [("", None), ("brokerIP1=192.0.2.7\n", "192.0.2.7")])
+def test_a_broker_that_listens_on_all_addresses_has_one_that_clients_reach(
+    tmp_path: Path, own: str, expected: str | None
+) -> None:
+    """No client on another host can connect to 0.0.0.0: the address is brokerIP1, or the machine's own."""
+    acl, config = tmp_path / "plain_acl.yml", tmp_path / "broker.conf"
+    acl.write_text("globalWhiteRemoteAddresses:\n- 127.0.0.1\n")
+    config.write_text(own)
+    arguments = ("--rocketmq", "0.0.0.0:0", "--acl", str(acl), "--config", config)
+    with ServeProcess(tmp_path / "s", *arguments) as server:
+        host, _, port = _broker_of(server).rpartition(":")
+        assert host == (expected or local_address())
+        with RemotingClient(f"127.0.0.1:{port}") as client:
+            assert client.route("TBW102")["brokerDatas"][0]["brokerAddrs"] == {"0": f"{host}:{port}"}
+            place = decode_message_id(client.send("orders", b"x").fields["msgId"])
+            assert (socket.inet_ntoa(place.host), place.port) == (host, int(port))
+
+
+def test_an_advertised_address_has_precedence_over_that_of_the_brokers_file() -> None:
+    request = ServeRequest(
+        stores=["/data/store"],
+        listen=ListenSettings.parse("127.0.0.1:0"),
+        rocketmq="0.0.0.0:10911",
+        advertise="192.0.2.7:7000",
+        config=MessageStoreConfig(broker_ip="10.0.0.7"),
+    )
+    assert request.store_config(ListenSettings.parse("192.0.2.7:7000")).store_host == "192.0.2.7:7000"
+
+
+def test_slaves_find_the_log_at_the_second_address_of_the_brokers_file(tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerIP2=192.0.2.8\n")
+    with NameServerForTests() as name_server:
+        options = ("--rocketmq", "127.0.0.1:0", "--namesrv", name_server.address, "--config", config)
+        with ServeProcess(tmp_path / "s", *options) as server:
+            wait_for(lambda: name_server.requests)
+            port = int(_broker_of(server).rpartition(":")[2])
+            assert name_server.requests[0].fields["haServerAddr"] == f"192.0.2.8:{port + 1}"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
