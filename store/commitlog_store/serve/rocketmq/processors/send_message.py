@@ -70,6 +70,9 @@ class Puts(Protocol):
 
     def encode(self, message: ProducedMessage) -> EncodedMessage: ...
     def encode_batch(self, batch: ProducedMessage, messages: Sequence[BatchedMessage]) -> EncodedMessage: ...
+    def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
+        """Append if that is a copy into memory; None where it is not. ``StoreClosed``."""
+
     def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
         """Append, together with what other clients put; ``receive`` gets the outcome, on the loop. ``StoreClosed``."""
 
@@ -239,7 +242,11 @@ class SendMessageProcessor(Processor):
             header.reconsume_times > 0 and properties.get(DELAY, "0") != "0"
         ):
             return self._prepare(request, header, message)
-        return self._append(request, header, lambda: self._puts.encode(message), properties[UNIQ_KEY])
+        try:
+            encoded = self._puts.encode(message)
+        except PutRefused as refusal:
+            return _refused(request, header, refusal, properties[UNIQ_KEY])
+        return self._append(request, header, encoded, properties[UNIQ_KEY])
 
     def _put_batch(
         self, request: RemotingCommand, header: _SendHeader, properties: dict[str, str], host: tuple[bytes, int]
@@ -253,22 +260,18 @@ class SendMessageProcessor(Processor):
             batch = decode_batch(request.body)
         except InvalidValue as error:
             raise RequestFault(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        common = _message(header, properties, host, b"")
-        return self._append(request, header, lambda: self._puts.encode_batch(common, batch), properties.get(UNIQ_KEY))
+        unique_key = properties.get(UNIQ_KEY)
+        try:
+            encoded = self._puts.encode_batch(_message(header, properties, host, b""), batch)
+        except PutRefused as refusal:
+            return _refused(request, header, refusal, unique_key)
+        return self._append(request, header, encoded, unique_key)
 
     def _append(
-        self,
-        request: RemotingCommand,
-        header: _SendHeader,
-        encode: Callable[[], EncodedMessage],
-        unique_key: str | None,
+        self, request: RemotingCommand, header: _SendHeader, encoded: EncodedMessage, unique_key: str | None
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        try:
-            encoded = encode()
-        except PutRefused as refusal:
-            return put_answer(
-                request, header.queue_id, PutMessageResult(refusal.status, reason=refusal.reason), unique_key
-            )
+        if (result := self._puts.put_at_once(encoded)) is not None:
+            return put_answer(request, header.queue_id, result, unique_key)
 
         def start(take: Take) -> None:
             def receive(outcome: Outcome) -> None:
@@ -310,10 +313,18 @@ def _check(header: _SendHeader) -> None:
         raise RequestFault(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(topic)}")
     if len(header.properties) > _LONGEST_PROPERTIES:
         raise RequestFault(ResponseCode.MESSAGE_ILLEGAL, f"message properties length too long {len(header.properties)}")
+    if (fault := _name_fault(topic)) is not None:
+        raise RequestFault(ResponseCode.INVALID_PARAMETER, fault)
+
+
+@lru_cache(maxsize=4096)
+def _name_fault(topic: str) -> str | None:
+    """Why this is not the name of a topic."""
     try:
         validate_topic(topic)
     except InvalidValue as error:
-        raise RequestFault(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        return str(error)
+    return None
 
 
 def _no_topic(topic: str) -> RequestFault:
@@ -334,6 +345,13 @@ def _host(ip: str, port: int) -> tuple[bytes, int]:
     """A client's address as records have it."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     return socket.inet_pton(family, ip.partition("%")[0]), port
+
+
+def _refused(
+    request: RemotingCommand, header: _SendHeader, refusal: PutRefused, unique_key: str | None
+) -> RemotingCommand:
+    result = PutMessageResult(refusal.status, reason=refusal.reason)
+    return put_answer(request, header.queue_id, result, unique_key)
 
 
 def put_answer(
