@@ -1,7 +1,8 @@
 """PullRequestHoldService: pulls that found nothing wait here until messages arrive, without a thread each.
 
 Dispatch, in its own thread, notes the pulls that its messages may concern, and wakes the event loop once for all of
-them. A pull is woken by its tags codes alone; it looks, and waits on if no message matches.
+them. A pull is woken by its tags codes alone; it looks, and waits on if no message matches. It is a callback, not a
+task: those would take three more rounds of the loop until the answer goes out.
 
 Source: RocketMQ ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArrivingListener.java``.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from commitlog_store.engine.arrivals import Arrivals, Interest
 
@@ -22,32 +23,29 @@ MOST_HELD = 100_000
 class HeldPull:
     """One wait for messages. ``set`` may be called by any thread, the rest by the loop's."""
 
-    def __init__(self, service: PullRequestHoldService) -> None:
+    __slots__ = ("_registered", "_service", "wake")
+
+    def __init__(self, service: PullRequestHoldService, wake: Callable[[], None]) -> None:
+        """``wake`` is called by the loop when messages come that may match, and when all are released."""
         self._service = service
-        self._is_set = False
-        self._waiter: asyncio.Future[None] | None = None
+        self.wake = wake
+        self._registered = contextlib.ExitStack()
 
     def set(self) -> None:
         self._service.note(self)
 
-    def wake(self) -> None:
-        """End the wait, or the next one."""
-        self._is_set = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def begin(self, registration: contextlib.AbstractContextManager[object]) -> None:
+        """Be set at arrivals, until ``end``."""
+        self._registered.enter_context(registration)
 
-    async def wait(self, seconds: float) -> None:
-        """Return when it is woken, or after ``seconds``."""
-        loop = asyncio.get_running_loop()
-        if not self._is_set:
-            self._waiter = loop.create_future()
-            timer = loop.call_later(seconds, self.wake)
-            try:
-                await self._waiter
-            finally:
-                timer.cancel()
-                self._waiter = None
-        self._is_set = False
+    def end(self) -> None:
+        """Wait no longer. ``wake`` is not called any more."""
+        self.wake = _nothing
+        self._registered.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 class PullRequestHoldService:
@@ -72,16 +70,20 @@ class PullRequestHoldService:
         """Whether no more are held."""
         return self.is_released or len(self._held) >= self._most
 
-    @contextlib.contextmanager
-    def holding(self, interest: Interest) -> Iterator[HeldPull]:
-        """A pull that is woken for these messages. Look for them after entering: none is missed in between."""
-        held = HeldPull(self)
+    def hold(self, interest: Interest, wake: Callable[[], None]) -> HeldPull:
+        """A pull that is woken for these messages, until ``end``. Look for them after this: none is missed in between.
+
+        ``wake`` is called on the loop.
+        """
+        held = HeldPull(self, wake)
+        held.begin(self._arrivals.waiting_for(held, (interest,)))
         self._held.add(held)
-        try:
-            with self._arrivals.waiting_for(held, (interest,)):
-                yield held
-        finally:
-            self._held.discard(held)
+        return held
+
+    def end(self, held: HeldPull) -> None:
+        """A pull is answered, or its client is gone."""
+        self._held.discard(held)
+        held.end()
 
     def note(self, held: HeldPull) -> None:
         """Have a pull woken by the loop. Called by any thread."""

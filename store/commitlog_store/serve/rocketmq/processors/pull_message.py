@@ -7,10 +7,10 @@ Source: RocketMQ ``broker/processor/PullMessageProcessor.java``, ``DefaultPullMe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from commitlog_store.engine.arrivals import Interest
 from commitlog_store.engine.stored_messages import StoredPull
@@ -28,7 +28,7 @@ from commitlog_store.serve.rocketmq.answering import (
     text_field,
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -147,14 +147,14 @@ class PullMessageProcessor(Processor):
             RequestCode.LITE_PULL_MESSAGE: threads_of("lite_pull"),
         }
         # Pulls that are held, by connection.
-        self._held: dict[Connection, set[asyncio.Task[Any]]] = {}
+        self._held: dict[Connection, set[_Waiting]] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
         return dict.fromkeys(self._threads, self._pull)
 
     def connection_lost(self, connection: Connection) -> None:
-        for task in self._held.pop(connection, ()):
-            task.cancel()
+        for waiting in self._held.pop(connection, ()):
+            waiting.give_up()
 
     def _pull(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
         try:
@@ -162,12 +162,9 @@ class PullMessageProcessor(Processor):
         except _Forbidden as forbidden:
             fields = {**_header(0, 0, 0), "forbiddenType": str(forbidden.kind)}
             return request.answer(ResponseCode.NO_PERMISSION, str(forbidden), fields=fields)
-        found = None
-        if self._groups.is_created(pull.group.group_name):
-            found = self._pulls.stored_in_memory(pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
+        found = self._look_in_memory(pull) if self._groups.is_created(pull.group.group_name) else None
         if found is None:
             return self._pull_slowly(pull, connection)
-        self._note(pull, found)
         if self._may_hold(pull, found):
             return self._hold_for(connection, pull)
         return self._answer(pull, found)
@@ -182,12 +179,19 @@ class PullMessageProcessor(Processor):
             return await self._hold_for(connection, pull)
         return self._answer(pull, found)
 
+    def _look_in_memory(self, pull: _Pull) -> StoredPull | None:
+        """None for what may wait for the disk."""
+        found = self._pulls.stored_in_memory(pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
+        if found is not None:
+            self._note(pull, found)
+        return found
+
     async def _look(self, pull: _Pull) -> StoredPull:
-        place = (pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
-        found = self._pulls.stored_in_memory(*place)
+        found = self._look_in_memory(pull)
         if found is None:
+            place = (pull.topic, pull.queue_id, pull.offset, pull.limits, pull.wanted)
             found = await pull.in_thread(lambda: self._pulls.stored_messages(*place))
-        self._note(pull, found)
+            self._note(pull, found)
         return found
 
     def _note(self, pull: _Pull, found: StoredPull) -> None:
@@ -197,42 +201,20 @@ class PullMessageProcessor(Processor):
     def _may_hold(self, pull: _Pull, found: StoredPull) -> bool:
         return _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.suspend_s > 0 and not self._hold.is_full
 
-    def _hold_for(self, connection: Connection, pull: _Pull) -> asyncio.Task[RemotingCommand]:
-        pull.request.is_suspended = True
-        task = asyncio.get_running_loop().create_task(self._held_pull(pull))
-        self._held.setdefault(connection, set()).add(task)
+    def _hold_for(self, connection: Connection, pull: _Pull) -> Deferred:
+        def start(take: Take) -> None:
+            def answer(outcome: StoredPull | Exception) -> None:
+                held = self._held.get(connection, set())
+                held.discard(waiting)
+                if not held:  # also of a connection that was lost before its pull was held
+                    self._held.pop(connection, None)
+                take(outcome if isinstance(outcome, Exception) else self._answer(pull, outcome))
 
-        def forget(_: object) -> None:
-            held = self._held.get(connection, set())
-            held.discard(task)
-            if not held:  # also of a connection that was lost before its pull was held
-                self._held.pop(connection, None)
+            waiting = _Waiting(pull, self._hold, self._look_in_memory, self._look, answer)
+            self._held.setdefault(connection, set()).add(waiting)
+            waiting.look()
 
-        task.add_done_callback(forget)
-        return task
-
-    async def _held_pull(self, pull: _Pull) -> RemotingCommand:
-        """Wait for a message that matches, at most as long as the client says."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(pull.suspend_s, _LONGEST_HOLD_S)
-        asked = pull.offset
-        may_match = None if pull.wanted.is_all else pull.wanted.may_match
-        with self._hold.holding(Interest(pull.topic, pull.queue_id, may_match)) as held:
-            while True:
-                found = await self._look(pull)
-                left = deadline - loop.time()
-                is_over = left <= 0 or self._hold.is_released
-                if found.status is GetMessageStatus.NO_MATCHED_MESSAGE and not is_over:
-                    pull.offset = found.next_begin_offset
-                    await asyncio.sleep(0)  # other clients are served between two looks into memory
-                    continue
-                if is_over or _code(pull, found) is not ResponseCode.PULL_NOT_FOUND:
-                    break
-                await held.wait(left)
-        if _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.offset != asked:
-            # None of those before matched: the client continues after them.
-            found = found._replace(status=GetMessageStatus.NO_MATCHED_MESSAGE, next_begin_offset=pull.offset)
-        return self._answer(pull, found)
+        return Deferred(start)
 
     def _answer(self, pull: _Pull, found: StoredPull) -> RemotingCommand:
         fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, pull.group.group_sys_flag)
@@ -305,6 +287,97 @@ class PullMessageProcessor(Processor):
             self._groups.commit(pull.group.group_name, pull.topic, pull.queue_id, offset)
         except InvalidValue as error:
             raise RequestFault(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+class _Waiting:
+    """A pull that is held: looks again at arrivals, and answers when a message matches, or at the latest in time.
+
+    On the loop's thread. Where a look needs another thread, one is under way at a time.
+    """
+
+    def __init__(
+        self,
+        pull: _Pull,
+        hold: PullRequestHoldService,
+        look_in_memory: Callable[[_Pull], StoredPull | None],
+        look: Callable[[_Pull], Awaitable[StoredPull]],
+        answer: Callable[[StoredPull | Exception], None],
+    ) -> None:
+        self._pull = pull
+        self._hold = hold
+        self._look_in_memory = look_in_memory
+        self._look_slowly = look
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+        self._asked = pull.offset
+        # The look in another thread, and whether messages came that it may have missed.
+        self._slow: asyncio.Task[None] | None = None
+        self._looks_again = False
+        self._is_over = self._is_answered = False
+        may_match = None if pull.wanted.is_all else pull.wanted.may_match
+        self._held = hold.hold(Interest(pull.topic, pull.queue_id, may_match), self.look)
+        self._timer = self._loop.call_later(min(pull.suspend_s, _LONGEST_HOLD_S), self._end_in_time)
+
+    def look(self) -> None:
+        """Answer if a message matches, or no more are waited for."""
+        if self._is_answered:
+            return
+        if self._slow is not None:
+            self._looks_again = True
+            return
+        try:
+            found = self._look_in_memory(self._pull)
+        except Exception as error:  # noqa: BLE001 - it is the answer, as of a pull that is not held
+            self._end(error)
+            return
+        if found is None:
+            self._slow = self._loop.create_task(self._look_in_thread())
+        else:
+            self._looked(found)
+
+    async def _look_in_thread(self) -> None:
+        try:
+            found = await self._look_slowly(self._pull)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._end(error)
+            return
+        self._slow = None
+        self._looked(found)
+        if self._looks_again:
+            self._looks_again = False
+            self.look()
+
+    def _looked(self, found: StoredPull) -> None:
+        pull, is_over = self._pull, self._is_over or self._hold.is_released
+        if found.status is GetMessageStatus.NO_MATCHED_MESSAGE and not is_over:
+            pull.offset = found.next_begin_offset
+            self._loop.call_soon(self.look)  # other clients are served between two looks into memory
+            return
+        is_not_found = _code(pull, found) is ResponseCode.PULL_NOT_FOUND
+        if is_not_found and not is_over:
+            return
+        if is_not_found and pull.offset != self._asked:
+            # None of those before matched: the client continues after them.
+            found = found._replace(status=GetMessageStatus.NO_MATCHED_MESSAGE, next_begin_offset=pull.offset)
+        self._end(found)
+
+    def _end_in_time(self) -> None:
+        self._is_over = True
+        self.look()
+
+    def give_up(self) -> None:
+        """The client is gone, and gets no answer."""
+        if self._slow is not None:
+            self._slow.cancel()
+        self._end(StoredPull(GetMessageStatus.OFFSET_FOUND_NULL, self._asked, 0, 0))
+
+    def _end(self, outcome: StoredPull | Exception) -> None:
+        if self._is_answered:
+            return
+        self._is_answered = True
+        self._timer.cancel()
+        self._hold.end(self._held)
+        self._answer(outcome)
 
 
 class _Forbidden(Exception):
