@@ -8,7 +8,6 @@ Source: RocketMQ ``broker/processor/SendMessageProcessor.java``, ``broker/util/H
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -34,7 +33,7 @@ from commitlog_store.format.properties import (
     decode_properties,
     is_waiting,
 )
-from commitlog_store.format.record import CRC_MASK, HEADER_STRUCTS, MAGIC_V1, own_sys_flag
+from commitlog_store.format.record import CRC_MASK, HEADER_STRUCTS, HOST_FLAGS, MAGIC_V1, field_offset, own_sys_flag
 from commitlog_store.format.single_record import StoredPlace, encode_message
 from commitlog_store.format.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, TRANSACTION_MASK
 from commitlog_store.format.timestamps import is_timestamp
@@ -45,12 +44,17 @@ _REFUSED_PROPERTIES = frozenset({INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, IN
 _REFUSED_FLAGS = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 # One of these may have a message wait in another topic.
 _DELAYING = frozenset({DELAY, TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC})
-# In a batch, messages whose properties may have one of these names are looked at one by one.
-_SPECIAL = re.compile(b"DELAY|INNER_|TIMER_|TRAN_MSG")
+# A batch whose messages' properties may have one of these names is encoded one by one.
+_SPECIAL = (b"DELAY", b"INNER_", b"TIMER_", b"TRAN_MSG")
 _ENTRY_END = b"\x02"
 _V4_SIZE = 4
 _PLAIN_HEADER = HEADER_STRUCTS[0]
 _SHORT = struct.Struct(">H")
+_INT = struct.Struct(">i")
+# The fields of a header that differ between the records of a batch, but for the body's size at its end.
+_HEAD = struct.Struct(">iIiii")
+assert _HEAD.size == field_offset("queue_offset")
+assert _PLAIN_HEADER.size == field_offset("body_length") + _INT.size
 
 
 class ProducedMessage(NamedTuple):
@@ -115,54 +119,62 @@ class ProducedMessages:
         if not messages:
             raise _illegal("A batch has at least one message.")
         self._refuse(batch)
-        shared = self._encoded_properties(batch.properties).removesuffix(_ENTRY_END)
         is_plain = len(batch.born_host[0]) == len(self._store_host[0]) == _V4_SIZE
-        is_plain &= _DELAYING.isdisjoint(batch.properties)
-        encode = self._plain_encoder(batch, shared)
-        records: list[bytes | bytearray] = []
-        for one in messages:
-            if is_plain and len(one.body) <= self._largest_body and not _SPECIAL.search(one.properties):
-                records.append(encode(one))
-                continue
-            properties = {**decode_properties(one.properties), **batch.properties}
-            encoded = self.encode(batch._replace(body=one.body, flag=one.flag, properties=properties))
-            if encoded.topic != batch.topic:
-                raise _illegal("A message of the batch is delayed; in a batch none is.")
-            records.append(encoded.record)
+        if is_plain and _DELAYING.isdisjoint(batch.properties) and not _may_be_special(messages):
+            data, sizes = self._plain_records(batch, messages)
+        else:
+            records = [self._encoded_of(batch, one).record for one in messages]
+            data, sizes = bytearray().join(records), tuple(map(len, records))
         wait = is_waiting(batch.properties.get(WAIT))
-        flags = own_sys_flag(records[0])
-        return EncodedBatch(records, batch.topic, batch.queue_id, flags, self._store_host, wait=wait)
+        flags = own_sys_flag(data)
+        return EncodedBatch(data, sizes, batch.topic, batch.queue_id, flags, self._store_host, wait=wait)
 
-    def _plain_encoder(self, batch: ProducedMessage, shared: bytes) -> Callable[[BatchedMessage], bytes]:
-        """Makes the record of a message without anything unusual: as ``encode`` makes it, in a fifth of the time.
+    def _encoded_of(self, batch: ProducedMessage, one: BatchedMessage) -> EncodedMessage:
+        properties = {**decode_properties(one.properties), **batch.properties}
+        encoded = self.encode(batch._replace(body=one.body, flag=one.flag, properties=properties))
+        if encoded.topic != batch.topic:
+            raise _illegal("A message of the batch is delayed; in a batch none is.")
+        return encoded
 
-        Its properties stay as its client wrote them, those of the batch after them: of equal names the last one counts.
+    def _plain_records(
+        self, batch: ProducedMessage, messages: Sequence[BatchedMessage]
+    ) -> tuple[bytearray, tuple[int, ...]]:
+        """The records of messages without anything unusual, and their sizes: as ``encode`` makes them, in a tenth of
+        the time.
+
+        Their properties stay as the client wrote them, those of the batch after them: of equal names the last one
+        counts.
         """
-        topic = batch.topic.encode()
-        sized_topic = bytes([len(topic)]) + topic
-        fixed_size = _PLAIN_HEADER.size + len(sized_topic) + _SHORT.size
-        end = _ENTRY_END if self._trailing_separator else b""
-        pack_header, pack_size, queue_id = _PLAIN_HEADER.pack, _SHORT.pack, batch.queue_id
-        after_flag = (0, 0, batch.sys_flag, batch.born_timestamp, *batch.born_host, 0, *self._store_host)
-        after_host = batch.reconsume_times, 0
+        topic, end = batch.topic.encode(), _ENTRY_END if self._trailing_separator else b""
+        topic = bytes([len(topic)]) + topic
+        shared = self._encoded_properties(batch.properties).removesuffix(_ENTRY_END)
+        after, alone = (_ENTRY_END + shared + end, shared + end) if shared else (end, b"")
+        same = self._same_of_all(batch)
+        pack_head, pack_int, pack_short, queue_id = _HEAD.pack, _INT.pack, _SHORT.pack, batch.queue_id
+        fixed_size, largest = _PLAIN_HEADER.size + len(topic) + _SHORT.size, self._largest_body
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for flag, body, own in messages:
+            properties = own.removesuffix(_ENTRY_END)
+            properties = properties + after if properties else alone
+            body_size, properties_size = len(body), len(properties)
+            if body_size > largest:
+                self._refuse(batch._replace(body=body))
+            if properties_size > MAX_PROPERTIES_SIZE:
+                raise _too_large(properties_size)
+            size = fixed_size + body_size + properties_size
+            sizes.append(size)
+            head = pack_head(size, MAGIC_V1, crc32(body) & CRC_MASK, queue_id, flag)
+            parts += (head, same, pack_int(body_size), body, topic, pack_short(properties_size), properties)
+        return bytearray().join(parts), tuple(sizes)
 
-        def encode(one: BatchedMessage) -> bytes:
-            flag, body, properties = one
-            properties = properties.removesuffix(_ENTRY_END)
-            if shared:
-                properties = properties + _ENTRY_END + shared if properties else shared
-            if properties:
-                properties += end
-            body_size, size = len(body), len(properties)
-            if size > MAX_PROPERTIES_SIZE:
-                raise _too_large(size)
-            header = pack_header(
-                fixed_size + body_size + size,
-                *(MAGIC_V1, crc32(body) & CRC_MASK, queue_id, flag, *after_flag, *after_host, body_size),
-            )
-            return b"".join((header, body, sized_topic, pack_size(size), properties))
-
-        return encode
+    def _same_of_all(self, batch: ProducedMessage) -> bytes:
+        """The bytes of the headers that all records of a batch have: those from the queue offset to the body's size."""
+        offsets, no_store_time, no_prepared = (0, 0), 0, 0
+        sys_flag = batch.sys_flag & ~HOST_FLAGS  # plain hosts have 4 bytes, whatever a client says
+        fields = (*offsets, sys_flag, batch.born_timestamp, *batch.born_host, no_store_time, *self._store_host)
+        header = _PLAIN_HEADER.pack(0, 0, 0, 0, 0, *fields, batch.reconsume_times, no_prepared, 0)
+        return header[_HEAD.size : -_INT.size]
 
     def _refuse(self, message: ProducedMessage) -> None:
         """``PutRefused`` for a message that is not stored."""
@@ -199,6 +211,11 @@ class ProducedMessages:
         if len(data) > MAX_PROPERTIES_SIZE:
             raise _too_large(len(data))
         return data
+
+
+def _may_be_special(messages: Sequence[BatchedMessage]) -> bool:
+    together = b"".join([one.properties for one in messages])
+    return any(name in together for name in _SPECIAL)
 
 
 def _too_large(size: int) -> PutRefused:

@@ -163,13 +163,14 @@ class EncodedMessage:
 
 
 class EncodedBatch(EncodedMessage):
-    """Records of one topic and queue, which are appended in one piece."""
+    """Records of one topic and queue with these sizes, which are appended in one piece."""
 
     __slots__ = ("_sizes",)
 
     def __init__(
         self,
-        records: Sequence[bytes | bytearray],
+        records: bytearray,
+        sizes: tuple[int, ...],
         topic: str,
         queue_id: int,
         sys_flags: int,
@@ -177,8 +178,8 @@ class EncodedBatch(EncodedMessage):
         *,
         wait: bool,
     ) -> None:
-        super().__init__(bytearray().join(records), topic, queue_id, sys_flags, store_host, wait)
-        self._sizes = tuple(map(len, records))
+        super().__init__(records, topic, queue_id, sys_flags, store_host, wait)
+        self._sizes = sizes
 
     @property
     def sizes(self) -> tuple[int, ...]:

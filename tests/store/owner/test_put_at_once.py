@@ -17,6 +17,7 @@ from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.errors import PutRefused
 from commitlog_store.format.message_batch import BatchedMessage
 from commitlog_store.format.properties import decode_properties
+from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 from commitlog_store.message import MessageExtBrokerInner
 from commitlog_store.testing import parts_of
 
@@ -199,6 +200,17 @@ def test_messages_of_a_batch_are_encoded_as_single_ones(
             single = engine.produced.encode(batch._replace(body=b"body", flag=7, properties=properties))
             assert encoded.record == single.record * 2
             assert encoded.sizes == (len(single.record),) * 2
+
+
+@pytest.mark.parametrize("flag", [BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG])
+def test_a_client_that_claims_hosts_of_ipv6_damages_no_record_of_a_batch(tmp_path: Path, flag: int) -> None:
+    """A record with these bits has longer hosts: dispatch would find no record after it."""
+    with MessageStore.open(tmp_path / "s") as store:
+        engine = _warm(store)
+        batch = _message()._replace(sys_flag=flag)
+        assert engine.putter.put_at_once(engine.produced.encode_batch(batch, [BatchedMessage(0, b"x", b"")] * 2))
+        store.dispatch()
+        assert [one.body for one in store.get_message("orders", 0, 1).messages] == [b"x"] * 2
 
 
 def test_a_delayed_message_is_refused_in_a_batch(tmp_path: Path) -> None:
