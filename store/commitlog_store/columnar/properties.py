@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.columnar.arrow_bytes import all_equal, gather_binary, strided_view, to_text
-from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array
+from commitlog_store.format.arrays import BoolArray, ByteArray, Int64Array, sorted_distinct
 
 _NAME_END = 1
 _ENTRY_END = 2
@@ -170,7 +170,7 @@ class PropertyRows:
         """Start, name end, end and row of every entry that counts, in order."""
         data = self._data
         entry_ends = self._separators[self._kinds == _ENTRY_END]
-        starts = np.union1d(entry_ends + 1, self._offsets[:-1])
+        starts = sorted_distinct(np.concatenate((entry_ends + 1, self._offsets[:-1])))
         starts = starts[starts < len(data)]
         owner = self._row_of(starts)
         following = np.append(entry_ends, len(data))[np.searchsorted(entry_ends, starts)]
