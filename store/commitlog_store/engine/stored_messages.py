@@ -9,8 +9,9 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``getMessage``), ``broker/p
 
 from __future__ import annotations
 
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from commitlog_store.batch.visibility import BatchGate
@@ -31,6 +32,9 @@ _GAP = 16 << 10
 # What is nearer to the log's end is taken to be in memory where the file system cannot say. RocketMQ takes 40 percent
 # of the machine's memory (accessMessageInMemoryMaxRatio); other programs need some of it, too.
 _NEAR_END = 256 << 20
+# The size and the magic number that a record begins with.
+_START = struct.Struct(">iI")
+_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 MayMatch: TypeAlias = Callable[[Int64Array], BoolArray]
 """Which tags codes of units may lead to a message that is wanted."""
@@ -132,21 +136,21 @@ class StoredMessages:
     def _choose(self, look: QueueLook, limits: PullLimits, may_match: MayMatch | None) -> _Chosen | None:
         """The records to give, as ``isTheBatchFull`` limits them; None unless all units are plain ones."""
         matched = None if may_match is None else may_match(look.units["tags_code"]).tolist()
-        log_start = self._files.min_offset
+        log_start, most, room = self._files.min_offset, limits.messages, limits.size
         pieces: list[tuple[int, int]] = []
         sizes: list[int] = []
-        taken = looked_at = 0
+        looked_at = 0
         start = end = -1
         for row, (place, size, _) in enumerate(look.units.tolist()):
             if not 0 < size < FILLER_SIZE or place < log_start:
                 return None
-            if sizes and (len(sizes) >= limits.messages or taken + size > limits.size):
+            if sizes and (len(sizes) >= most or size > room):
                 break
             looked_at += 1
             if matched is not None and not matched[row]:
                 continue
             sizes.append(size)
-            taken += size
+            room -= size
             if place != end:
                 if end >= 0:
                     pieces.append((start, end - start))
@@ -181,12 +185,7 @@ class StoredMessages:
         except (CommitLogError, OSError, ValueError):  # retention has just closed the file: a reader says what is wrong
             return None
         data = b"".join(parts)
-        at = 0
-        for size in chosen.sizes:
-            if int.from_bytes(data[at : at + 4], "big") != size or data[at + 4 : at + 8] not in RECORD_MAGICS:
-                return None
-            at += size
-        return data if at == len(data) else None
+        return data if _holds_records(data, chosen.sizes) else None
 
     def _span(self, file: MappedFileWriter, start: int, length: int, *, at_once: bool) -> bytes | bytearray | None:
         """Bytes of a file from the physical offset ``start`` on; with ``at_once`` None where it would wait."""
@@ -198,3 +197,16 @@ class StoredMessages:
         if at_once and self._files.max_wrote - start > _NEAR_END:
             return None
         return file.read(start - file.base, length)
+
+
+def _holds_records(data: bytes, sizes: Sequence[int]) -> bool:
+    """Whether the data are whole records of these sizes, by how each begins."""
+    at, start_of = 0, _START.unpack_from
+    if sum(sizes) != len(data):
+        return False
+    for size in sizes:
+        found, magic = start_of(data, at)
+        if found != size or magic not in _MAGICS:
+            return False
+        at += size
+    return True
