@@ -51,6 +51,8 @@ class ConnectionTable(Protocol):
 
     limits: ConnectionLimits
     loop: asyncio.AbstractEventLoop
+    buffer: memoryview
+    """What a connection has just received, until it has taken it. One for all: the loop reads one at a time."""
     bytes_in_flight: int
     """Of all connections."""
     half_bytes: int
@@ -69,7 +71,7 @@ class ConnectionTable(Protocol):
         """Fewer bytes are in flight than before."""
 
 
-class RemotingConnection(asyncio.Protocol):
+class RemotingConnection(asyncio.BufferedProtocol):
     """One client, on the loop's thread. Satisfies ``processor.Connection``."""
 
     def __init__(self, table: ConnectionTable) -> None:
@@ -117,20 +119,33 @@ class RemotingConnection(asyncio.Protocol):
         self._is_writable = True
         self._set_reading()
 
-    def data_received(self, data: bytes) -> None:
-        if self._half:
-            self._half += data
-            self._count_half(len(data))
-            whole = bytes(self._half) if len(self._half) >= LENGTH_SIZE and self._holds_frame() else b""
-            if not whole:
-                self._bound_half()
-                return
-            self._drop_half()
-            data = whole
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._table.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take(self._table.buffer[:nbytes])
+
+    def _take(self, data: memoryview) -> None:
+        """Take what has come, before more comes into the same buffer."""
+        whole = bytes(data) if not self._half else self._continued_half(data)
+        if not whole:
+            return
         self._is_taking = True
-        self._take_frames(data)
+        self._take_frames(whole)
         self._is_taking = False
         self._flush()
+
+    def _continued_half(self, data: memoryview) -> bytes:
+        """The half frame with what follows it, once it is whole; nothing before."""
+        self._half += data
+        self._count_half(len(data))
+        if len(self._half) < LENGTH_SIZE or not self._holds_frame():
+            self._bound_half()
+            return b""
+        whole = bytes(self._half)
+        self._drop_half()
+        return whole
 
     def _holds_frame(self) -> bool:
         size = int.from_bytes(self._half[:LENGTH_SIZE], "big")
