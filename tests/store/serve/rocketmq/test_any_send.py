@@ -35,7 +35,7 @@ VALUES = st.sampled_from(["", "a", "true", "false", "0", "3", "-1", "99999999999
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=4)
 TEXTS = st.text(alphabet="\x00\x01\x02ab=水", max_size=12)
 HOSTS = st.sampled_from(["10.0.0.1", "10.0.0.2", "fe80::1%eth0"])
-MESSAGES = st.lists(st.tuples(st.binary(max_size=20), PROPERTIES | st.just({})), min_size=1, max_size=4)
+BATCHES = st.lists(st.tuples(st.binary(max_size=20), PROPERTIES | st.just({})), min_size=1, max_size=4)
 
 
 class _Client(AClient):
@@ -66,7 +66,7 @@ def _processor(store: MessageStore) -> SendMessageProcessor:
         {"f": SYS_FLAGS},
         optional={"e": st.integers(-1, 4), "g": SMALL, "h": SMALL, "j": SMALL, "m": st.booleans()},
     ),
-    body=MESSAGES.map(batch_body) | st.binary(max_size=40),
+    body=BATCHES.map(lambda batch: batch_body([*batch])) | st.binary(max_size=40),
 )
 def test_what_is_acknowledged_is_in_the_log_and_the_queues_go_on(
     store: MessageStore, code: RequestCode, host: str, properties: str, fields: dict[str, object], body: bytes
