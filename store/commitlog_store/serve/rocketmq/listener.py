@@ -27,7 +27,7 @@ from commitlog_store.threads.wakeup import Wakeup
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 1024
 # As asyncio reads by default, but into new memory each time: the C library gets so much from the system and gives it
-# back, 13 of 58 microseconds of a send.
+# back, 13 of 66 microseconds of a send.
 _RECEIVED_AT_ONCE = 256 << 10
 # How often connections that are idle are looked for, in parts of the time after which one is.
 _LOOKS = 12
