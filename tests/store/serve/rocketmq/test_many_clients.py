@@ -83,7 +83,7 @@ def test_a_thousand_clients_wait_and_each_is_answered(tmp_path: Path) -> None:
 @pytest.mark.timeout(LONG_RUN_S)
 @pytest.mark.parametrize("count", [4_000, pytest.param(1_000_000, marks=pytest.mark.stress)])
 def test_frames_of_any_kind_crash_nothing_and_take_no_memory(tmp_path: Path, count: int) -> None:
-    """Fields, codes and bodies as they come. One of 2,000 frames is damaged: its connection ends, another one begins."""
+    """Fields, codes and bodies as they come. One of 2,000 frames is damaged: its connection ends, the next begins."""
     chosen, sizes = random.Random(7), []
     with broker(tmp_path / "s", limits=ConnectionLimits(bytes_in_flight=1 << 20)) as served:
         served.store.create_topic("orders", QUEUES)
