@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -10,8 +11,15 @@ import msgspec
 import pytest
 
 from commitlog_store import MessageStore, StoreReader, SubscriptionGroupConfig
+from commitlog_store.engine.arrivals import Arrivals
+from commitlog_store.engine.stored_messages import StoredPull
+from commitlog_store.queue.get_message import GetMessageStatus
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from commitlog_store.serve.rocketmq.processors.pull_message import PullMessageProcessor
+from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
+from commitlog_store.store import owned_by
 from commitlog_store.testing import parts_of, waiting_calls
+from tests.store.serve.rocketmq.asking import ask, eventually, on_a_loop, threads_of
 from tests.store.serve.rocketmq.brokers import Served, broker
 from tests.store.serve.rocketmq.remoting_client import (
     COMMIT,
@@ -295,3 +303,65 @@ def test_a_store_that_is_not_readable_answers_an_error(tmp_path: Path) -> None:
         served.store.set_readable(False)
         assert client.answer(pull).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert client.pull("orders", 0, 0).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class _Pulls:
+    """Looks that find ``parts`` parts without a match before a message, and wake the pull as arrivals do."""
+
+    def __init__(self, arrivals: Arrivals, parts: int) -> None:
+        self.looks = 0
+        self._arrivals = arrivals
+        self._parts = parts
+
+    def stored_in_memory(self, *_: object) -> StoredPull:
+        self.looks += 1
+        if self.looks <= 2:  # the one before the pull is held, and the first one after
+            return StoredPull(GetMessageStatus.OFFSET_OVERFLOW_ONE, 0, 0, 0)
+        self._arrivals.wake_all()
+        if self.looks <= 2 + self._parts:
+            return StoredPull(GetMessageStatus.NO_MATCHED_MESSAGE, self.looks, 0, 100)
+        return StoredPull(GetMessageStatus.FOUND, self.looks, 0, 100, b"record", 1)
+
+    stored_messages = stored_in_memory
+
+
+class _Groups:
+    """One group that exists."""
+
+    def settings(self, group: str) -> SubscriptionGroupConfig:
+        return SubscriptionGroupConfig(group_name=group)
+
+    def is_created(self, _: str) -> bool:
+        return True
+
+    def create(self, group: str) -> None: ...
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
+    def note_pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None: ...
+
+
+class _NoSubscriptions:
+    def consumers(self, _: str) -> None: ...
+    def subscription(self, group: str, topic: str) -> None: ...
+
+
+@on_a_loop
+async def test_other_clients_are_served_between_two_looks_of_a_held_pull(tmp_path: Path) -> None:
+    """Also where it is woken at each look through messages that do not match: one look a round of the loop."""
+    with MessageStore.open(tmp_path / "s") as store:
+        store.create_topic("orders", 4)
+        arrivals = Arrivals()
+        pulls, hold = _Pulls(arrivals, parts=50), PullRequestHoldService(arrivals, asyncio.get_running_loop())
+        topics = owned_by(store).engine.topics
+        processor = PullMessageProcessor(pulls, topics, _Groups(), _NoSubscriptions(), hold, threads_of)
+        fields = pull_fields("orders", 0, 0, hold_ms=200_000)
+        asked = asyncio.ensure_future(ask(processor, RequestCode.PULL_MESSAGE, fields))
+        await eventually(lambda: len(hold))
+        arrivals.wake_all()
+        rounds = 0
+        while not asked.done():
+            await asyncio.sleep(0)
+            rounds += 1
+        assert asked.result().body == b"record"
+        assert pulls.looks == 2 + 50 + 1
+        assert rounds >= 50
+        assert len(hold) == 0

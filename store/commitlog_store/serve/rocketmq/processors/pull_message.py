@@ -313,6 +313,8 @@ class _Waiting:
         # The look in another thread, and whether messages came that it may have missed.
         self._slow: asyncio.Task[None] | None = None
         self._looks_again = False
+        # Whether the loop is about to look, after those that did not match.
+        self._is_scheduled = False
         self._is_over = self._is_answered = False
         may_match = None if pull.wanted.is_all else pull.wanted.may_match
         self._held = hold.hold(Interest(pull.topic, pull.queue_id, may_match), self.look)
@@ -320,7 +322,7 @@ class _Waiting:
 
     def look(self) -> None:
         """Answer if a message matches, or no more are waited for."""
-        if self._is_answered:
+        if self._is_answered or self._is_scheduled:
             return
         if self._slow is not None:
             self._looks_again = True
@@ -351,7 +353,8 @@ class _Waiting:
         pull, is_over = self._pull, self._is_over or self._hold.is_released
         if found.status is GetMessageStatus.NO_MATCHED_MESSAGE and not is_over:
             pull.offset = found.next_begin_offset
-            self._loop.call_soon(self.look)  # other clients are served between two looks into memory
+            self._is_scheduled = True
+            self._loop.call_soon(self._look_on)  # other clients are served between two looks into memory
             return
         is_not_found = _code(pull, found) is ResponseCode.PULL_NOT_FOUND
         if is_not_found and not is_over:
@@ -360,6 +363,10 @@ class _Waiting:
             # None of those before matched: the client continues after them.
             found = found._replace(status=GetMessageStatus.NO_MATCHED_MESSAGE, next_begin_offset=pull.offset)
         self._end(found)
+
+    def _look_on(self) -> None:
+        self._is_scheduled = False
+        self.look()
 
     def _end_in_time(self) -> None:
         self._is_over = True
