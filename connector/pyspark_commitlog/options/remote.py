@@ -61,6 +61,10 @@ class RemoteOptions:
             "rpc_timeout_s": self.rpc_timeout_s,
         }
 
+    def reads_archive(self, path: str) -> bool:
+        """Whether a store is an archive, or may be read together with one."""
+        return is_archive(path) or bool(self.archives)
+
     def of(self, path: str) -> dict[str, Any]:
         """The arguments of ``StoreReader.open`` for a store; none for a directory without an archive."""
         found = {**self.of_client(), "filter_at": self.filter_at} if is_remote(path) else {}

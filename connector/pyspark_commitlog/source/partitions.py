@@ -38,6 +38,12 @@ _ROWS_A_SECOND = 2_000_000
 _BYTES_A_SECOND = 1_000_000_000
 # When at least this part of a stretch of the log is read, several queues are read side by side.
 _DENSE = 0.5
+# The same where the log is fetched, which comes in pages of 256 KiB: from about 4 KiB of a page on that all queues want
+# together, a task for each queue would fetch most pages again.
+_DENSE_FETCHED = 1 / 64
+# A stretch of several topics that is fetched, at most. They are read one after the other, and a reader keeps 64 MiB of
+# pages in memory (``PageLimits``): so each page is fetched once.
+_MOST_OF_SEVERAL_TOPICS = 48 << 20
 # A queue is measured in blocks, and only the blocks that are cut are read again. This many units are 80 KiB.
 _BLOCK_UNITS = 4096
 _BLOCKS_A_READ = 64
@@ -98,10 +104,12 @@ def plan_partitions(
     max_bytes: int,
     min_partitions: int | None,
     fail_on_data_loss: bool = True,
+    fetched: bool = False,
 ) -> list[RangePartition]:
     """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
 
-    Beyond that, no more than read for as long as Spark takes to start a task.
+    Beyond that, no more than read for as long as Spark takes to start a task. ``fetched``: the log comes from object
+    storage, in pages, so that each task of interleaved queues would fetch what the others do.
 
     Cuts are exact: they come from the sizes and physical offsets in the consume queues. For a missing file of a queue,
     ``DataLossError``, or a warning and the range without its messages. Raises the errors of ``StoreReader.units``.
@@ -113,21 +121,45 @@ def plan_partitions(
     if min_partitions is not None:
         target = max(1, min(max_bytes, -(-total // min_partitions)))
     # The parts on both sides of a hole must not be read side by side: a queue's messages come in their order.
-    whole_queues = len({one.range[:2] for one in measured}) == len(measured)
-    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and whole_queues:
-        count = min(worthwhile, max(len(measured), -(-total // target)))
-        log_start = min(one.log_start for one in measured)
-        log_stop = max(one.log_stop for one in measured)
-        dense = total > (log_stop - log_start) * _DENSE
-        if count == 1 and total <= target:
-            return [RangePartition.of([one.range for one in measured], total, side_by_side=dense)]
-        if dense and (total > target or count < len(measured)):
-            return _cut_log(reader, measured, log_start, log_stop, min(target, -(-(log_stop - log_start) // count)))
+    if len({one.range[:2] for one in measured}) == len(measured) > 1:
+        count = min(worthwhile, max(min(len(measured), _MOST_UNSHARED_QUEUES), -(-total // target)))
+        together = _plan_together(reader, measured, count, target, max_bytes if fetched else None)
+        if together is not None:
+            return together
     pieces = [piece for one in measured for piece in _cut(reader, one, target)]
     most = min(worthwhile, _MOST_UNSHARED_QUEUES) if len(measured) > _MOST_UNSHARED_QUEUES else worthwhile
     if len(pieces) <= most:
         return [RangePartition((piece,)) for piece, _ in pieces]
     return _pack(pieces, max(1, min(target, -(-total // most))))
+
+
+def _plan_together(
+    reader: StoreReader, measured: Sequence[_Measured], count: int, target: int, most_fetched: int | None
+) -> list[RangePartition] | None:
+    """About ``count`` partitions that have messages of several queues each; None where each queue has its own.
+
+    ``most_fetched`` is for a log that is fetched: the bytes of it that a task fetches at most, where that is less than
+    queue by queue.
+    """
+    total = sum(one.total for one in measured)
+    log_start = min(one.log_start for one in measured)
+    log_stop = max(one.log_stop for one in measured)
+    length = log_stop - log_start
+    every = [one.range for one in measured]
+    if most_fetched is not None and total > length * _DENSE_FETCHED:
+        if any(one.topic != every[0].topic for one in every):
+            most_fetched = min(most_fetched, _MOST_OF_SEVERAL_TOPICS)
+        if count == 1 and length <= most_fetched:
+            return [RangePartition.of(every, total, side_by_side=True)]
+        return _cut_log(reader, measured, log_start, log_stop, count, most_fetched)
+    if len(measured) > _MOST_UNSHARED_QUEUES:
+        return None
+    dense = total > length * _DENSE
+    if count == 1 and total <= target:
+        return [RangePartition.of(every, total, side_by_side=dense)]
+    if dense and (total > target or count < len(measured)):
+        return _cut_log(reader, measured, log_start, log_stop, count, target)
+    return None
 
 
 def _worthwhile_tasks(measured: Sequence[_Measured]) -> int:
@@ -138,9 +170,9 @@ def _worthwhile_tasks(measured: Sequence[_Measured]) -> int:
 
 
 def _cut_log(
-    reader: StoreReader, measured: Sequence[_Measured], log_start: int, log_stop: int, target: int
+    reader: StoreReader, measured: Sequence[_Measured], log_start: int, log_stop: int, count: int, most: int
 ) -> list[RangePartition]:
-    """Partitions that are stretches of the log, each with the messages of all queues there.
+    """About ``count`` partitions that are stretches of the log of at most ``most`` bytes, with all queues' messages.
 
     Queues are interleaved in the log. A task that reads them side by side reads its stretch once; with one task per
     queue, every task would read all of it.
@@ -150,7 +182,9 @@ def _cut_log(
     at = log_start
     while at < log_stop:
         begun, left = at, log_stop - at
-        at, stops = _stretch(reader, begins, at, at + -(-left // -(-left // target)))
+        count = max(count, -(-left // most))
+        at, stops = _stretch(reader, begins, at, at + -(-left // count))
+        count = max(count - 1, 1)
         if at >= log_stop:
             stops = {wanted: wanted.stop for wanted in begins}  # also when a damaged unit led the search astray
         ranges = tuple(

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import pyspark_commitlog
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive.archiver import ArchiveSettings, archive_store, open_archiver
 from commitlog_store.errors import FileMissing
+from commitlog_store.object_storage.counted import counted_storage
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.stream_planner import StreamPlanner
+from pyspark_commitlog.source.task import ReadTask
 from tests.support.s3_server import KEYS, options_for, s3_server
 from tests.support.store_builder import StoreBuilder
 
@@ -50,6 +55,35 @@ def test_batches_and_streams_have_the_rows_of_the_directory(spark: SparkSession,
         _add(builder, 30)
         archive_store(store, f"file://{tmp_path}/past", with_last=True)
     assert rows == [300, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("topics", "queues", "archive"), [(1, 4, ""), (1, 40, ""), (4, 1, ""), (4, 10, ""), (1, 4, "past")]
+)
+def test_tasks_fetch_the_log_of_interleaved_queues_once(tmp_path: Path, topics: int, queues: int, archive: str) -> None:
+    """Queues that are a third of the log have messages in all of its pages."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=4 << 20)
+    for _ in range(40):
+        for topic in range(topics):
+            builder.append(f"orders-{topic}", list(range(queues)), [b"x" * 2000] * (40 // topics))
+        builder.append("audit", 0, [b"x" * 2000] * 80)
+    size, url = builder.position, f"archive+file://{tmp_path}/past"
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    path = {"path": str(tmp_path / "store"), "archive": url} if archive else {"path": url}
+    if archive:  # the head is in the archive alone
+        for file in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
+            file.unlink()
+    options = {**path, "subscribePattern": "orders-.*", "startingOffsets": "earliest", "minPartitions": "4"}
+    parsed = parse_stream_options(options)
+    planner, schema = StreamPlanner(parsed, clock=lambda: 0.0), StructType([StructField("queueOffset", LongType())])
+    start = planner.initial_offset()
+    partitions = planner.partitions(start, planner.latest_offset(start, limited=True))
+    task = ReadTask.of(parsed, check_schema(schema))
+    with counted_storage() as asked:
+        rows = sum(batch.num_rows for one in partitions for batch in task.read(one))
+    assert rows == 1600
+    assert len(partitions) >= 4
+    assert asked.stats.bytes_fetched < 1.5 * size
 
 
 def test_lookups_have_the_messages_of_the_directory(spark: SparkSession, tmp_path: Path) -> None:

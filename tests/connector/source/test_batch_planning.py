@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_commitlog.source import partitions as partitions_module
 from pyspark_commitlog.source.partitions import RangePartition, plan_partitions
 from pyspark_commitlog.source.units_of_ranges import QueueRange
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
@@ -173,6 +174,38 @@ def test_stretches_do_not_overlap(new_store: NewStore) -> None:
 def test_queues_that_fit_one_partition_each_are_not_cut(new_store: NewStore) -> None:
     store = store_of(new_store, [[120] * 80_000] * 4, in_turns=True, queue_file_units=100_000, log_file_size=64 << 20)
     assert plan(store, 1 << 30) == [RangePartition((whole,)) for whole in store.whole()]
+
+
+def test_queues_whose_log_is_fetched_are_cut_into_stretches(new_store: NewStore) -> None:
+    """Also when each of them would fit one partition, and when they are less than half of the log."""
+    store = store_of(new_store, [[120] * 80_000] * 4, in_turns=True, queue_file_units=100_000, log_file_size=64 << 20)
+    for queues in (4, 2, 1):
+        wanted = store.whole()[:queues]
+        partitions = plan_partitions(store.reader, wanted, max_bytes=1 << 30, min_partitions=None, fetched=True)
+        assert_complete(partitions, wanted)
+        assert [len(one.ranges) for one in partitions] == [queues] * len(partitions)
+        assert len(partitions) == {4: 4, 2: 2, 1: 1}[queues]
+
+
+def test_stretches_of_several_topics_that_are_fetched_fit_the_memory_of_a_reader(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics are read one after the other: what one has brought must still be there for the next one."""
+    monkeypatch.setattr(partitions_module, "_MOST_OF_SEVERAL_TOPICS", 50_000)
+    store = new_store()
+    for _ in range(100):
+        store.append("orders", 0, [1000])
+        store.append("audit", 0, [1000])
+    partitions = plan_partitions(store.reader, store.whole(), max_bytes=1 << 30, min_partitions=None, fetched=True)
+    assert_complete(partitions, store.whole())
+    assert [store.size_of(one.ranges) for one in partitions] == [50_000] * 4
+
+
+def test_stretches_are_as_many_as_tasks_are_worthwhile(new_store: NewStore) -> None:
+    """The stretches end before the message across their border: what that leaves is not one more task."""
+    sizes = [[1000] * 60_000, [1000] * 60_000 + [1500]]
+    store = store_of(new_store, sizes, in_turns=True, queue_file_units=100_000, log_file_size=128 << 20)
+    assert len(plan(store, 100_000_000)) == 2
 
 
 def test_a_single_queue_is_not_read_side_by_side(new_store: NewStore) -> None:
