@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from commitlog_store.archive_reader.archived_log import ArchivedFile, ArchivedLog
-from commitlog_store.archive_reader.archived_queues import ArchivedQueue
+from commitlog_store.archive_reader.archived_queues import expect_units
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.format.arrays import Int64Array
@@ -134,9 +134,8 @@ class _Steps:
         self._log.expect(self._ahead, starts, sizes)
 
     def _announce_units(self, step: int) -> None:
-        for queue, start, stop in self._parts(step) if step < self._count else ():
-            if isinstance(queue, ArchivedQueue) and start < stop:
-                queue.expect(self._ahead, start, stop)
+        if step < self._count:
+            expect_units(self._ahead, self._parts(step))
 
     def _parts(self, step: int) -> list[QueueRange]:
         return [

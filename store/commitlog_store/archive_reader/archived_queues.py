@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import index
 
 import numpy as np
 
+from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive_reader.opened_archive import OpenedArchive, stored
 from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 from commitlog_store.object_storage.pages import ReadAhead
 from commitlog_store.paths import validate_topic
-from commitlog_store.queue.views import CatalogView
+from commitlog_store.queue.views import CatalogView, QueueView, Units
 
 
 class ArchivedQueue:
@@ -105,16 +106,26 @@ class ArchivedQueue:
                 units[run.start - at : run.stop - at] = self._archive.units(run)
             yield units
 
-    def expect(self, ahead: ReadAhead, start: int, stop: int) -> None:
-        """The units ``[start, stop)`` will be read."""
+    def unit_places(self, start: int, stop: int) -> Iterator[tuple[ObjectRef, int, int]]:
+        """Where the units ``[start, stop)`` are: the object of each segment, and the first and last byte in it."""
         for run in self._archive.runs(self._number).between(start, stop):
-            low, high = self._archive.unit_bytes(run)
-            units = self._archive.manifest.segments[run.segment].units
-            ahead.expect(stored(units), np.array([low]), np.array([high]))
+            yield (self._archive.manifest.segments[run.segment].units, *self._archive.unit_bytes(run))
 
     def offset_at(self, segment: int) -> int:
         """The queue offset of the first message in a segment, by its index, or after it."""
         return self._archive.runs(self._number).offset_at(segment)
+
+
+def expect_units(ahead: ReadAhead, ranges: Sequence[tuple[QueueView, int, int]]) -> None:
+    """The units of ranges ``(queue, start, stop)`` will be read: a segment has those of all queues back to back."""
+    wanted: dict[ObjectRef, list[tuple[int, int]]] = {}
+    for queue, start, stop in ranges:
+        if isinstance(queue, ArchivedQueue) and start < stop:
+            for units, low, high in queue.unit_places(start, stop):
+                wanted.setdefault(units, []).append((low, high))
+    for units, places in wanted.items():
+        starts, stops = np.array(places, np.int64).T
+        ahead.expect(stored(units), starts, stops)
 
 
 class ArchivedCatalog(CatalogView):

@@ -278,10 +278,20 @@ class ObjectPages:
             return
         cuts = np.flatnonzero(np.diff(pages) > 1 + _PAGES_BETWEEN) + 1
         firsts, lasts = pages[np.append(0, cuts)].tolist(), (pages[np.append(cuts - 1, -1)] + 1).tolist()
+        firsts[0], lasts[0] = self._with_waiting(owner, source, firsts[0], lasts[0])
         for first, last in zip(firsts, lasts, strict=True):
             for at in range(first, last, _PAGES_OF_A_REQUEST):
                 self._waiting.append((owner, source, at, min(at + _PAGES_OF_A_REQUEST, last)))
         self._order_ahead()
+
+    def _with_waiting(self, owner: ReadAhead, source: StoredObject, first: int, last: int) -> tuple[int, int]:
+        """Pages ``[first, last)`` with those of the last request that waits, if they continue these."""
+        if self._waiting:
+            *of, start, stop = self._waiting[-1]
+            if of == [owner, source] and start <= first <= stop + _PAGES_BETWEEN:
+                self._waiting.pop()
+                return start, max(stop, last)
+        return first, last
 
     def _forgo(self, owner: ReadAhead) -> None:
         """What was expected by ``owner`` is not read any more, as far as it was not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import PageCache
-from commitlog_store.object_storage.pages import PAGE, ObjectPages, StoredObject
+from commitlog_store.object_storage.pages import PAGE, ObjectPages, PageLimits, StoredObject
 from tests.support.store_builder import StoreBuilder
 
 
@@ -64,3 +65,19 @@ def test_what_will_be_read_is_announced_in_any_order(tmp_path: Path) -> None:
         assert objects.stats.requests - before == 3
         ahead.close()
         pages.close()
+
+
+def test_what_continues_a_request_that_waits_is_fetched_with_it(tmp_path: Path) -> None:
+    data = np.random.default_rng(5).bytes(60 * PAGE)
+    (tmp_path / "log").write_bytes(data)
+    objects = ObjectStore.open(f"file://{tmp_path}")
+    source = StoredObject("log", len(data), "ab12")
+    pages = ObjectPages(objects, limits=PageLimits(ahead=PAGE))
+    ahead = pages.ahead()
+    # The first one is fetched at once; those after it wait. The third one begins in the last page of the second.
+    for low, high in pairwise((0, 10 * PAGE, 15 * PAGE + 100, 50 * PAGE, 51 * PAGE)):
+        ahead.expect(source, np.array([low]), np.array([high]))
+    assert bytes(pages.read(source, 0, 51 * PAGE)) == data[: 51 * PAGE]
+    # Pages 0 to 9, 10 to 41, 42 to 50.
+    assert objects.stats.requests == 3
+    pages.close()
