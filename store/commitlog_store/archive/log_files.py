@@ -7,8 +7,8 @@ Nothing is locked or written in the store's directory; its owner, perhaps a brok
 - A frame that ends in the next file must be whole there: recovery cuts off a frame that is not, from its own start.
 - What is archived is brought to the device first, which the owner may do only seconds later: else a power cut could
   take it back, and other records would come in its place. A sync needs no permission to write, and changes no file.
-- Of the last file, beside an owner, the last record is left out, which may be half written, and a batch that is still
-  being dispatched.
+- Of the last file, beside an owner, a batch that is still being dispatched is left out, and the last record until a
+  queue leads to it: it may be half written before.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import NamedTuple, TypeVar
 from commitlog_store.archive.segments import written_records
 from commitlog_store.batch.frames import FoundFrame, is_whole
 from commitlog_store.batch.visibility import GateReader
-from commitlog_store.errors import ArchiveGap, FileChanged
+from commitlog_store.errors import ArchiveGap, CommitLogError, FileChanged
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.record import RECORD_PREFIX_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT
+from commitlog_store.queue.catalog import QueueCatalog
 
 _Found = TypeVar("_Found")
 
@@ -47,6 +48,7 @@ class LogSource:
         self._delay_levels_ms = delay_levels_ms
         self._log = CommitLog(paths.commit_log)
         self._gate = GateReader(paths.root)
+        self._queues = QueueCatalog(paths.root, self._log)
 
     def bases(self) -> list[int]:
         """Where the files begin that exist now. ``LogNotFound`` when there were some before."""
@@ -128,11 +130,23 @@ class LogSource:
         limit = file.base + file.capacity
         if not gate.is_open:
             limit = min(limit, max(gate.start, file.base))
-        may_be_written_now = disk.exists(os.path.join(self.paths.root, ABORT))
         written = written_records(file, limit, self._delay_levels_ms)
-        end = written.last_record if may_be_written_now else written.end
+        end = written.last_record if self._may_be_half_written(written.last_record) else written.end
         frame = written.last_frame
         return end if frame is None or frame.end <= end else min(end, frame.physical_offset)
+
+    def _may_be_half_written(self, last_record: int) -> bool:
+        """Whether an owner may be writing the log's last record. Owners dispatch a record once it is complete."""
+        if not disk.exists(os.path.join(self.paths.root, ABORT)):
+            return False
+        try:
+            self._log.refresh()
+            record = self._log.read_record(last_record)
+            queue = self._queues.queue(record.topic.decode(), record.queue_id)
+            queue.bounds()  # looks for new units
+            return queue.unit(record.queue_offset) != (last_record, record.total_size)
+        except (CommitLogError, UnicodeDecodeError):  # also without the queue
+            return True
 
     def holds_whole(self, frame: FoundFrame) -> bool:
         """Whether a batch whose frame reaches into later files is whole in them, on the device too."""

@@ -166,7 +166,29 @@ def test_config_files_are_archived_and_kept_when_they_have_not_changed(tmp_path:
     assert objects_of(tmp_path / "a").get(first["topics.json"].name) == b'{"topicConfigTable": {}}'
 
 
-def test_a_store_that_is_open_is_archived_but_for_its_last_record(tmp_path: Path) -> None:
+def test_the_last_record_of_an_open_store_is_archived_once_a_queue_leads_to_it(tmp_path: Path) -> None:
+    """Before, it may be half written: then the next run archives it."""
+    path, url = tmp_path / "store", f"archive+{url_of(tmp_path / 'a')}"
+    with MessageStore.open(path, MessageStoreConfig.embedded()) as store:
+        for number in range(20):
+            result = store.put_message(Message(topic="orders", queue_id=0, body=b"x", keys=["all", f"k{number}"]))
+        assert store.wait_for_messages("orders", 0, 19, timeout_s=60)
+        archive_store(path, url_of(tmp_path / "a"), with_last=True)
+        with StoreReader.open(url) as archive:
+            (newest_message,) = archive.query("orders", "all", limit=1)
+            assert newest_message.physical_offset == result.physical_offset
+            assert archive.query("orders", "k19") == [newest_message]
+        crashed = shutil.copytree(path, tmp_path / "crashed", ignore=shutil.ignore_patterns("lock"))
+        assert (crashed / "abort").exists()
+    for unit in (crashed / "consumequeue" / "orders" / "0").iterdir():
+        data = bytearray(unit.read_bytes())
+        data[19 * 20 : 20 * 20] = bytes(20)  # of the last message
+        unit.write_bytes(data)
+    report = archive_store(crashed, url_of(tmp_path / "b"), with_last=True)
+    assert report.stop == result.physical_offset
+
+
+def test_a_store_that_is_open_is_archived_beside_its_owner(tmp_path: Path) -> None:
     config = MessageStoreConfig(mapped_file_size_commit_log=65536, flush_interval_commit_log=10)
     with MessageStore.open(tmp_path / "store", config) as store:
         archiver = open_archiver(tmp_path / "store", url_of(tmp_path / "a"), ArchiveSettings(with_last=True))
@@ -183,7 +205,7 @@ def test_a_store_that_is_open_is_archived_but_for_its_last_record(tmp_path: Path
     data = archived_bytes(objects_of(tmp_path / "a"))
     assert data == log_bytes(tmp_path / "store")[: len(data)]
     assert_sound(objects_of(tmp_path / "a"))
-    # Closed, the store's last record is as sure as the others.
+    # Closed, the store's last record is as sure as the others, also without its queue.
     report = archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
     with StoreReader.open(tmp_path / "store") as reader:
         assert report.stop >= max(
