@@ -15,6 +15,8 @@ from typing import Self
 from urllib.parse import urlsplit
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade"}
+# Of a client of S3: a server that checks none wants to see one.
+_SIGNED_FOR_S3 = "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b"
 _REFUSALS = {"500": (500, "InternalError"), "503": (503, "SlowDown"), "403": (403, "AccessDenied")}
 
 
@@ -69,6 +71,10 @@ class HttpProxy:
         del path
         return data
 
+    def onward(self, headers: dict[str, str]) -> dict[str, str]:
+        """The headers of a request as the store gets them."""
+        return headers
+
     def _fault(self, method: str) -> str:
         with self._lock:
             self.passed[method] += 1
@@ -89,12 +95,12 @@ class HttpProxy:
         if fault == "slow":
             time.sleep(slow_s)
         self.before_passing()
-        onward = http.client.HTTPConnection(host, timeout=60)
+        store = http.client.HTTPConnection(host, timeout=60)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
-        onward.request(request.command, request.path, body or None, headers)
-        answer = onward.getresponse()
+        store.request(request.command, request.path, body or None, self.onward(headers))
+        answer = store.getresponse()
         data = self.shown(request.path, answer.read())
-        onward.close()
+        store.close()
         self.after_passing()
         request.send_response(answer.status)
         for name, value in answer.getheaders():
@@ -127,6 +133,23 @@ class HttpProxy:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class GoogleProxy(HttpProxy):
+    """A store of Google's XML protocol, made of one of S3's: what differs of the requests are credentials, which are
+    not checked here but seen in ``credentials``, and the condition of a put."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.credentials: set[str] = set()
+
+    def onward(self, headers: dict[str, str]) -> dict[str, str]:
+        lower = {name.lower(): value for name, value in headers.items()}
+        self.credentials.add(lower.get("authorization", ""))
+        lower["authorization"] = _SIGNED_FOR_S3
+        if lower.pop("x-goog-if-generation-match", "") == "0":
+            lower["if-none-match"] = "*"
+        return lower
 
 
 class OldListings(HttpProxy):

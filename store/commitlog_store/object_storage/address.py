@@ -29,6 +29,8 @@ OBJECT_SCHEMES = (*_LOCAL_SCHEMES, "s3", "s3a", "gs", "az", "azure", "abfs", "ab
 """The schemes of addresses of object storage."""
 
 _S3_SCHEMES = ("s3", "s3a")
+_GCS_SCHEME = "gs"
+_AZURE_HOST = "dfs.core.windows.net"
 _SECRETS_ELSEWHERE = (
     "The address of an archive has no password, no '?' and no '#', since it is shown: credentials are given by the "
     "environment, or as options."
@@ -43,7 +45,13 @@ _OTHER_KEYS = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+# The options and the variables of each cloud that give another address than the cloud's own.
+_S3_ENDPOINTS = ("endpoint", "aws_endpoint"), ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_GCS_ENDPOINTS = ("base_url", "google_base_url"), ("GOOGLE_BASE_URL",)
+_AZURE_ENDPOINTS = (
+    ("endpoint", "azure_endpoint", "azure_storage_endpoint"),
+    ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+)
 
 # The process that used obstore first. In its forked children the threads that answer are missing.
 _users: list[int] = []
@@ -114,9 +122,9 @@ class StorageAddress:
                 local: ObjectStore = obstore.store.LocalStore(prefix=self.directory, mkdir=makes_directory)
                 return local
             made: ObjectStore = obstore.store.from_url(
-                self.url,
-                config={**self.options, **_bucket_settings(self.options)},
-                client_options=self._client_options(),
+                _full_address(self.url),
+                config=self._settings(parts.scheme),
+                client_options=self._client_options(parts.scheme),
                 retry_config=self._retries(),
                 **self._credentials(parts.scheme),
             )
@@ -129,9 +137,17 @@ class StorageAddress:
             raise ArchiveFailed(f"{self.directory} cannot be made, or is not a directory: {reason}.") from None
         return made
 
-    def _client_options(self) -> dict[str, Any]:
-        endpoint = self.options.get("endpoint") or self.options.get("aws_endpoint")
-        endpoint = endpoint or next(filter(None, map(os.environ.get, _ENDPOINT_VARIABLES)), "")
+    def _settings(self, scheme: str) -> dict[str, str]:
+        """The options as obstore takes them: ``endpoint`` is a name for all clouds here."""
+        given = dict(self.options)
+        if scheme == _GCS_SCHEME and "endpoint" in given:
+            given.setdefault("base_url", given.pop("endpoint"))
+        return given | (_bucket_settings(given) if scheme in _S3_SCHEMES else {})
+
+    def _client_options(self, scheme: str) -> dict[str, Any]:
+        names, variables = _endpoints_of(scheme)
+        given = (self.options.get(name) for name in ("endpoint", *names))
+        endpoint = next(filter(None, [*given, *map(os.environ.get, variables)]), "")
         # A plain endpoint is one that somebody has chosen: a compatible store of their own.
         return {"timeout": timedelta(seconds=self.timeout_s), "allow_http": endpoint.startswith("http://")}
 
@@ -168,6 +184,20 @@ class StorageAddress:
             )
         if not _users:
             _users.append(os.getpid())
+
+
+def _full_address(url: str) -> str:
+    """``abfs://CONTAINER@ACCOUNT/PREFIX`` with the host that obstore wants to see after the account's name."""
+    parts = urlsplit(url)
+    if parts.username is None or parts.hostname is None or "." in parts.hostname:
+        return url
+    return parts._replace(netloc=f"{parts.netloc}.{_AZURE_HOST}").geturl()
+
+
+def _endpoints_of(scheme: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if scheme in _S3_SCHEMES:
+        return _S3_ENDPOINTS
+    return _GCS_ENDPOINTS if scheme == _GCS_SCHEME else _AZURE_ENDPOINTS
 
 
 def _bucket_settings(options: Mapping[str, str]) -> dict[str, str]:
