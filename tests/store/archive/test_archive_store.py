@@ -170,8 +170,9 @@ def test_the_last_record_of_an_open_store_is_archived_once_a_queue_leads_to_it(t
     """Before, it may be half written: then the next run archives it."""
     path, url = tmp_path / "store", f"archive+{url_of(tmp_path / 'a')}"
     with MessageStore.open(path, MessageStoreConfig.embedded()) as store:
-        for number in range(20):
-            result = store.put_message(Message(topic="orders", queue_id=0, body=b"x", keys=["all", f"k{number}"]))
+        for number in range(19):
+            store.put_message(Message(topic="orders", queue_id=0, body=b"x", keys=["all", f"k{number}"]))
+        result = store.put_message(Message(topic="orders", queue_id=0, body=b"x", keys=["all", "k19"]))
         assert store.wait_for_messages("orders", 0, 19, timeout_s=60)
         archive_store(path, url_of(tmp_path / "a"), with_last=True)
         with StoreReader.open(url) as archive:
