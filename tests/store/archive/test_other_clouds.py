@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,8 +30,8 @@ class Cloud(NamedTuple):
     """A bucket, the options of a client, and the environment of one that has none but ``--endpoint``."""
 
     bucket: str
-    options: Mapping[str, str]
-    environment: Mapping[str, str]
+    options: dict[str, str]
+    environment: dict[str, str]
 
 
 @pytest.fixture(scope="module", params=["azure", "google"])
@@ -60,7 +60,7 @@ def test_a_store_is_archived_read_checked_and_restored(cloud: Cloud, tmp_path: P
     gc_archive(objects, older_than_s=-60)
     assert check_archive(objects).unnamed == 0
     with (
-        StoreReader.open(url, storage_options=dict(cloud.options)) as archive,
+        StoreReader.open(url, storage_options=cloud.options) as archive,
         StoreReader.open(tmp_path / "store") as directory,
     ):
         assert archive.stats().requests == 3
