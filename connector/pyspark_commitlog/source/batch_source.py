@@ -13,7 +13,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from commitlog_store import StoreReader
 from pyspark_commitlog.loss import naming_store, report_lost_ends
-from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.read import SourceOptions, rule_option
+from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.options.values import LATEST, OffsetRule
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.missing_topics import check_topics
@@ -83,7 +84,26 @@ class CommitLogBatchReader(DataSourceReader):
             _logger.warning("No topic of %s matches; the result is empty.", options.path)
         starts = resolve_rule(reader, queues, options.start_rule, options, which="starting")
         ends = resolve_rule(reader, queues, options.end_rule, options, which="ending")
-        return [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)]
+        _warn_of_late_starts(starts, ends, options)
+        return [QueueRange(*key, starts[key], max(starts[key], ends[key])) for key in sorted(starts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)
+
+
+def _warn_of_late_starts(starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], options: SourceOptions) -> None:
+    """Name the options between which some queues have no message: a time or a group at one end, not at the other."""
+    late = [key for key in sorted(starts) if starts[key] > ends[key]]
+    if late:
+        _logger.warning(
+            "Options %s and %s: %d of %d queues start after their end, and nothing is read of them; queue %d of topic "
+            "%r would go from %d to %d.",
+            rule_option("starting", options.start_rule),
+            rule_option("ending", options.end_rule),
+            len(late),
+            len(starts),
+            late[0][1],
+            late[0][0],
+            starts[late[0]],
+            ends[late[0]],
+        )

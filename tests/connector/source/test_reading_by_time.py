@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from commitlog_store import StoreReader
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.offset_rules import resolve_rule
+from pyspark_commitlog.source.partitions import RangePartition
+from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.spark_helpers import read
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
@@ -67,6 +71,30 @@ def test_a_start_after_all_messages_is_the_queues_end_or_an_error(store: StoreBu
     assert bounds(store, **given) == [(50, 50), (50, 51)]
     with pytest.raises(OptionError, match=rf"{option}: topic 'orders', queue 0 has no message .*Strategy to latest"):
         bounds(store, **given, startingOffsetsByTimestampStrategy="error")
+
+
+@pytest.mark.parametrize(
+    ("given", "goes"),
+    [
+        (
+            {"startingOffsets": '{"orders":{"0":10,"1":5}}', "endingTimestamp": str(FIRST_STORE_TIME + 12)},
+            "from 10 to 6",
+        ),
+        (
+            {"startingTimestamp": str(FIRST_STORE_TIME + 10), "endingOffsets": '{"orders":{"0":1,"1":6}}'},
+            "from 5 to 1",
+        ),
+    ],
+)
+def test_of_a_queue_that_starts_after_its_end_nothing_is_read_and_a_warning_names_the_options(
+    store: StoreBuilder, given: dict[str, str], goes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = parse_batch_options({"path": str(store.path), "subscribe": "orders"} | given)
+    schema = StructType([StructField("queueOffset", LongType())])
+    (partition,) = CommitLogBatchReader(options, check_schema(schema)).partitions()
+    assert cast("RangePartition", partition).ranges == (("orders", 1, 5, 6),)
+    options_and_queues = f"Options {' and '.join(given)}: 1 of 2 queues start after their end, and nothing is read of"
+    assert caplog.messages == [f"{options_and_queues} them; queue 0 of topic 'orders' would go {goes}."]
 
 
 def test_a_queue_that_does_not_exist_is_refused_by_name(store: StoreBuilder) -> None:
