@@ -312,18 +312,35 @@ def _by_queue(option: str, value: str, expected: str) -> Iterator[tuple[QueueKey
 
 
 def _json_object(option: str, value: str, expected: str) -> dict[str, object]:
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        refuse(option, value, expected)
+    parsed = parse_json(option, value)
     if not isinstance(parsed, dict):
         refuse(option, value, expected)
     return parsed
 
 
-def is_count(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number from 0 to ``MAX_LONG``."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_LONG
+def parse_json(option: str, value: str) -> object:
+    """The value of JSON; None for another text. ``OptionError`` for an object with a name twice: one would be lost."""
+    repeated: list[str] = []
+
+    def as_dict(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, said in pairs:
+            if name in found:
+                repeated.append(name)
+            found[name] = said
+        return found
+
+    try:
+        parsed: object = json.loads(value, object_pairs_hook=as_dict)
+    except ValueError:
+        return None
+    if repeated:
+        refuse(option, value, f"JSON with each name once; {repeated[0]!r} is given twice")
+    return parsed
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _integer(text: str) -> int | None:

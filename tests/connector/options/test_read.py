@@ -105,6 +105,8 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
         ("startingOffsets", '{"orders":{"0":1.5}}', "1.5"),
         ("startingOffsets", '{"orders":{"first":1}}', "'first'"),
         ("startingOffsets", '{"audit":{"0":1}}', "queue 0 of 'audit' is not"),
+        ("startingOffsets", '{"orders":{"0":1,"0":2}}', "each name once; '0' is given twice"),
+        ("endingOffsetsByTimestamp", '{"orders":{"0":1},"orders":{"1":1}}', "each name once; 'orders' is given twice"),
         ("startingTimestamp", "yesterday", "milliseconds"),
         ("startingTimestamp", "1795250230", "1795250230000 if this one is in seconds"),
         ("endingTimestamp", "1795250230", "1795250230000 if this one is in seconds"),
@@ -134,6 +136,7 @@ def test_a_bad_value_is_refused_with_option_value_and_what_is_expected(option: s
         ("assign", '{"orders":[-1]}', "'orders' has no list"),
         ("assign", '{"orders":["0"]}', "'orders' has no list"),
         ("assign", '{"a/b":[0]}', "cannot be a topic"),
+        ("assign", '{"orders":[0],"orders":[1]}', "each name once; 'orders' is given twice"),
     ],
 )
 def test_a_bad_subscription_is_refused(option: str, value: str, part: str) -> None:
