@@ -143,10 +143,7 @@ def parse_by_store(
     parse: Callable[[str, str, int], OffsetRule], option: str, value: str, default: int, stores: Mapping[str, str]
 ) -> OffsetRule:
     """The rule of several stores: JSON of stores, each with what ``parse`` takes; other texts are a rule for all."""
-    try:
-        by_store = json.loads(value)
-    except ValueError:
-        by_store = None
+    by_store = values.parse_json(option, value)
     if not isinstance(by_store, dict):
         return parse(option, value, default)
     for name in by_store:
@@ -157,5 +154,6 @@ def parse_by_store(
                 f"JSON by store, such as {{{json.dumps(min(stores))}:{{...}}}}; path names no store {name!r}."
                 f"{did_you_mean(name, {known.lower(): known for known in stores})} Its stores are: {', '.join(stores)}",
             )
-    rules = {name: parse(option, json.dumps(said), default) for name, said in by_store.items()}
+    texts = {name: said if isinstance(said, str) else json.dumps(said) for name, said in by_store.items()}
+    rules = {name: parse(option, text, default) for name, text in texts.items()}
     return OffsetRule(default=default, stores=rules)

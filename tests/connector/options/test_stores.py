@@ -11,7 +11,7 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.metadata import parse_metadata_options
 from pyspark_commitlog.options.read import SourceOptions, parse_batch_options, parse_options, parse_stream_options
 from pyspark_commitlog.options.stores import parse_one_store
-from pyspark_commitlog.options.values import EARLIEST, LATEST
+from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
 from pyspark_commitlog.options.write import parse_batch_write_options
 
 TWO = "broker-a=/data/a, broker-b=file:///data/b%2Cb=c"
@@ -81,10 +81,20 @@ def test_offsets_and_times_are_given_by_store() -> None:
     assert options_of(TWO, startingOffsets="latest").of_store("broker-a").start_rule.default == LATEST
 
 
+def test_a_store_may_start_at_its_first_message_or_at_its_end() -> None:
+    given = {"path": TWO, "subscribe": "orders", "startingOffsets": '{"broker-a":"earliest","broker-b":"Latest"}'}
+    a, b = parse_stream_options(given).each_store()
+    assert (a.start_rule, b.start_rule) == (OffsetRule(default=EARLIEST), OffsetRule(default=LATEST))
+    with pytest.raises(OptionError, match="another start than latest"):
+        parse_batch_options(given)
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [
         ({"startingOffsets": '{"orders":{"0":5}}'}, "path names no store 'orders'"),
+        ({"startingOffsets": '{"broker-a":{},"broker-a":{"orders":{"0":5}}}'}, "'broker-a' is given twice"),
+        ({"startingOffsets": '{"broker-a":"oldest"}'}, "'oldest'; expected earliest, latest, or JSON"),
         ({"startingOffsets": '{"broker_a":{"orders":{"0":5}}}'}, "Did you mean broker-a?"),
         ({"startingOffsets": '{"broker-a":{"0":5}}'}, "expected earliest, latest, or JSON"),
         ({"startingOffsets": '{"broker-a":{"audit":{"0":5}}}'}, "only queues that are read"),
