@@ -45,7 +45,7 @@ from commitlog_store.columnar.input_properties import (
     join_keys,
     separator_rows,
 )
-from commitlog_store.delay_level import delay_level, parse_delay_levels, shown_delay_levels
+from commitlog_store.delay_level import delay_or_level, parse_delay_levels, shown_delay_levels
 from commitlog_store.errors import InvalidValue, PutRefused
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
@@ -418,10 +418,12 @@ def _shown_delay(delay: pa.Scalar) -> int | str | timedelta:
 
 
 def _level_of(delay: int | str | timedelta, limits: MessageLimits) -> int:
+    """-1 for a delay that no level has; 0 for none, also as a time."""
     try:
-        return delay_level(delay, limits.message_delay_level) or 0
+        level, _ = delay_or_level(delay, limits.message_delay_level)
     except InvalidValue:
         return -1
+    return -1 if level is None else level
 
 
 def _delay_levels(

@@ -235,6 +235,14 @@ def test_the_column_of_delay_levels_wins_over_the_property_even_with_none() -> N
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "delays", [pa.array(["0s", "5s"]), pa.array([0, 5], pa.duration("s")), pa.array([0, 5_000_000], pa.duration("us"))]
+)
+def test_a_delay_of_no_time_is_none(delays: pa.Array) -> None:
+    encoded = encode(pa.table({"body": ["a", "b"], "delayLevel": delays, "queueId": [3, 3]}))
+    assert encoded.queue_ids.tolist() == [3, 1], "the second one is in the queue of level 2"
+
+
 def test_a_queue_that_is_not_chosen_is_minus_one() -> None:
     table = pa.table({"body": ["a", "b"], "queueId": pa.array([None, 7], pa.int32())})
     encoded = encode(table, born_host=V6)
