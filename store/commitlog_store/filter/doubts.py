@@ -1,13 +1,16 @@
 """Doubtful filters: what RocketMQ reads in another way than most readers of SQL do.
 
 In SQL, ``NOT x = 1`` is ``NOT (x = 1)``. In RocketMQ's grammar NOT binds before every comparison, so it is
-``(NOT x) = 1``, which matches no message. The expression is evaluated as RocketMQ does; a warning names both readings.
+``(NOT x) = 1``, which matches no message. And every name is that of a property: ``queueId = 1`` matches no message
+either, unless a producer gave it a property ``queueId``. The expression is evaluated as RocketMQ does; a warning names
+both readings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.filter.expression import (
     Cast,
     Constant,
@@ -20,11 +23,24 @@ from commitlog_store.filter.expression import (
     Search,
     Written,
     operands,
+    property_names,
 )
+from commitlog_store.format.properties import KEYS, TAGS
+
+_PROPERTY_OF_COLUMN = {"tags": TAGS, "keys": KEYS}
 
 
 def doubts(node: Expression) -> Iterator[str]:
-    """A sentence for each comparison of a bare NOT, with both readings."""
+    """A sentence for each comparison of a bare NOT, with both readings, and for each name that a column has too."""
+    yield from _bare_nots(node)
+    for name in dict.fromkeys(property_names(node)):
+        if name in ALL_COLUMNS:
+            meant = _PROPERTY_OF_COLUMN.get(name)
+            way = f"write {meant} for it" if meant else "compare it in the rows that are read, in Spark with .where"
+            yield f"{name} is read as the property of that name. If the column is meant, {way}."
+
+
+def _bare_nots(node: Expression) -> Iterator[str]:
     within = isinstance(node, Not) and node.written is Written.WITHIN
     compared = node.operand if isinstance(node, Not) and within else node
     if isinstance(compared, Equal | IsNull | Search):
@@ -36,7 +52,7 @@ def doubts(node: Expression) -> Iterator[str]:
                 f"comparisons. Write NOT ({operand} {rest}) for the other meaning, or the parentheses for this one."
             )
     for below in operands(compared):
-        yield from doubts(below)
+        yield from _bare_nots(below)
 
 
 def _rest(node: Equal | IsNull | Search, *, negated: bool) -> str:

@@ -136,6 +136,23 @@ def test_a_not_before_a_comparison_is_warned_of_with_both_readings(
 
 
 @pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        (
+            "queueId = 1 OR queueId > 2 AND x = 1",
+            {"queueId": "compare it in the rows that are read, in Spark with .where"},
+        ),
+        ("tags = 'paid' AND keys IS NOT NULL", {"tags": "write TAGS for it", "keys": "write KEYS for it"}),
+        ("TAGS = 'paid' AND KEYS = 'a' AND queue_id = 1", {}),
+    ],
+)
+def test_the_name_of_a_column_is_warned_of_once(text: str, ways: dict[str, str]) -> None:
+    assert MessageFilter.parse_quietly(filter=text).doubts == tuple(
+        f"{name} is read as the property of that name. If the column is meant, {way}." for name, way in ways.items()
+    )
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "(NOT x) = 1",
