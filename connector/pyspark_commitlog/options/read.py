@@ -136,9 +136,12 @@ class SourceOptions:
             ) from None
 
     def warn_of_doubts(self) -> None:
-        """Log what RocketMQ reads in another way than SQL does. Once for a query: options are parsed several times."""
-        for doubt in self.filter.doubts:
-            _logger.warning("Option filter: %s", doubt)
+        """Log what RocketMQ reads in another way than most readers do. Once for a query: options are parsed several
+        times.
+        """
+        for option, given in (("tags", self.tags), ("filter", self.filter)):
+            for doubt in given.doubts:
+                _logger.warning("Option %s: %s", option, doubt)
 
     @property
     def end_rule(self) -> OffsetRule:

@@ -2,13 +2,14 @@
 
 In SQL, ``NOT x = 1`` is ``NOT (x = 1)``. In RocketMQ's grammar NOT binds before every comparison, so it is
 ``(NOT x) = 1``, which matches no message. And every name is that of a property: ``queueId = 1`` matches no message
-either, unless a producer gave it a property ``queueId``. The expression is evaluated as RocketMQ does; a warning names
-both readings.
+either, unless a producer gave it a property ``queueId``. In a subscription to tags, ``A,B`` is one tag. Both are
+evaluated as RocketMQ does; a warning names both readings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.filter.expression import (
@@ -38,6 +39,14 @@ def doubts(node: Expression) -> Iterator[str]:
             meant = _PROPERTY_OF_COLUMN.get(name)
             way = f"write {meant} for it" if meant else "compare it in the rows that are read, in Spark with .where"
             yield f"{name} is read as the property of that name. If the column is meant, {way}."
+
+
+def tag_doubts(tags: Sequence[str]) -> Iterator[str]:
+    """A sentence for each tag that looks like several: RocketMQ separates tags by ``||`` alone."""
+    for tag in tags:
+        parts = [part.strip() for part in re.split(r"[,|]", tag) if part.strip()]
+        if len(parts) > 1:
+            yield f"{tag} is read as one tag. Several tags are written as {' || '.join(parts)}."
 
 
 def _bare_nots(node: Expression) -> Iterator[str]:

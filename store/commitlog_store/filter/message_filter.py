@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from commitlog_store.errors import FilterError, InvalidValue
-from commitlog_store.filter.doubts import doubts
+from commitlog_store.filter.doubts import doubts, tag_doubts
 from commitlog_store.filter.expression import BooleanNode, Rows, evaluate, implied_values
 from commitlog_store.filter.keys import KeySet, parse_keys
 from commitlog_store.filter.tags import TagSubscription, parse_subscription
@@ -51,7 +51,8 @@ class MessageFilter:
         RocketMQ's SQL92 over properties (``TAGS`` and ``KEYS`` are properties too). ``keys`` is a list of keys, or a
         text with spaces between them: messages with one of these among their keys, or as their unique key.
 
-        Where RocketMQ reads ``filter`` in another way than SQL does, a warning is logged, once for each expression.
+        Where RocketMQ reads ``tags`` or ``filter`` in another way than most readers do, a warning is logged, once for
+        each reading.
 
         ``FilterError`` names the place, what was expected and what was found.
         """
@@ -80,8 +81,9 @@ class MessageFilter:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What RocketMQ reads in another way than SQL does: a sentence with both readings for each."""
-        return () if self.expression is None else tuple(doubts(self.expression))
+        """What RocketMQ reads in another way than most readers do: a sentence with both readings for each."""
+        of_tags = () if self.tags is None else tuple(tag_doubts(self.tags.tags))
+        return of_tags if self.expression is None else (*of_tags, *doubts(self.expression))
 
     @property
     def is_all(self) -> bool:

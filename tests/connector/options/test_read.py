@@ -232,6 +232,17 @@ def test_a_stream_is_not_read_from_the_log_alone() -> None:
         parse_stream_options(given)
 
 
+def test_doubts_about_tags_and_filter_are_warned_of_by_the_option(caplog: pytest.LogCaptureFixture) -> None:
+    parse_options(GOOD | {"tags": "paid,sent", "filter": "queueId = 1"}).warn_of_doubts()
+    assert caplog.messages == [
+        "Option tags: paid,sent is read as one tag. Several tags are written as paid || sent.",
+        (
+            "Option filter: queueId is read as the property of that name. If the column is meant, compare it in the "
+            "rows that are read, in Spark with .where."
+        ),
+    ]
+
+
 def test_offsets_and_times_exclude_each_other() -> None:
     options = GOOD | {"startingOffsets": "earliest", "startingTimestamp": "5"}
     assert "exclude each other" in refused(parse_options, options)

@@ -36,6 +36,17 @@ def test_tags_are_separated_by_two_bars(text: str, tags: tuple[str, ...]) -> Non
     assert subscription.tags == tags
 
 
+@pytest.mark.parametrize(("text", "several"), [("a,b", "a || b"), ("x || a, b", "a || b"), ("a | b|c", "a || b || c")])
+def test_a_tag_that_looks_like_several_is_warned_of(text: str, several: str) -> None:
+    (doubt,) = MessageFilter.parse_quietly(tags=text).doubts
+    assert doubt.endswith(f"is read as one tag. Several tags are written as {several}.")
+
+
+@pytest.mark.parametrize("text", ["a", "a || b", "a,", "a b", "*"])
+def test_other_tags_are_not_warned_of(text: str) -> None:
+    assert MessageFilter.parse_quietly(tags=text).doubts == ()
+
+
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_units_are_chosen_by_hash_code(count: int) -> None:
     subscription = parse_subscription("||".join(f"tag-{number}" for number in range(count)))
