@@ -19,9 +19,10 @@ from typing import Any
 
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
-from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
+from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset, malformed
 
 SEVERAL_STORES_VERSION = 2
+_EXPECTED = f"version {SEVERAL_STORES_VERSION} with stores"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class StoresOffset:
         if "" in names or (len(names) == 1 and version == OFFSET_VERSION):
             return cls(stores={names[0]: StreamOffset.from_json(value)})
         if isinstance(version, bool) or not isinstance(value, dict) or not isinstance(version, int):
-            raise _malformed(value)
+            raise malformed(_EXPECTED, value)
         if version > SEVERAL_STORES_VERSION:
             raise OffsetFormatError(
                 f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads versions up to "
@@ -73,7 +74,7 @@ class StoresOffset:
             or value.keys() - {"version", "stores", "turn"}
             or not (turn is None or isinstance(turn, str))
         ):
-            raise _malformed(value)
+            raise malformed(_EXPECTED, value)
         return cls(stores={name: StreamOffset.from_json(one) for name, one in stores.items()}, turn=turn)
 
 
@@ -109,10 +110,3 @@ def planned_by_queue(start: object, end: object) -> dict[QueueKey, tuple[int, in
         for key, stop in sorted(ends.offsets.items())
         if (begin := ends.batch_starts.get(key, starts.get(key, stop))) < stop
     }
-
-
-def _malformed(found: object) -> OffsetFormatError:
-    return OffsetFormatError(
-        f"An offset of this query cannot be read: expected version {SEVERAL_STORES_VERSION} with stores, found "
-        f"{str(found)[:200]!r}. The checkpoint was damaged, or belongs to another source."
-    )

@@ -61,7 +61,7 @@ class StreamOffset:
     def from_json(cls, value: object) -> StreamOffset:
         """Parse an offset. ``OffsetFormatError`` if this version did not write it."""
         if not isinstance(value, dict):
-            raise _malformed("a JSON object", value)
+            raise malformed("a JSON object", value)
         version = value.get("version")
         if version == 2 and isinstance(value.get("stores"), dict):
             named = ",".join(f"{name}=..." for name in value["stores"])
@@ -76,12 +76,12 @@ class StreamOffset:
                 f"a new checkpoint."
             )
         if version != OFFSET_VERSION or isinstance(version, bool):
-            raise _malformed(f"version {OFFSET_VERSION}", version)
+            raise malformed(f"version {OFFSET_VERSION}", value.get("version", value))
         unknown = value.keys() - {"version", "offsets", "fence", "from", "initial"}
         if unknown:
-            raise _malformed("no other keys than version, offsets, fence, from, initial", sorted(map(str, unknown)))
+            raise malformed("no other keys than version, offsets, fence, from, initial", sorted(map(str, unknown)))
         if "offsets" not in value:
-            raise _malformed("the key offsets", sorted(value))
+            raise malformed("the key offsets", sorted(value))
         return cls(
             offsets=_flat("offsets", value["offsets"], _count),
             fences=_flat("fence", value.get("fence", {}), _fence),
@@ -99,16 +99,16 @@ def _nested(flat: Mapping[QueueKey, _V]) -> dict[str, dict[str, _V]]:
 
 def _flat(part: str, nested: object, convert: Callable[[object], _V | None]) -> dict[QueueKey, _V]:
     if not isinstance(nested, dict):
-        raise _malformed(f"an object under {part}", nested)
+        raise malformed(f"an object under {part}", nested)
     flat: dict[QueueKey, _V] = {}
     for topic, queues in nested.items():
         if not isinstance(queues, dict):
-            raise _malformed(f"an object of queue ids under {part} for topic {topic!r}", queues)
+            raise malformed(f"an object of queue ids under {part} for topic {topic!r}", queues)
         for queue_text, raw in queues.items():
             converted = convert(raw)
             # Spark makes every key a string; a number is accepted too, for offsets built in Python.
             if converted is None or re.fullmatch(r"[0-9]{1,10}", str(queue_text)) is None:
-                raise _malformed(f"good values under {part} for topic {topic!r}", {queue_text: raw})
+                raise malformed(f"good values under {part} for topic {topic!r}", {queue_text: raw})
             flat[str(topic), int(queue_text)] = converted
     return flat
 
@@ -124,8 +124,10 @@ def _fence(raw: object) -> Fence | None:
     return None if physical_offset is None or crc is None else Fence(physical_offset, crc)
 
 
-def _malformed(expected: str, found: object) -> OffsetFormatError:
+def malformed(expected: str, found: object) -> OffsetFormatError:
+    """The error for an offset that this version did not write."""
     return OffsetFormatError(
         f"An offset of this query cannot be read: expected {expected}, found {str(found)[:200]!r}. The checkpoint was "
-        f"damaged, or belongs to another source."
+        "damaged, or belongs to another source, such as Kafka's. Use the checkpoint of this query, or start with a new "
+        "one, from where startingOffsets says."
     )
