@@ -32,6 +32,7 @@ from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import CommitLogError, UnsupportedStore
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import Checkpoint
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.format.record import HEADER_SIZE, MAGIC_V1, MAGIC_V2, own_position
 from commitlog_store.groups.positions import GroupPosition
 from commitlog_store.index.service import IndexFileInfo
@@ -41,7 +42,6 @@ from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from commitlog_store.queue.log_blocks import QueueRange
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.queue.views import Units
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
 from commitlog_store.reading.key_lookup import KeyLookup
