@@ -119,8 +119,24 @@ def _owners_traces(directory: str) -> tuple[object, ...]:
             path=directory,
             holder=holder or None,
         )
-    paths = (os.path.join(directory, name) for name in (CHECKPOINT, ABORT))
-    return tuple(disk.file_signature(path) if disk.exists(path) else None for path in paths)
+    return _trace(directory, CHECKPOINT), _trace(directory, ABORT)
+
+
+def owner_traces(directory: str) -> tuple[object, ...]:
+    """What changes when an owner opens or closes the store, and not while it has it open.
+
+    An owner writes its checkpoint again and again; the file ``abort`` is there from its opening to its close.
+    """
+    abort = _trace(directory, ABORT)
+    return (abort,) if abort is not None else (None, _trace(directory, CHECKPOINT))
+
+
+def _trace(directory: str, name: str) -> tuple[int, ...] | None:
+    """The signature of a file; None without it: an owner may remove it at any time."""
+    try:
+        return disk.file_signature(os.path.join(directory, name))
+    except OSError:  # also a link that leads nowhere; what may not be read is reported by the look itself
+        return None
 
 
 def forecast_locked(

@@ -51,6 +51,11 @@ class Findings:
         if self._counts[key] <= FINDINGS_PER_FILE:
             self._found.append(finding)
 
+    def clear(self) -> None:
+        """Forget all of them: the look begins again."""
+        self._found = []
+        self._counts = Counter()
+
     def has_error(self, check: str, path: str) -> bool:
         """Whether a file has an error of this check."""
         return (check, "error", path) in self._counts
