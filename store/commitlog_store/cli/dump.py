@@ -109,6 +109,8 @@ def dump_queue(
     output: OutputChoice = AS_TABLE,
 ) -> None:
     """Print the written units of a consume queue as they are: nothing is checked, and the log is not read."""
+    if topic is None and disk.is_directory(os.path.join(path, CONSUME_QUEUE)):
+        raise typer.BadParameter("Name a topic of the store, and with --queue one of its queues.", param_hint="TOPIC")
     rows = islice(queue_units(path, topic, queue, offset), count)
     print_lines(UNIT_COLUMNS, rows, output.form())
 
@@ -164,7 +166,8 @@ def _files(path: str, inside: tuple[str, ...], is_name: Callable[[str], bool]) -
         directory = path
     found = [os.path.join(directory, name) for name in sorted(disk.list_names(directory)) if is_name(name)]
     if not found:
-        raise NotAStore(f"{path} holds no such file, nor a directory {os.path.join(*inside)} with some.", path=path)
+        within = f", nor a directory {os.path.join(*inside)} with some" if inside else ""
+        raise NotAStore(f"{path} holds no such file{within}.", path=path)
     return found
 
 

@@ -76,6 +76,14 @@ def test_dump_queue_prints_units_of_a_store_a_queue_and_a_file(tmp_path: Path) -
     assert run("dump-queue", builder.path, "t", "-q", 1, "-n", 1).splitlines()[1].split("\t")[:3] == ["0", "0", "-"]
 
 
+def test_dump_queue_of_a_store_asks_for_a_topic(golden_533: Path, tmp_path: Path) -> None:
+    done = ended("dump-queue", golden_533)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Name a topic of the store" in done.stderr
+    done = ended("dump-queue", tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"commitlog: {tmp_path} holds no such file.\n")
+
+
 def test_dump_index_prints_headers_and_entries(golden_533: Path) -> None:
     (header,) = lines("dump-index", golden_533, "--header", "--json")
     (file,) = (golden_533 / "index").iterdir()
