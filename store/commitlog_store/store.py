@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Literal
+from typing import Literal, NoReturn
 
 from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, checked_transaction, refuse_store_application
 from commitlog_store.columnar.message_rows import MessageRows
@@ -172,6 +172,12 @@ class MessageStore(Producing):
 
     def __repr__(self) -> str:
         return f"<MessageStore of {self.path!r}, {'closed' if self._owned.is_closing else 'open'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidValue(
+            f"A MessageStore cannot be pickled or copied: this process owns {self.path}. Pass its path instead; any "
+            "process reads it with StoreReader.open."
+        )
 
     @property
     def recovered(self) -> Recovered | None:

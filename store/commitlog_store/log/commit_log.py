@@ -19,6 +19,7 @@ from commitlog_store.errors import (
     InvalidValue,
     LogNotFound,
     MessageNotFound,
+    NotAStore,
     ReadFailed,
 )
 from commitlog_store.files import disk
@@ -101,8 +102,14 @@ class CommitLog(HasDamagedParts):
         return self._files.files.path
 
     def refresh(self) -> bool:
-        """Update the list of files; True when it changed. ``LogNotFound`` when it had files and has none any more."""
-        changed = self._files.refresh()
+        """Update the list of files; True when it changed.
+
+        ``LogNotFound`` when it had files and has none any more, ``NotAStore`` for a file in the directory's place.
+        """
+        try:
+            changed = self._files.refresh()
+        except NotADirectoryError:
+            raise NotAStore(f"{self.path} should be the directory of the log, but is a file.", path=self.path) from None
         if self._files.bases:
             self._had_files = True
         elif self._had_files:
