@@ -186,7 +186,7 @@ def test_keys_are_any_texts_and_may_repeat(tmp_path: Path, keys: Any) -> None:
 def test_keys_and_columns_that_cannot_be_are_refused(tmp_path: Path) -> None:
     builder = _stored(tmp_path / "store", ["a"])
     with StoreReader.open(builder.path) as reader:
-        for keys in ([1], pa.array([1]), 7):
+        for keys in ([1], pa.array([1]), 7, ["\ud800"]):
             with pytest.raises(InvalidValue, match="Keys are"):
                 reader.query_keys("t", keys)
         with pytest.raises(InvalidValue, match="Unknown column 'bodies'"):

@@ -96,9 +96,7 @@ def _text(value: Any) -> str:
 
 
 def _keys(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return value.split(" ")
-    return [_text(key) for key in value]
+    return [_text(key) for key in (value.split(" ") if isinstance(value, str) else value)]
 
 
 def _int(value: Any) -> int:
@@ -113,7 +111,7 @@ def _level(value: Any) -> int | str:
     if isinstance(value, timedelta):
         seconds, rest = divmod(value, timedelta(seconds=1))
         return str(value) if rest else f"{seconds}s"
-    return value if isinstance(value, str) else _int(value)
+    return _text(value) if isinstance(value, str) else _int(value)
 
 
 def _pairs(value: Any) -> list[tuple[str, str]]:
@@ -191,6 +189,8 @@ def column_type(name: str) -> pa.DataType:
 
         column_type("storeTimestamp")  # timestamp[us, tz=UTC]
     """
+    if not isinstance(name, str):
+        raise InvalidValue(f"A column is named by a text, not {name!r}.")
     try:
         return COLUMN_TYPES[name]
     except KeyError:
@@ -212,6 +212,13 @@ def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of the named columns, in the order given. ``InvalidValue``."""
+    return pa.schema([pa.field(name, column_type(name)) for name in listed_columns(columns)])
+
+
+def listed_columns(columns: Sequence[str]) -> Sequence[str]:
+    """Names of columns. ``InvalidValue`` for what is not a list of something."""
     if isinstance(columns, str):  # a text would count as the list of its characters
         raise InvalidValue(f"columns is a list of names, not the text {columns!r}.")
-    return pa.schema([pa.field(name, column_type(name)) for name in columns])
+    if not isinstance(columns, Iterable):
+        raise InvalidValue(f"columns is a list of names, not {columns!r}.")
+    return columns

@@ -16,9 +16,16 @@ from typing import Literal
 
 import pyarrow as pa
 
-from commitlog_store.columnar.columns import column_type
-from commitlog_store.errors import CorruptStoreError, FileMissing, InvalidValue
-from commitlog_store.export.places import ExportPlace, place_of
+from commitlog_store.columnar.columns import column_type, listed_columns
+from commitlog_store.errors import (
+    CommitLogError,
+    CorruptStoreError,
+    FileMissing,
+    InvalidValue,
+    TargetFailed,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog_store.export.positions import ExportPositions
 from commitlog_store.export.ranges import ExportRange, ranges_to_read, readable_topics
 from commitlog_store.export.state import ExportState
@@ -28,6 +35,8 @@ from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
+from commitlog_store.queue.catalog import matching_topics
+from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, StoreReader
 from commitlog_store.storage_stats import StorageStats
@@ -127,6 +136,8 @@ def export_store(
         print(report.rows, "new rows")
     """
     target = parse_target(target, objects=True) if isinstance(target, str) else target
+    if not isinstance(target, ExportTarget):
+        raise InvalidValue(f"target is FORMAT:PLACE, such as 'parquet:/data/export', not {target!r}.")
     source = str(path) if _is_url(str(path)) else disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
     kept = None if tags is None else sorted(set(tags))
@@ -212,11 +223,10 @@ def _check_outside_store(target: ExportTarget, reader: StoreReader, source: str)
 
 def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
     """``InvalidValue`` for columns that do not exist, and unless each is named once; for other options as well."""
-    if file_size < 1:
-        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
+    checked_count("file_size", file_size)
     if on_damage not in ("raise", "skip"):
         raise InvalidValue(f"on_damage is 'raise' or 'skip', not {on_damage!r}.")
-    for name in columns:
+    for name in listed_columns(columns):
         column_type(name)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")

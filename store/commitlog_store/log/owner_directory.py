@@ -26,6 +26,7 @@ from commitlog_store.log.store_directory import (
     refuse_store_within,
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
+from commitlog_store.timestamps import checked_seconds
 
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG)
 
@@ -59,7 +60,8 @@ class OwnerDirectory:
         paths = StorePaths.of(path, commit_log)
         try:
             cls._make(paths)
-            lock = StoreLock.acquire(os.path.join(path, LOCK), timeout_s=lock_timeout_s, given_up=given_up)
+            timeout_s = checked_seconds("lock_timeout_s", lock_timeout_s)
+            lock = StoreLock.acquire(os.path.join(path, LOCK), timeout_s=timeout_s, given_up=given_up)
             return cls(paths, lock)
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error

@@ -74,6 +74,8 @@ class StorageAddress:
     @classmethod
     def parse(cls, text: str, *, options: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> StorageAddress:
         """``InvalidValue``, which shows no credentials."""
+        if not isinstance(text, str):
+            raise InvalidValue(f"The address of object storage is a text, not of the type {type(text).__name__}.")
         try:
             parts = urlsplit(text)
         except ValueError:  # whose text may have the password

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from commitlog_store.errors import FileMissing, OffsetOutOfRange
 from commitlog_store.format.checksum import crc32
+from commitlog_store.format.consume_queue_unit import UNIT_SIZE
+from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.views import QueueView
 
@@ -37,7 +39,8 @@ def fence_of(commit_log: CommitLog, queue: QueueView, offset: int, *, tolerant: 
 
     With ``tolerant``, also None for a damaged record. ``CorruptConsumeQueue`` without.
     """
-    if offset < 0:  # a queue that was not read yet has -1 as its last offset
+    # A queue that was not read yet has -1 as its last offset; a file's bytes are counted in 64 bits.
+    if not 0 <= offset <= MAX_LONG // UNIT_SIZE:
         return None
     last_offset, place = queue.last_unit()
     if offset != last_offset:

@@ -96,7 +96,7 @@ class WantedKeys:
         """Texts in any sequence, or an Arrow array of them. ``InvalidValue``."""
         try:
             distinct = _as_texts(keys).dictionary_encode()
-        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (TypeError, UnicodeEncodeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
         texts = distinct.dictionary.to_pylist()
         self._rows = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)

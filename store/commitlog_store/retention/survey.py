@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import UnionType
@@ -101,9 +101,9 @@ def clean_request(
     _check_number("max_bytes", max_bytes, "bytes", int)
     if clock not in _CLOCKS:
         raise InvalidValue(f"clock is 'store' or 'mtime', not {clock!r}.")
-    if isinstance(keep_for, str):
-        raise InvalidValue(f"keep_for is a list of checkpoints and groups, not the text {keep_for!r}.")
-    holders = tuple(os.fspath(one) for one in keep_for)
+    if isinstance(keep_for, str | bytes) or not isinstance(keep_for, Iterable):
+        raise InvalidValue(f"keep_for is a list of checkpoints and groups, not {keep_for!r}.")
+    holders = tuple(_holder(one) for one in keep_for)
     if holders and older_than_hours is not None and keep_at_most_hours <= older_than_hours:
         raise InvalidValue(
             f"keep_at_most_hours ({keep_at_most_hours:g}) is above older_than_hours ({older_than_hours:g}): otherwise "
@@ -134,6 +134,13 @@ def with_archives(request: CleanRequest, paths: StorePaths) -> CleanRequest:
         keep_for=tuple(one for one in request.keep_for if not one.startswith(ARCHIVE_HOLDER)),
         holds=tuple(archive_hold(paths, url, at_most_ms=request.keep_at_most_ms) for url in urls),
     )
+
+
+def _holder(given: object) -> str:
+    try:
+        return os.fsdecode(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidValue(f"keep_for lists checkpoints and groups by their paths and names, not {given!r}.") from None
 
 
 def _check_number(name: str, value: Any, unit: str, kind: type | UnionType) -> None:

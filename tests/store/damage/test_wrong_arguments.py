@@ -62,6 +62,9 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda reader: reader.query("a", "k", begin=None),
         "begin is a datetime, a timedelta before now",
     ),
+    "columns of None": (lambda reader: reader.read("a", 0, 0, columns=None), "columns is a list of names, not None"),
+    "columns of bytes": (lambda reader: reader.read("a", 0, 0, columns=b"body"), "A column is named by a text, not 98"),
+    "a column of None": (lambda reader: reader.scan("a", columns=[None]), "A column is named by a text, not None"),
     "no zone": (lambda reader: reader.query("a", "k", end=_NO_ZONE), "end has no time zone"),
 }
 
@@ -76,6 +79,7 @@ def test_an_argument_of_the_wrong_type_is_refused_by_its_name(builder: StoreBuil
 def test_no_message_has_an_offset_below_0(builder: StoreBuilder) -> None:
     with StoreReader.open(builder.path) as reader:
         assert reader.fences([("a", 0, -1), ("a", 0, -2)]) == [None, None], "of a queue that was not read yet"
+        assert reader.fences([("a", 0, 2**59), ("a", 0, 2**63), ("a", 0, 10**30)]) == [None] * 3
 
 
 def test_integers_of_numpy_are_integers_and_times_may_be_datetimes(builder: StoreBuilder) -> None:
