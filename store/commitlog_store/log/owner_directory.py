@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from types import TracebackType
 
-from commitlog_store.errors import DiskFull, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
+from commitlog_store.errors import DiskFull, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.space import NO_SPACE
 from commitlog_store.files.store_lock import StoreLock
@@ -23,6 +23,7 @@ from commitlog_store.log.store_directory import (
     not_a_directory,
     refuse_batch_queues,
     refuse_kept_piece,
+    refuse_linked_directories,
     refuse_store_within,
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
@@ -95,16 +96,7 @@ class OwnerDirectory:
         check_store_directory(path)
         refuse_kept_piece(path)
         refuse_batch_queues(path)
-        for name in _DIRECTORIES:
-            inner = paths.part(name)
-            if disk.is_symlink(inner):
-                do = "Open the directory it leads to"
-                if name == COMMIT_LOG:
-                    do = "Name the directory it leads to in store_path_commit_log"
-                raise NotAStore(
-                    f"{inner} is a symbolic link; a store is written only where it lies. {do}, or mount it there.",
-                    path=inner,
-                )
+        refuse_linked_directories(paths)
 
     def of(self, name: str) -> str:
         return self.paths.part(name)

@@ -105,6 +105,20 @@ def _known() -> str:
     return ", ".join(f"'{name}'" for name in _DIRECTORIES) + f" nor '{CHECKPOINT}'"
 
 
+def refuse_linked_directories(paths: StorePaths) -> None:
+    """``NotAStore`` for a part of the store that is a link: an owner writes through none (invariant 10)."""
+    for name in (*_DIRECTORIES, CONFIG):
+        inner = paths.part(name)
+        if disk.is_symlink(inner):
+            do = "Open the directory it leads to"
+            if name == COMMIT_LOG:
+                do = "Name the directory it leads to in store_path_commit_log"
+            raise NotAStore(
+                f"{inner} is a symbolic link; a store is written only where it lies. {do}, or mount it there.",
+                path=inner,
+            )
+
+
 def not_a_directory(path: str) -> NotAStore:
     """The error for the path of a file, or for one below a file."""
     return NotAStore(

@@ -37,6 +37,7 @@ from commitlog_store.log.store_directory import (
     check_store_directory,
     refuse_batch_queues,
     refuse_kept_piece,
+    refuse_linked_directories,
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, LOCK
 from commitlog_store.queue.catalog import QueueCatalog
@@ -173,9 +174,10 @@ def _forecast(
     try:
         check_log_directory(parts.paths, exists=False)
         refuse_batch_queues(parts.path)
+        refuse_linked_directories(parts.paths)
         iter(parts.queues.deleted)  # reads the list
         evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
-    except (Damaged, LogNotFound, UnsupportedStore) as error:
+    except (Damaged, LogNotFound, NotAStore, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if start.refusal is not None:
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from commitlog_store.errors import LogLost, LogNotFound, StoreAccessDenied, UnsupportedStore
+from commitlog_store.errors import LogLost, LogNotFound, StoreAccessDenied
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.verify.findings import Finding
 from commitlog_store.verify.opening import Opening
@@ -37,7 +37,8 @@ def next_steps(
     if isinstance(opening.refusal, LogLost | LogNotFound):
         # Mounting it is in the refusal: no command of ours does that.
         return [f"commitlog doctor {shlex.quote(paths.root)} --commit-log DIR", f"commitlog repair {store}"]
-    if opening.kind == "refused" and not isinstance(opening.refusal, StoreAccessDenied | UnsupportedStore | None):
+    is_wrong = any(one.check == "opening.refused" for one in errors)
+    if opening.kind == "refused" and is_wrong and not isinstance(opening.refusal, StoreAccessDenied | None):
         return [f"commitlog repair {store}", *look]
     denied = [one.path for one in errors if one.check.startswith("access.")]
     if opening.kind == "refused" and isinstance(opening.refusal, StoreAccessDenied):

@@ -17,6 +17,7 @@ from commitlog_store.errors import (
     StoreLocked,
     UnsupportedStore,
 )
+from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.paths import CONSUME_QUEUE
@@ -136,8 +137,9 @@ def _report_refusal(paths: StorePaths, refusal: CommitLogError, findings: Findin
         path, offset = refusal.path, refusal.offset
     elif isinstance(refusal, StoreAccessDenied | ReadFailed | NotAStore):
         path = refusal.path
-    # A broker's store of a kind that this package does not write has nothing wrong.
-    severity: Severity = "note" if isinstance(refusal, UnsupportedStore) else "error"
+    # A broker's store of a kind that this package does not write has nothing wrong; brokers follow links.
+    is_linked = isinstance(refusal, NotAStore) and disk.is_symlink(path) and disk.is_directory(path)
+    severity: Severity = "note" if is_linked or isinstance(refusal, UnsupportedStore) else "error"
     message = f"The store does not open: {refusal}"
     findings.add(Finding(check="opening.refused", severity=severity, path=path, offset=offset, message=message))
 

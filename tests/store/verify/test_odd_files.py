@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader, Verdict, assess_store, repair_store
 from commitlog_store.errors import NotAStore
 from commitlog_store.files import disk
 from commitlog_store.verify.store import verify_store
-from tests.store.cli.commands import script
+from tests.store.cli.commands import ended, script
 from tests.store.owner.owned_store import open_store, put_ok
 
 _FILE_SIZE = 16 << 10
@@ -111,3 +111,19 @@ def test_a_link_that_leads_nowhere_is_reported_by_every_way_to_open_a_store(path
     assert (done.returncode, done.stdout) == (2, "")
     assert "symbolic link that leads nowhere" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config"])
+def test_a_directory_that_is_a_link_keeps_an_owner_out_and_is_no_fault(path: Path, name: str) -> None:
+    """A broker follows links. ``commitlog repair`` before a start said that the store opens."""
+    (path / name).rename(path.parent / "elsewhere")
+    (path / name).symlink_to(path.parent / "elsewhere")
+    with pytest.raises(NotAStore) as refused:
+        MessageStore.open(path)
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert (found.verdict, found.lost, found.opening.kind) == (Verdict.OK, 0, "refused")
+        assert (found.opening.reason, type(found.opening.refusal)) == (str(refused.value), NotAStore)
+        assert found.next_steps == ([] if deep else [f"commitlog doctor --deep {path}"])
+    assert repair_store(path).reason == str(refused.value)
+    assert ended("repair", path).returncode == 1
