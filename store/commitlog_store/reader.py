@@ -54,6 +54,7 @@ from commitlog_store.queue.get_message import (
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockSource, LogBlocks, QueueRange
 from commitlog_store.queue.lost_ends import lost_ends
+from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
 from commitlog_store.queue.views import CatalogView, QueueInfo
@@ -254,6 +255,8 @@ class StoreReader:
 
     # Of a reader that does not know when its store is settled: none.
     _settled = SettledAnswers(lambda: None)
+    # The saved ends that ``settled_queue_infos`` has compared, and its state: the next ``lost_ends`` needs them again.
+    _compared: tuple[SavedEnds | None, object | None] = (None, None)
     # ``interrupt_with``
     _before_call: Callable[[], None] | None = None
 
@@ -350,7 +353,10 @@ class StoreReader:
         """
         self._refuse_closed()
         end = None if self._snapshot is None else self._snapshot.end_with_gaps
-        return lost_ends(self.paths, self._commit_log, log_end=end)
+        (known, state), self._compared = self._compared, (None, None)
+        if known is not None and (state is None or state != self.settled_state()):
+            known = None
+        return lost_ends(self.paths, self._commit_log, log_end=end, known=known)
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
         """What the store's files say beside its queues; with its quick assessment (``assess_store``) if ``assessed``.
@@ -418,7 +424,10 @@ class StoreReader:
         While this state is given again, no queue has changed in between, but by hand (``queue_infos``).
         """
         state = self.settled_state()
-        return self.queue_infos(queues), state
+        self._catalog.take_compared()
+        infos = self.queue_infos(queues)
+        self._compared = self._catalog.take_compared(), state
+        return infos, state
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.

@@ -21,9 +21,9 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ _UNKNOWN_FLAG = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 # Data to write: anything with a buffer. (numpy's arrays have one; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
+_Shown = TypeVar("_Shown")
 
 _STAT_BLOCK_SIZE = 512  # the unit of st_blocks on every file system
 
@@ -298,6 +299,14 @@ def stamp(path: str) -> os.stat_result | None:
         return os.lstat(path)
     except OSError:
         return None
+
+
+def stamps(paths: Sequence[str], shown: Callable[[os.stat_result], _Shown]) -> list[_Shown | None]:
+    """What ``shown`` makes of the ``stamp`` of each path; None where it is None."""
+    try:
+        return [shown(os.lstat(path)) for path in paths]
+    except OSError:
+        return [None if (found := stamp(path)) is None else shown(found) for path in paths]
 
 
 def boot_id() -> bytes:

@@ -31,6 +31,8 @@ from commitlog_store.queue.views import CatalogView
 
 # So many topics and queues are looked at before saved ends are read, which takes longer than that.
 _LOOKED_AT_FIRST = 64
+# More queues than this, and half of those that are saved, are compared together with all others.
+_FEWEST_OF_ALL = 64
 # Fewer places in the log are looked at one by one.
 _CHECKED_AT_ONCE = 16
 
@@ -51,6 +53,8 @@ class QueueCatalog:
         self._all_plain = False
         self._saved: SavedEnds | None = None
         self._has_asked_for_saved = False
+        # Those of which all entries were compared, until ``take_compared``.
+        self._compared: SavedEnds | None = None
         # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last.
         self._unchanged: dict[tuple[str, int], SavedEnds] = {}
 
@@ -186,6 +190,11 @@ class QueueCatalog:
         self._unchanged.update(dict.fromkeys(unchanged, saved))
         return found
 
+    def take_compared(self) -> SavedEnds | None:
+        """``CatalogView.take_compared``."""
+        compared, self._compared = self._compared, None
+        return compared
+
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``ConsumeQueue.last_unit``, which needs none for a queue that is as it was saved."""
         seen = self._unchanged.get((topic, queue_id))
@@ -199,13 +208,15 @@ class QueueCatalog:
         self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """The bounds of those queues that are as they were saved, and whose messages the log has."""
-        root, compares_again = self._topics.path, saved.shows_all_writes
+        compares_again = saved.shows_all_writes
+        asked = [key for key in queues if key not in self._queues and (compares_again or key not in self._unchanged)]
+        if len(asked) > max(saved.queue_count // 2, _FEWEST_OF_ALL):
+            return self._unchanged_of_all(saved, asked)
+        root = self._topics.path
         topic, known = "", None
         keys: list[tuple[str, int]] = []
         ends: list[SavedEnd] = []
-        for key in queues:
-            if key in self._queues or not (compares_again or key not in self._unchanged):
-                continue
+        for key in asked:
             if key[0] != topic:
                 topic = key[0]
                 known = saved.topic(topic)
@@ -215,6 +226,19 @@ class QueueCatalog:
                 ends.append(end)
         held = _log_holds(self._commit_log, ends)
         return {key: (end.start, end.end) for key, end, is_held in zip(keys, ends, held, strict=True) if is_held}
+
+    def _unchanged_of_all(
+        self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """``_unchanged_of`` of so many queues that all entries are compared, in the steps that are quick for many."""
+        rows, same = saved.queue_rows_of(queues), saved.look().queues
+        self._compared = saved
+        places = np.flatnonzero((rows >= 0) & same[rows])
+        ends = saved.ends_at(rows[places])
+        log = self._commit_log
+        held = log.holds_all(ends.last_places, ends.last_sizes) & (ends.first_places >= log.min_offset)
+        bounds = zip(ends.starts[held].tolist(), ends.ends[held].tolist(), strict=True)
+        return {queues[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
 
 
 def _log_holds(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:

@@ -20,15 +20,19 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.paths import ABORT, CHECKPOINT
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
+from commitlog_store.queue.saved_ends import SavedEnds
 
 _AGAIN = 5
 
 
-def lost_ends(paths: StorePaths, commit_log: CommitLog, *, log_end: int | None = None) -> list[str]:
+def lost_ends(
+    paths: StorePaths, commit_log: CommitLog, *, log_end: int | None = None, known: SavedEnds | None = None
+) -> list[str]:
     """A sentence for the log and one for the queues, if they do not end where the mark says. ``ReadFailed``.
 
     ``log_end`` is the end of the log's records, where it is known; the end of its files shows less. Looks at
-    the files of all queues, in a closed store at their last units too: some ten microseconds for each.
+    the files of all queues, in a closed store at their last units too: some ten microseconds for each. ``known`` are
+    saved ends that were compared just now: while the mark names them, it looks at no queue that had not changed then.
     """
     found: list[str] = []
     for _ in range(_AGAIN):
@@ -37,7 +41,9 @@ def lost_ends(paths: StorePaths, commit_log: CommitLog, *, log_end: int | None =
             return []
         commit_log.refresh()
         end = commit_log.bounds()[1] if log_end is None else log_end
-        found = list(_lost(paths, *before, end, has_queues=log_end is None))
+        found = list(_lost_of_log(*before, end))
+        if log_end is None:
+            found += _lost_queues(paths, *before, known)
         if not found or _mark(paths) == before:
             return found
     return found
@@ -49,18 +55,16 @@ def _mark(paths: StorePaths) -> tuple[CheckpointMark, bool] | None:
     return None if mark is None else (mark, mark.closed and not disk.exists(os.path.join(paths.root, ABORT)))
 
 
-def _lost(paths: StorePaths, mark: CheckpointMark, closed: bool, log_end: int, *, has_queues: bool) -> Iterator[str]:
+def _lost_of_log(mark: CheckpointMark, closed: bool, log_end: int) -> Iterator[str]:
     ended = mark.end_offset if closed else mark.flushed_offset
     if log_end < ended:
         when = "when the store was closed" if closed else "at least, by its checkpoint"
         yield f"The log ends at physical offset {log_end}, and it ended at {ended} {when}."
-    if has_queues:
-        yield from _lost_queues(paths, mark, closed)
 
 
-def _lost_queues(paths: StorePaths, mark: CheckpointMark, closed: bool) -> Iterator[str]:
+def _lost_queues(paths: StorePaths, mark: CheckpointMark, closed: bool, known: SavedEnds | None) -> Iterator[str]:
     log = CommitLog(paths.commit_log)
-    queues = ConsumeQueueStore(paths.root, 0, QueueCatalog(paths.root, log), read_only=True)
+    queues = ConsumeQueueStore(paths.root, 0, QueueCatalog(paths.root, log), read_only=True, known=known)
     try:
         with failed_reads(paths.root, "look at"):
             log.refresh()

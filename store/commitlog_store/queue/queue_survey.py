@@ -80,19 +80,18 @@ class QueueSurvey:
     def look(self) -> QueueFiles:
         """The names and sizes of the files of all queues. ``OSError``."""
         self._ends = {}
-        self._unchanged, self._unchanged_ends, count, sizes = set(), 0, 0, defaultdict[int, int](int)
+        self._unchanged, self._unchanged_ends = set(), 0
+        sizes = defaultdict[int, int](int)
         found: dict[Queue, list[tuple[int, int]]] = {}
         self._surveyed = self._saved
-        for topic, saved in self._saved.unchanged_topics() if self._saved is not None else ():
-            self._unchanged.add(topic)
-            for queue_id, end in saved.ends.items():
-                files = end.extents
-                for _, size in files:
-                    sizes[size] += 1
-                count += len(files)
-                self._unchanged_ends += _ends_of(sum(files[-1]), end.end)
-                if len(files) > 1:
-                    found[topic, queue_id] = files
+        if self._saved is not None:
+            # Saved ends that were given were compared for the same look.
+            unchanged = self._saved.compare() if self._saved is self._known else self._saved.look()
+            self._unchanged = unchanged.topics
+            sizes.update(unchanged.file_sizes())
+            files_ends, next_offsets = unchanged.ends()
+            self._unchanged_ends = _ends_of(sum(files_ends), sum(next_offsets))
+            found.update(unchanged.several_files())
         self._not_saved = set()
         self._last_files = {}
         for key in self._catalog.known_queues(self._unchanged):
@@ -103,13 +102,14 @@ class QueueSurvey:
                 files = [(base, disk.file_size(os.path.join(path, file_name_for_offset(base)))) for base in bases]
                 for _, size in files:
                     sizes[size] += 1
-                count += len(files)
                 found[key] = files
                 if files:
                     self._last_files[key] = files[-1]
         fitting = [size for size in sizes if size and size % UNIT_SIZE == 0]
         uneven = next((self._path_of(key) for key, files in found.items() if _is_uneven(files)), None)
-        return QueueFiles(count=count, uneven=uneven, size=max(fitting, key=sizes.__getitem__, default=None))
+        return QueueFiles(
+            count=sum(sizes.values()), uneven=uneven, size=max(fitting, key=sizes.__getitem__, default=None)
+        )
 
     def _path_of(self, key: Queue) -> str:
         return f"{self._path}/{key[0]}/{key[1]}"

@@ -2,16 +2,19 @@
 
 Its owner writes it when it closes a store with many queues. Big-endian::
 
-    0        4        8            16          32         40         48
-    +--------+--------+------------+-----------+----------+----------+---- - - ----+
-    | MAGIC  | CRC-32 | GENERATION | BOOT ID   | DEVICE   | INODE    | topics      |
-    | "PYSE" | of the | named by   | of the    | of the directory    |             |
-    |        | rest   | the mark   | machine   | consumequeue        |             |
-    +--------+--------+------------+-----------+----------+----------+---- - - ----+
+    0        4        8            16          32         40         48       52       56       60
+    +--------+--------+------------+-----------+----------+----------+--------+--------+--------+-- - - --+
+    | MAGIC  | CRC-32 | GENERATION | BOOT ID   | DEVICE   | INODE    | TOPICS | QUEUES | FILES  | tables  |
+    | "PYSF" | of the | named by   | of the    | of the directory    | rows of the three tables |         |
+    |        | rest   | the mark   | machine   | consumequeue        |        |        |        |         |
+    +--------+--------+------------+-----------+----------+----------+--------+--------+--------+-- - - --+
 
-    topic:  LENGTH 4 (of all of it), NAME LENGTH 2, INODE 8, CHANGED 8, QUEUES 4, name, queues
-    queue:  QUEUE ID 4, INODE 8, CHANGED 8, END 8, LAST PLACE 8, LAST SIZE 4, FIRST PLACE 8, FILES 4, files
+    topic:  INODE 8, CHANGED 8, QUEUES 4
+    queue:  QUEUE ID 4, INODE 8, CHANGED 8, END 8, LAST PLACE 8, LAST SIZE 4, FIRST PLACE 8, FILES 4
     file:   FIRST BYTE 8, INODE 8, SIZE 8, CHANGED 8
+
+The rows of all topics come first, then those of all queues, topic by topic, then those of all files, queue by queue,
+then the names of the topics with a slash between them.
 
 An entry is a claim: while the directory and the files have these inodes, sizes and times of change, the queue ends at
 END, and its last unit leads to the record of LAST SIZE bytes at LAST PLACE. It is compared with the directory and the
@@ -27,8 +30,14 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
+from operator import attrgetter, eq
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
@@ -47,15 +56,36 @@ from commitlog_store.paths import (
 )
 from commitlog_store.queue.written_units import last_written, written_units
 
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Rows: TypeAlias = npt.NDArray[np.int64]
+
 # With fewer queues no file is written: looking at them takes a few milliseconds.
 _LEAST_QUEUES = 256
 _LARGEST = 1 << 30
-_MAGIC = b"PYSE"
-_HEADER = struct.Struct(">4sIQ16sQQ")
-_TOPIC = struct.Struct(">IHQqI")
+_MAGIC = b"PYSF"
+_HEADER = struct.Struct(">4sIQ16sQQIII")
+_TOPIC = struct.Struct(">QqI")
 _QUEUE = struct.Struct(">IQqqqiqI")
 _FILE = struct.Struct(">qQqq")
 _AFTER_CRC = 8
+_BETWEEN_NAMES = "/"
+
+
+def _rows_of(row: struct.Struct, *names: str) -> np.dtype[np.void]:
+    """A table's rows as numpy reads them."""
+    return np.dtype([(name, f">{code}") for name, code in zip(names, row.format[1:], strict=True)])
+
+
+_TOPIC_ROWS = _rows_of(_TOPIC, "inode", "changed_ns", "queues")
+_QUEUE_ROWS = _rows_of(
+    _QUEUE, "queue_id", "inode", "changed_ns", "end", "last_place", "last_size", "first_place", "files"
+)
+_FILE_ROWS = _rows_of(_FILE, "base", "inode", "size", "changed_ns")
+# Topics that are compared in one step.
+_COMPARED_AT_ONCE = 256
+# What is compared of a directory, and of a file.
+_OF_DIRECTORY = attrgetter("st_ctime_ns", "st_ino", "st_dev")
+_OF_FILE = attrgetter("st_ctime_ns", "st_ino", "st_dev", "st_size")
 # A time stamp moves in ticks, of 10 ms at most where it has nanoseconds, and of up to 2 s where it has not.
 _TICKS_NS = 100_000_000
 _COARSE_NS = 2_000_000_000
@@ -121,52 +151,97 @@ class SavedEnd(NamedTuple):
         return found
 
 
+class EncodedTopics(NamedTuple):
+    """The rows of topics, of their queues and of the files of these, as bytes."""
+
+    topics: bytes
+    queues: bytes
+    files: bytes
+
+
+class ManyEnds(NamedTuple):
+    """What ``SavedEnd`` has of one queue, of many: the first offsets, the next ones, and places."""
+
+    starts: Rows
+    ends: Rows
+    first_places: Rows
+    last_places: Rows
+    last_sizes: Rows
+
+
 class SavedTopic:
     """What is known of a topic: the entries of its queues, which are all while ``holds`` is true."""
 
-    __slots__ = ("_at", "_changed_ns", "_count", "_data", "_device", "_ends", "_inode")
+    __slots__ = ("_changed_ns", "_ends", "_inode", "_rows", "_saved")
 
-    def __init__(self, data: bytes, at: int, device: int) -> None:
-        """``at``: where the topic begins in the file's bytes."""
-        _, name_length, self._inode, self._changed_ns, self._count = _TOPIC.unpack_from(data, at)
-        self._data, self._at, self._device = data, at + _TOPIC.size + name_length, device
+    def __init__(self, saved: SavedEnds, row: int) -> None:
+        """``row`` is the topic's in the table of topics."""
+        self._saved = saved
+        self._inode, self._changed_ns, _ = saved.topic_row(row)
+        self._rows = saved.rows_of_queues(row)
         self._ends: dict[int, SavedEnd] | None = None
 
     @property
     def ends(self) -> dict[int, SavedEnd]:
         """The entries by queue id."""
         if self._ends is None:
-            self._ends = {}
-            data, at = self._data, self._at
-            for _ in range(self._count):
-                queue_id, inode, changed_ns, end, place, size, first, files = _QUEUE.unpack_from(data, at)
-                at += _QUEUE.size
-                stop = at + files * _FILE.size
-                self._ends[queue_id] = SavedEnd(self._device, inode, changed_ns, end, place, size, first, data[at:stop])
-                at = stop
+            self._ends = dict(map(self._saved.end_at, self._rows))
         return self._ends
 
     @property
     def queue_ids(self) -> list[int]:
         """The ids of its queues, sorted."""
-        if self._count == 1:
-            return [int(_QUEUE.unpack_from(self._data, self._at)[0])]
-        return list(self.ends)
+        return [self._saved.end_at(row)[0] for row in self._rows] if self._ends is None else list(self._ends)
 
     def holds(self, path: str) -> bool:
         """Whether no queue was added to the topic's directory, or removed."""
         found = disk.stamp(path) if self._changed_ns > 0 else None
         if found is None or found.st_ctime_ns != self._changed_ns:
             return False
-        return found.st_ino == self._inode and found.st_dev == self._device
+        return found.st_ino == self._inode and found.st_dev == self._saved.device
+
+
+class Unchanged:
+    """What had not changed when all entries were compared."""
+
+    def __init__(self, saved: SavedEnds, topics: Bools, queues: Bools) -> None:
+        """``topics`` says of each topic whether nothing in its directories has changed, ``queues`` of each queue."""
+        self._saved = saved
+        self._in_topics = np.repeat(topics, saved.topic_rows["queues"])
+        self.topics = {name for name, is_same in zip(saved.topics(), topics.tolist(), strict=True) if is_same}
+        self.queues = queues
+
+    def topic(self, name: str) -> SavedTopic | None:
+        """The entries of a topic in whose directories nothing has changed; None for others."""
+        return self._saved.topic(name) if name in self.topics else None
+
+    def file_sizes(self) -> dict[int, int]:
+        """The number of files of each size, in the unchanged topics."""
+        of_files = np.repeat(self._in_topics, self._saved.queue_rows["files"])
+        sizes, counts = np.unique(self._saved.file_rows["size"][of_files], return_counts=True)
+        return dict(zip(sizes.tolist(), counts.tolist(), strict=True))
+
+    def ends(self) -> tuple[list[int], list[int]]:
+        """Of each queue in the unchanged topics, the byte at which its last file ends, and its next offset."""
+        last = np.array(self._saved.first_files[1:], np.int64)[self._in_topics] - 1
+        files = self._saved.file_rows[last]
+        # As Python's integers: the places of a queue may be as large as numpy's, and are added up.
+        return (files["base"] + files["size"]).tolist(), self._saved.queue_rows["end"][self._in_topics].tolist()
+
+    def several_files(self) -> Iterator[tuple[tuple[str, int], list[tuple[int, int]]]]:
+        """The queues with several files, in the unchanged topics, and their ``SavedEnd.extents``."""
+        several = self._in_topics & (self._saved.queue_rows["files"] > 1)
+        for row in np.flatnonzero(several).tolist():
+            queue_id, end = self._saved.end_at(row)
+            yield (self._saved.topic_of(row), queue_id), end.extents
 
 
 class SavedEnds:
-    """The content of the file, in memory. Topics are decoded when they are asked for."""
+    """The content of the file, in memory. Entries are decoded when they are asked for."""
 
     def __init__(self, store_path: str, data: bytes) -> None:
         """``ValueError`` for bytes that are not whole, or of another directory."""
-        magic, crc, generation, boot, device, inode = _HEADER.unpack_from(data)
+        magic, crc, generation, boot, device, inode, topics, queues, files = _HEADER.unpack_from(data)
         if magic != _MAGIC or crc != crc32(memoryview(data)[_AFTER_CRC:]):
             raise ValueError("not a whole file of saved ends")
         directory = disk.stamp(os.path.join(store_path, CONSUME_QUEUE))
@@ -179,9 +254,21 @@ class SavedEnds:
         self._boot: bytes = boot
         self._store_path = store_path
         self._data = data
-        self._at = _topics_in(data)
+        self._queues_at = _HEADER.size + topics * _TOPIC.size
+        self._files_at = self._queues_at + queues * _QUEUE.size
+        names_at = self._files_at + files * _FILE.size
+        self.topic_rows = np.frombuffer(data, _TOPIC_ROWS, topics, _HEADER.size)
+        self.queue_rows = np.frombuffer(data, _QUEUE_ROWS, queues, self._queues_at)
+        self.file_rows = np.frombuffer(data, _FILE_ROWS, files, self._files_at)
+        # The first queue of each topic, and the first file of each queue; then the number of all.
+        self.first_queues = _firsts(self.topic_rows["queues"])
+        self.first_files = _firsts(self.queue_rows["files"])
+        self._row = {name: row for row, name in enumerate(data[names_at:].decode().split(_BETWEEN_NAMES))}
+        if (len(self._row), self.first_queues[-1], self.first_files[-1]) != (topics, queues, files):
+            raise ValueError("tables of other sizes than they say")
+        self._names = list(self._row)
         self._last: tuple[int, SavedTopic | None] = (-1, None)
-        self._compared: dict[str, SavedTopic] | None = None
+        self._compared: Unchanged | None = None
         self._looked_at_s = time.monotonic()
 
     @property
@@ -189,45 +276,119 @@ class SavedEnds:
         """Whether the machine has not been started since."""
         return any(self._boot) and self._boot == disk.boot_id()
 
-    def topics(self) -> Collection[str]:
-        """The topics with entries."""
-        return self._at.keys()
+    def topics(self) -> Sequence[str]:
+        """The topics with entries, in the order of their rows."""
+        return self._names
 
-    def encoded(self, topic: str) -> bytes | None:
-        """The bytes of a topic."""
-        at = self._at.get(topic)
-        return None if at is None else self._data[at : at + int(_TOPIC.unpack_from(self._data, at)[0])]
+    def topic_of(self, queue_row: int) -> str:
+        """The topic of the queue in a row of the table of queues."""
+        return self._names[bisect_right(self.first_queues, queue_row) - 1]
+
+    def topic_row(self, row: int) -> tuple[int, int, int]:
+        """The inode, time of change and number of queues in a row of the table of topics."""
+        return _TOPIC.unpack_from(self._data, _HEADER.size + row * _TOPIC.size)
+
+    def rows_of_queues(self, topic_row: int) -> range:
+        """The rows of a topic's queues."""
+        return range(self.first_queues[topic_row], self.first_queues[topic_row + 1])
+
+    def end_at(self, row: int) -> tuple[int, SavedEnd]:
+        """The queue id and the entry in a row of the table of queues."""
+        queue_id, *entry, files = _QUEUE.unpack_from(self._data, self._queues_at + row * _QUEUE.size)
+        at = self._files_at + self.first_files[row] * _FILE.size
+        return queue_id, SavedEnd._make((self.device, *entry, self._data[at : at + files * _FILE.size]))
+
+    def row(self, topic: str) -> int | None:
+        """The topic's row in the table of topics; None for an unknown one."""
+        return self._row.get(topic)
+
+    def encoded(self, topics: range) -> EncodedTopics:
+        """The rows of the topics in some rows."""
+        queues = range(self.first_queues[topics.start], self.first_queues[topics.stop])
+        files = range(self.first_files[queues.start], self.first_files[queues.stop])
+        return EncodedTopics(
+            self._bytes_of(_HEADER.size, _TOPIC, topics),
+            self._bytes_of(self._queues_at, _QUEUE, queues),
+            self._bytes_of(self._files_at, _FILE, files),
+        )
+
+    def _bytes_of(self, table_at: int, row: struct.Struct, rows: range) -> bytes:
+        return self._data[table_at + rows.start * row.size : table_at + rows.stop * row.size]
 
     def topic(self, topic: str) -> SavedTopic | None:
         """The entries of a topic, which are still to be compared with its directories; None for an unknown one."""
-        at = self._at.get(topic)
-        if at is None:
+        row = self._row.get(topic)
+        if row is None:
             return None
-        if self._last[0] != at:  # most are asked for queue after queue
-            self._last = at, SavedTopic(self._data, at, self.device)
+        if self._last[0] != row:  # most are asked for queue after queue
+            self._last = row, SavedTopic(self, row)
         return self._last[1]
 
-    def unchanged_topics(self) -> Iterator[tuple[str, SavedTopic]]:
-        """The topics in whose directories nothing has changed, with all their queues; now, or as ``compare`` saw it."""
-        if self._compared is not None:
-            yield from self._compared.items()
-            return
-        root = os.path.join(self._store_path, CONSUME_QUEUE)
-        for topic, at in self._at.items():
-            path, saved = f"{root}/{topic}", SavedTopic(self._data, at, self.device)
-            if not saved.holds(path):
-                continue
-            for queue_id, end in saved.ends.items():
-                if end.holds(f"{path}/{queue_id}") is None:
-                    break
-            else:
-                yield topic, saved
+    def queue_rows_of(self, queues: Sequence[tuple[str, int]]) -> Rows:
+        """The row of each queue in the table of queues; -1 for an unknown one."""
+        firsts, ids = self.first_queues, self.queue_rows["queue_id"].tolist()
+        found = []
+        for topic, queue_id in queues:
+            row = self._row.get(topic)
+            at = -1
+            if row is not None:
+                at = next((one for one in range(firsts[row], firsts[row + 1]) if ids[one] == queue_id), -1)
+            found.append(at)
+        return np.array(found, np.int64)
 
-    def compare(self) -> Mapping[str, SavedTopic]:
-        """``unchanged_topics``, once: several questions of one look at a store rest on it."""
-        if self._compared is None:
-            self._compared = dict(self.unchanged_topics())
+    @property
+    def queue_count(self) -> int:
+        """The number of entries of queues."""
+        return len(self.queue_rows)
+
+    def ends_at(self, rows: Rows) -> ManyEnds:
+        """The entries in rows of the table of queues, of queues that have files."""
+        queues = self.queue_rows[rows]
+        bases = self.file_rows["base"][np.array(self.first_files, np.int64)[rows]]
+        columns = bases // UNIT_SIZE, queues["end"], queues["first_place"], queues["last_place"], queues["last_size"]
+        return ManyEnds(*(column.astype(np.int64) for column in columns))
+
+    def look(self) -> Unchanged:
+        """Compare all entries with the directories and files, as they are now."""
+        topics: list[Bools] = []
+        queues: list[Bools] = []
+        for first in range(0, len(self._names), _COMPARED_AT_ONCE):
+            some = self._look_at(first, min(first + _COMPARED_AT_ONCE, len(self._names)))
+            topics.append(some[0])
+            queues.append(some[1])
+        self._compared = Unchanged(self, np.concatenate(topics), np.concatenate(queues))
         return self._compared
+
+    def compare(self) -> Unchanged:
+        """The last ``look``, or the first one: several questions of one look at a store rest on it."""
+        return self.look() if self._compared is None else self._compared
+
+    def _look_at(self, first: int, stop: int) -> tuple[Bools, Bools]:
+        """Of the topics in some rows, and of their queues, whether nothing has changed."""
+        low, high = self.first_queues[first], self.first_queues[stop]
+        topics, queues = self.topic_rows[first:stop], self.queue_rows[low:high]
+        files = self.file_rows[self.first_files[low] : self.first_files[high]]
+        of_topic = np.repeat(np.arange(len(topics)), topics["queues"])
+        of_queue = np.repeat(np.arange(len(queues)), queues["files"])
+        root = os.path.join(self._store_path, CONSUME_QUEUE)
+        topic_paths = [f"{root}/{name}" for name in self._names[first:stop]]
+        ids, bases = queues["queue_id"].tolist(), files["base"].tolist()
+        queue_paths = [f"{topic_paths[at]}/{one}" for at, one in zip(of_topic.tolist(), ids, strict=True)]
+        file_paths = [f"{queue_paths[at]}/{base:020d}" for at, base in zip(of_queue.tolist(), bases, strict=True)]
+        same_files = self._are_same(file_paths, files, _OF_FILE, files["size"].tolist())
+        same_queues = self._are_same(queue_paths, queues, _OF_DIRECTORY)
+        same_topics = self._are_same(topic_paths, topics, _OF_DIRECTORY)
+        same_queues[of_queue[~same_files]] = False
+        same_topics[of_topic[~same_queues]] = False
+        return same_topics, same_queues
+
+    def _are_same(
+        self, paths: list[str], rows: npt.NDArray[np.void], shown: Callable[[os.stat_result], object], *more: list[int]
+    ) -> Bools:
+        """Of each path, whether the system shows what its row says, and ``more``."""
+        wanted = zip(rows["changed_ns"].tolist(), rows["inode"].tolist(), repeat(self.device), *more)
+        found = disk.stamps(paths, shown)
+        return np.fromiter(map(eq, found, wanted), np.bool_, len(paths)) & (rows["changed_ns"] > 0)
 
     def may_be_used(self) -> bool:
         """Whether it is still the file to use. The store is asked once a second at most."""
@@ -239,21 +400,9 @@ class SavedEnds:
         return True
 
 
-def _topics_in(data: bytes) -> dict[str, int]:
-    """Where each topic begins. ``ValueError``."""
-    found = {}
-    at = _HEADER.size
-    try:
-        while at < len(data):
-            length, name_length, *_ = _TOPIC.unpack_from(data, at)
-            if length < _TOPIC.size:
-                raise ValueError("a topic without a length")
-            name_at = at + _TOPIC.size
-            found[data[name_at : name_at + name_length].decode()] = at
-            at += length
-    except struct.error as error:
-        raise ValueError(str(error)) from error
-    return found
+def _firsts(counts: npt.NDArray[np.uint32]) -> list[int]:
+    """Where the rows of each begin that has so many of them; and the number of all rows."""
+    return [0, *np.cumsum(counts, dtype=np.int64).tolist()]
 
 
 def _named(store_path: str) -> int:
@@ -296,19 +445,25 @@ def save_ends(
     queues as far as they are known. ``OSError``.
     """
     root = os.path.join(store_path, CONSUME_QUEUE)
-    device, parts, queues, is_same = _device_of(root), [], 0, old is not None
-    names = sorted(topics)
-    for topic in names:
-        before = old.encoded(topic) if old is not None else None
-        ends = touched.get(topic)
-        if before is None or ends is not None:
-            now = _encoded_topic(os.path.join(root, topic), topic, device, ends or {}, old)
+    device, is_same = _device_of(root), old is not None
+    names: list[str] = []
+    parts: list[EncodedTopics] = []
+    for rows, some in _runs(old, sorted(topics), touched):
+        if rows is not None and old is not None:
+            names += some
+            parts.append(old.encoded(rows))
+            continue
+        for topic in some:
+            row = None if old is None else old.row(topic)
+            before = None if old is None or row is None else old.encoded(range(row, row + 1))
+            now = _encoded_topic(os.path.join(root, topic), topic, device, touched.get(topic, {}), old)
             is_same = is_same and now == before
-        else:
-            now = before
-        parts.append(now)
-        queues += int(_TOPIC.unpack_from(now)[4]) if now else 0
-    if queues < _LEAST_QUEUES:
+            if now is not None:
+                names.append(topic)
+                parts.append(now)
+    tables = [b"".join(table) for table in zip(*parts, strict=True)] or [b"", b"", b""]
+    counts = [len(table) // row.size for table, row in zip(tables, (_TOPIC, _QUEUE, _FILE), strict=True)]
+    if counts[1] < _LEAST_QUEUES:
         return 0
     if old is not None and is_same and len(names) == len(old.topics()):
         return old.generation
@@ -317,7 +472,8 @@ def save_ends(
         generation = max(generation, old.generation + 1)
     stamp = disk.stamp(root)
     inode = 0 if stamp is None else stamp.st_ino
-    rest = b"".join([_HEADER.pack(_MAGIC, 0, generation, disk.boot_id(), device, inode)[_AFTER_CRC:], *parts])
+    header = _HEADER.pack(_MAGIC, 0, generation, disk.boot_id(), device, inode, *counts)
+    rest = b"".join([header[_AFTER_CRC:], *tables, _BETWEEN_NAMES.join(names).encode()])
     path = os.path.join(store_path, SAVED_ENDS)
     # The directory is not synced: after a power cut the old file may be there, or none. A file is used only if the mark
     # names its generation.
@@ -325,47 +481,49 @@ def save_ends(
     return generation
 
 
+def _runs(
+    old: SavedEnds | None, topics: Sequence[str], touched: Collection[str]
+) -> Iterator[tuple[range | None, list[str]]]:
+    """Topics in order, with their rows where these are neighbours in ``old`` and nothing was touched; else None."""
+
+    def shift(numbered: tuple[int, str]) -> int | None:
+        row = None if old is None or numbered[1] in touched else old.row(numbered[1])
+        return None if row is None else row - numbered[0]
+
+    for by, group in groupby(enumerate(topics), shift):
+        some = list(group)
+        rows = None if by is None else range(some[0][0] + by, some[-1][0] + by + 1)
+        yield rows, [topic for _, topic in some]
+
+
 def _device_of(path: str) -> int:
     found = disk.stamp(path)
     return 0 if found is None else found.st_dev
 
 
-def _encoded_topic(path: str, topic: str, device: int, ends: Mapping[int, int], old: SavedEnds | None) -> bytes:
-    """A topic's bytes as its directories are now; none for one that has no queue."""
+def _encoded_topic(
+    path: str, topic: str, device: int, ends: Mapping[int, int], old: SavedEnds | None
+) -> EncodedTopics | None:
+    """A topic's rows as its directories are now; None for one that has no queue."""
     now_ns = time.time_ns()
     found = disk.stamp(path)
     if found is None:
-        return b""
+        return None
     before = None if old is None else old.topic(topic)
     known = {} if before is None else before.ends
-    queues = []
+    queues, files = [], []
     for queue_id in sorted(int(name) for name in disk.list_names(path) if is_queue_id(name)):
         directory = f"{path}/{queue_id}"
         saved = known.get(queue_id)
         if saved is None or saved.holds(directory) is None:
             saved = _look_at(directory, device, ends.get(queue_id))
-        queues.append(_encoded_queue(queue_id, saved))
+        _, *entry, packed = saved
+        queues.append(_QUEUE.pack(queue_id, *entry, len(packed) // _FILE.size))
+        files.append(packed)
     if not queues:
-        return b""
-    name, body = topic.encode(), b"".join(queues)
-    changed_ns = _proving(found, now_ns, device)
-    length = _TOPIC.size + len(name) + len(body)
-    return _TOPIC.pack(length, len(name), found.st_ino, changed_ns, len(queues)) + name + body
-
-
-def _encoded_queue(queue_id: int, saved: SavedEnd) -> bytes:
-    packed = saved.packed_files
-    head = _QUEUE.pack(
-        queue_id,
-        saved.inode,
-        saved.changed_ns,
-        saved.end,
-        saved.last_place,
-        saved.last_size,
-        saved.first_place,
-        len(packed) // _FILE.size,
-    )
-    return head + packed
+        return None
+    row = _TOPIC.pack(found.st_ino, _proving(found, now_ns, device), len(queues))
+    return EncodedTopics(row, b"".join(queues), b"".join(files))
 
 
 def _proving(found: os.stat_result, now_ns: int, device: int) -> int:

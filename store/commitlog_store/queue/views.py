@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.errors import CommitLogError
-from commitlog_store.format.consume_queue_unit import Units
-from commitlog_store.timestamps import GivenTime
+from commitlog_store.queue.saved_ends import SavedEnds
+
+Units = npt.NDArray[np.void]
 
 _T = TypeVar("_T")
 
@@ -98,6 +99,10 @@ class CatalogView(Protocol):
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
         return self.queue(topic, queue_id).last_unit()
+
+    def take_compared(self) -> SavedEnds | None:
+        """The saved ends, if ``bounds_of`` has compared all of them since this was asked for last."""
+        return None
 
 
 class ReaderView(Protocol):

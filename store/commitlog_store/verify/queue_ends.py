@@ -118,11 +118,11 @@ def find_queue_ends(
     found: list[QueueEnd] = []
     denied: list[str] = []
     all_plain = not has_other_kinds(store_path)
-    unchanged = {} if saved is None else saved.compare()
+    unchanged = None if saved is None else saved.compare()
     for topic, queue_ids in queue_directories(path, denied, unchanged):
         if not queue_ids or not (all_plain or _is_plain(store_path, topic)):
             continue
-        known = unchanged.get(topic)
+        known = None if unchanged is None else unchanged.topic(topic)
         for queue_id in queue_ids:
             directory = f"{path}/{topic}/{queue_id}"
             if known is not None:

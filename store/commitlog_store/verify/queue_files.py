@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from commitlog_store.files import disk
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog_store.paths import file_name_for_offset, is_queue_id, parse_file_name
 from commitlog_store.queue.expired_units import end_before
-from commitlog_store.queue.saved_ends import SavedTopic
+from commitlog_store.queue.saved_ends import Unchanged
 from commitlog_store.verify.access import read_part
 from commitlog_store.verify.findings import Finding, Findings, Severity
 from commitlog_store.verify.log_files import usual_size
@@ -31,13 +31,13 @@ class UnitFile(NamedTuple):
 
 
 def queue_directories(
-    path: str, denied: list[str], unchanged: Mapping[str, SavedTopic] | None = None
+    path: str, denied: list[str], unchanged: Unchanged | None = None
 ) -> Iterator[tuple[str, list[int]]]:
-    """Each topic below ``consumequeue`` with the ids of its queues' directories; those of ``unchanged`` topics are not
+    """Each topic below ``consumequeue`` with the ids of its queues' directories; those of unchanged topics are not
     listed. ``denied`` gets the directories that may not be listed.
     """
     for topic in _names(path, denied):
-        known = None if unchanged is None else unchanged.get(topic)
+        known = None if unchanged is None else unchanged.topic(topic)
         if known is not None:
             yield topic, sorted(known.queue_ids, key=str)
         else:

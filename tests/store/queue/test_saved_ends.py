@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -312,9 +312,15 @@ def asked_again(reader: StoreReader) -> object:
         return str(error)
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_reader_that_knows_the_queues_sees_a_change(change: Callable[[Path], None], closed: Path) -> None:
-    """It compares the entries at each question, for queues that it has read and for those that it has not."""
+def test_a_reader_that_knows_the_queues_sees_a_change(
+    change: Callable[[Path], None], together: bool, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It compares the entries at each question, for queues that it has read and for those that it has not: one by one,
+    or all together, as where most queues of a store are asked for.
+    """
+    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0 if together else 1000)
     with StoreReader.open(closed) as asked, StoreReader.open(closed) as has_read, StoreReader.open(closed) as other:
         asked.queue_infos(QUEUES)
         asked_again(has_read)
@@ -354,6 +360,78 @@ def test_places_in_the_log_are_looked_at_together_as_one_by_one(tmp_path: Path) 
         assert log.holds_all(places, sizes).tolist() == one_by_one, size
         assert any(one_by_one) == (size < 5000)
     log.close()
+
+
+def looked_at(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many directories and files of queues were compared during ``act``."""
+    compared: list[str] = []
+    stamps, stamp = disk.stamps, disk.stamp
+
+    def noting_all(paths: Sequence[str], shown: Callable[[os.stat_result], object]) -> list[object]:
+        compared.extend(paths)
+        return stamps(paths, shown)
+
+    def noting(path: str) -> os.stat_result | None:
+        compared.append(path)
+        return stamp(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "stamps", noting_all)
+        patched.setattr(disk, "stamp", noting)
+        act()
+    return sum(f"/{CONSUME_QUEUE}/" in path for path in compared)
+
+
+def test_lost_ends_right_after_the_bounds_of_all_queues_compare_them_once(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a stream's first trigger asks: only once, so that the next question sees what was changed by hand."""
+    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
+    with StoreReader.open(closed) as reader:
+        infos, state = reader.settled_queue_infos(QUEUES)
+        assert [info.max_offset for info in infos] == [14] * 6
+        assert state is not None
+        assert looked_at(lambda: reader.lost_ends() == [], monkeypatch) == 0
+        assert looked_at(lambda: reader.lost_ends() == [], monkeypatch) > 0
+        reader.settled_queue_infos(QUEUES)
+        truncate(closed)
+        reader.lost_ends()
+        assert len(reader.lost_ends()) == 1
+
+
+def test_lost_ends_compare_queues_again_once_an_owner_has_come(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
+    with StoreReader.open(closed) as reader:
+        reader.settled_queue_infos(QUEUES)
+        with open_store(closed) as store:
+            put_ok(store, "orders")
+            close_when_old(store)
+        truncate(closed)
+        assert len(reader.lost_ends()) == 1
+
+
+def test_only_the_entries_of_changed_topics_differ_in_the_next_file(closed: Path) -> None:
+    before = load_saved_ends(str(closed))
+    with open_store(closed) as store:
+        for topic in ("new", "orders", "zero"):
+            put_ok(store, topic, queue_id=1)
+        close_when_old(store)
+    after = load_saved_ends(str(closed))
+    assert before is not None
+    assert after is not None
+    assert list(after.topics()) == ["audit", "new", "orders", "parts", "zero"]
+    ends = {topic: entry.ends for topic in after.topics() if (entry := after.topic(topic)) is not None}
+    for topic in ("audit", "parts"):
+        same = before.topic(topic)
+        assert same is not None
+        assert ends[topic] == same.ends
+    assert {topic: {key: one.end for key, one in of.items()} for topic, of in ends.items()} == {
+        "audit": {0: 14, 1: 14},
+        "new": {1: 1},
+        "orders": {0: 14, 1: 15},
+        "parts": {0: 14, 1: 14},
+        "zero": {1: 1},
+    }
 
 
 def owner_sees(path: Path) -> tuple[object, object]:
