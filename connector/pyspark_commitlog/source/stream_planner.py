@@ -89,7 +89,9 @@ class StreamPlanner:
             if name in available:
                 with naming_store(name):
                     stores[name] = plan_again(available[name].reader, available[name].initial)
-        return StoresOffset(stores=stores).to_json()
+        start = StoresOffset(stores=stores)
+        self._known.append((start.to_json(), start))
+        return self._known[-1][0]
 
     def prepare_for_available_now(self) -> None:
         """Limit the run to messages written until now, in the stores that are available now."""
