@@ -193,21 +193,42 @@ class CommitLog(HasDamagedParts):
         """``holds`` of many places, each file asked once. False also for those in a file that just went, or failed to
         be read: ``holds`` says what is with them.
         """
-        held, bases = np.zeros(len(places), np.bool_), list(self.bases)
+        held = np.zeros(len(places), np.bool_)
+        for numbers, pieces in self._pieces(places, np.maximum(sizes, _RECORD_START), _RECORD_START):
+            held[numbers] = pieces.view(np.int64) != 0
+        return held
+
+    def headers(self, places: npt.NDArray[np.int64]) -> list[bytes | None]:
+        """``header`` of many places, as ``holds_all`` asks for them; None also where ``header`` says what is there."""
+        found: list[bytes | None] = [None] * len(places)
+        for numbers, pieces in self._pieces(places, np.full(len(places), HEADER_SIZE), HEADER_SIZE):
+            for number, head in zip(numbers.tolist(), pieces.tolist(), strict=True):
+                found[number] = head if any(head[:8]) else None
+        return found
+
+    def _pieces(
+        self, places: npt.NDArray[np.int64], reaches: npt.NDArray[np.int64], size: int
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]:
+        """The first ``size`` bytes at places whose files hold ``reaches`` bytes from there on, file by file: the
+        numbers of the places, and the bytes. A file that just went, or failed to be read, is left out.
+        """
+        bases = list(self.bases)
         of_file = np.searchsorted(np.array(bases, np.int64), places, side="right") - 1
         for number in np.unique(of_file[of_file >= 0]).tolist():
             of_this = np.flatnonzero(of_file == number)
+            pieces: npt.NDArray[np.void] | None = None
             with contextlib.suppress(FileChanged, ReadFailed):
                 found = self.find(int(places[of_this[0]]))
                 if found is None or found.base != bases[number]:
                     continue
                 starts = places[of_this] - found.base
-                within = starts + np.maximum(sizes[of_this], _RECORD_START) <= found.size
+                within = starts + reaches[of_this] <= found.size
                 of_this, starts = of_this[within], starts[within]
                 if len(of_this):
-                    held[of_this] = found.pieces(starts, _RECORD_START).view(np.int64) != 0
+                    pieces = found.pieces(starts, size)
                     found.release()
-        return held
+            if pieces is not None:
+                yield of_this, pieces
 
     def read_record(self, physical_offset: int, *, check_crc: bool = True) -> Record:
         """The record that starts at ``physical_offset``.

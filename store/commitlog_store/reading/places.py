@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
+import numpy as np
+
 from commitlog_store.batch.log_snapshot import LogSnapshot
 from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.format.checksum import crc32
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
@@ -21,6 +24,9 @@ from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
 Boundary = Literal["lower", "upper"]
+
+# Fewer places in the log are read one by one.
+_READ_TOGETHER = 64
 
 
 class TimeBounds(Protocol):
@@ -70,10 +76,22 @@ class Places:
         def look() -> list[Fence | None]:
             settled = self._settled.now(asked)
             if settled is None:
-                return [self._fence(*one) for one in checked_places(positions)]
+                return self._fences(list(checked_places(positions)))
             return [settled.fences.get(one) or self._settled_fence(settled, one) for one in checked_places(positions)]
 
         return self._reader.consistently(look, one_moment=False)
+
+    def _fences(self, places: Sequence[tuple[str, int, int]]) -> list[Fence | None]:
+        """Those of last messages have their places in the log read together."""
+        if self._tolerant or len(places) < _READ_TOGETHER:
+            return [self._fence(*one) for one in places]
+        units = [self._catalog.last_unit(topic, queue_id) for topic, queue_id, _ in places]
+        at = [place if offset == one[2] >= 0 else -1 for (offset, place), one in zip(units, places, strict=True)]
+        heads = self._commit_log.headers(np.array(at, np.int64))
+        return [
+            self._fence(*one) if head is None else Fence(place, crc32(head))
+            for one, place, head in zip(places, at, heads, strict=True)
+        ]
 
     def _settled_fence(self, settled: SettledAnswers, place: tuple[str, int, int]) -> Fence | None:
         known = settled.place(*place)

@@ -156,6 +156,19 @@ def test_a_fence_distinguishes_a_message_from_another_at_its_offset(builder: Sto
         assert reader.fence("t", 0, 11) is not None, "also when the end is known"
 
 
+def test_fences_of_many_messages_are_those_of_each(builder: StoreBuilder) -> None:
+    """The places of last messages are read together, file by file."""
+    builder.append("t", [0, 1, 2], made_bodies(300))
+    builder.append("u", 0, made_bodies(3))
+    offsets = range(-1, 102)
+    asked = [(topic, queue_id, offset) for topic, queue_id in (("t", 0), ("u", 0), ("t", 2)) for offset in offsets]
+    with StoreReader.open(builder.path) as reader, StoreReader.open(builder.path) as other:
+        bounds(reader)  # last messages are known of the queues that were asked for
+        expected = [other.fence(*one) for one in asked]
+        assert reader.fences(asked) == expected
+        assert sum(fence is not None for fence in expected) == 203
+
+
 def test_many_readers_and_generators_do_not_disturb_each_other(builder: StoreBuilder) -> None:
     builder.append("t", [0, 1, 2], made_bodies(300))
     with StoreReader.open(builder.path) as reader:
