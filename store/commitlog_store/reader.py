@@ -389,7 +389,12 @@ class StoreReader:
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         """``queue_ids`` of each topic, or the error that it raises: one question to a server for all of them."""
         self._refuse_closed()
-        return [answer_or_error(partial(self.queue_ids, topic)) for topic in topics]
+        unchanged = self._catalog.unchanged_ids(topics)
+
+        def ids_of(topic: str) -> list[int]:
+            return list(unchanged.get(arguments.checked_topic(topic), ())) or self.queue_ids(topic)
+
+        return [answer_or_error(partial(ids_of, topic)) for topic in topics]
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""

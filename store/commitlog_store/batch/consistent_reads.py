@@ -39,7 +39,7 @@ from commitlog_store.files import disk
 from commitlog_store.format.record import RECORD_PREFIX_SIZE
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import read_mark
-from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE
+from commitlog_store.paths import ABORT, BATCH_TOPIC, CHECKPOINT, CONSUME_QUEUE
 from commitlog_store.queue.settled_queues import SettledTurn, settled_turn
 
 _Found = TypeVar("_Found")
@@ -81,6 +81,8 @@ class ConsistentReads:
         self._commit_log = commit_log
         self._frames = frames
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
+        # Of most stores there is none, which one call of the system shows.
+        self._batches = os.path.join(store_path, CONSUME_QUEUE, BATCH_TOPIC)
         # By thread: the failure for which the current question is asked again.
         self._asked_again = threading.local()
         self._looked_at = [os.path.join(store_path, name) for name in (ABORT, CONSUME_QUEUE)]
@@ -157,7 +159,7 @@ class ConsistentReads:
         batches = -1
         # A damaged frame queue must not fail a question about other queues.
         with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
-            batches = self._frames.queue_end()
+            batches = self._frames.queue_end() if disk.exists(self._batches) else 0
         return _GateSnapshot(batches, self.gate.look())
 
     def _hidden_since(self, before: _GateSnapshot) -> int | None:

@@ -26,7 +26,7 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
-from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, load_saved_ends
+from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, SavedTopic, load_saved_ends
 from commitlog_store.queue.views import CatalogView
 
 # So many topics and queues are looked at before saved ends are read, which takes longer than that.
@@ -44,6 +44,7 @@ class QueueCatalog:
         """``tolerant``: damaged units do not fail ``bounds``, see ``ConsumeQueue``."""
         self._path = path
         self._tolerant = tolerant
+        self._unflushed = self._unflushed_from  # one object for all queues
         self._commit_log = commit_log
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
         self._queue_ids: dict[str, _QueueIds] = {}
@@ -136,6 +137,13 @@ class QueueCatalog:
         self._queue_ids[topic] = ids
         return list(now)
 
+    def unchanged_ids(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """``CatalogView.unchanged_ids``, of topics that are as they were saved."""
+        saved = self._saved_now(len(topics)) if len(topics) > _FEWEST_OF_ALL else None
+        if saved is None or not self._has_only_plain():
+            return {}
+        return saved.unchanged_ids([one for one in topics if type(one) is str and one not in self._queue_ids])
+
     def _has_only_plain(self) -> bool:
         """Whether all topics, or all that were listed last, have plain consume queues."""
         return self._all_plain or not has_other_kinds(self._path)
@@ -151,14 +159,30 @@ class QueueCatalog:
             known = None if seen is None else seen.topic(topic)
             if known is None and queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
-            path = f"{self._topics.path}/{topic}/{queue_id}"
-            queue = self._queues[topic, queue_id] = ConsumeQueue(
-                path, topic, queue_id, self._commit_log, self._unflushed_from, tolerant=self._tolerant
-            )
             if seen is None or known is None:
+                queue = self._new_queue(topic, queue_id)
                 queue.saved = self.saved_end(topic, queue_id)
             else:
-                queue.begin_with(known.ends[queue_id], look_again=seen is self._saved and seen.shows_all_writes)
+                queue = self._unchanged_queue(topic, queue_id, seen, known)
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def queue_in_passing(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """``CatalogView.queue_in_passing``: one that is as it was saved is not kept."""
+        seen = self._unchanged.get((topic, queue_id))
+        known = None if seen is None else seen.topic(topic)
+        if seen is None or known is None:
+            return self.queue(topic, queue_id)
+        return self._unchanged_queue(topic, queue_id, seen, known)
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        path = f"{self._topics.path}/{topic}/{queue_id}"
+        return ConsumeQueue(path, topic, queue_id, self._commit_log, self._unflushed, tolerant=self._tolerant)
+
+    def _unchanged_queue(self, topic: str, queue_id: int, seen: SavedEnds, known: SavedTopic) -> ConsumeQueue:
+        """A queue that was as it is saved when it was asked for last."""
+        queue = self._new_queue(topic, queue_id)
+        queue.begin_with(known.ends[queue_id], look_again=seen is self._saved and seen.shows_all_writes)
         return queue
 
     def _unflushed_from(self) -> int | None:
@@ -283,9 +307,11 @@ def matching_queues(
         raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {patterns!r}.")
     queues: list[tuple[str, int]] = []
     unreadable: list[UnsupportedStore] = []
-    for topic in matching_topics(catalog.topics(), names, store_path):
+    topics = matching_topics(catalog.topics(), names, store_path)
+    unchanged = catalog.unchanged_ids(topics)
+    for topic in topics:
         try:
-            queues += [(topic, queue_id) for queue_id in catalog.queue_ids(topic)]
+            queues += [(topic, queue_id) for queue_id in unchanged.get(topic) or catalog.queue_ids(topic)]
         except UnsupportedStore as error:
             if topic in names:
                 raise

@@ -348,6 +348,20 @@ class SavedEnds:
         columns = bases // UNIT_SIZE, queues["end"], queues["first_place"], queues["last_place"], queues["last_size"]
         return ManyEnds(*(column.astype(np.int64) for column in columns))
 
+    def unchanged_ids(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """The queue ids of those of the topics to whose directories no queue was added, and from which none went."""
+        known = [(topic, row) for topic in topics if (row := self._row.get(topic)) is not None]
+        ids, found = self.queue_rows["queue_id"].tolist(), {}
+        root = os.path.join(self._store_path, CONSUME_QUEUE)
+        for first in range(0, len(known), _COMPARED_AT_ONCE):
+            some = known[first : first + _COMPARED_AT_ONCE]
+            rows = self.topic_rows[[row for _, row in some]]
+            same = self._are_same([f"{root}/{topic}" for topic, _ in some], rows, _OF_DIRECTORY)
+            for (topic, row), is_same in zip(some, same.tolist(), strict=True):
+                if is_same:
+                    found[topic] = ids[self.first_queues[row] : self.first_queues[row + 1]]
+        return found
+
     def look(self) -> Unchanged:
         """Compare all entries with the directories and files, as they are now."""
         topics: list[Bools] = []

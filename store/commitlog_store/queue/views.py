@@ -84,9 +84,18 @@ class CatalogView(Protocol):
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
         ...
 
+    def unchanged_ids(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """``queue_ids`` of those of many topics that can be asked together; the others are asked one by one."""
+        del topics
+        return {}
+
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
         ...
+
+    def queue_in_passing(self, topic: str, queue_id: int) -> QueueView:
+        """``queue``, for a read of very many queues, each once: it need not be kept."""
+        return self.queue(topic, queue_id)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The queue's bounds now. The errors of ``queue``."""

@@ -44,8 +44,7 @@ class Bounds:
             wanted = checked_queues(queues()) if callable(queues) else given or []
             settled = self._settled.now(len(wanted))
             if settled is None:
-                self._commit_log.refresh()
-                return self._look(wanted)
+                return self._look(wanted)  # ``ConsistentReads`` has just listed the log's files
             if missing := [key for key in wanted if key not in settled.bounds]:
                 settled.bounds.update(zip(missing, self._look(missing), strict=True))
             return [settled.bounds[key] for key in wanted]

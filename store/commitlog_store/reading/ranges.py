@@ -26,6 +26,9 @@ from commitlog_store.timestamps import GivenTime, milliseconds_of
 
 _T = TypeVar("_T")
 
+# Queues of a scan in memory at once.
+_QUEUES_AT_ONCE = 8_192
+
 _logger = logging.getLogger(__name__)
 
 
@@ -143,16 +146,17 @@ class RangeReads:
         ranges = self._ranges_by_time(topics, first, last)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            filled = [
-                (self._catalog.queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
-                for one in ranges
-                if one.min_offset < one.max_offset
-            ]
-            for some, together in self._in_turn(filled, schema, wanted, verify_crc=verify_crc):
-                if together is None:
-                    yield from self.read(some[0], schema.names, wanted, BlockLimits(), verify_crc=verify_crc)
-                else:
-                    yield from while_open(iter(together), self._refuse_closed)
+            filled = [one for one in ranges if one.min_offset < one.max_offset]
+            for first in range(0, len(filled), _QUEUES_AT_ONCE):
+                part = [
+                    (self._catalog.queue_in_passing(one.topic, one.queue_id), one.min_offset, one.max_offset)
+                    for one in filled[first : first + _QUEUES_AT_ONCE]
+                ]
+                for some, together in self._in_turn(part, schema, wanted, verify_crc=verify_crc):
+                    if together is None:
+                        yield from self.read(some[0], schema.names, wanted, BlockLimits(), verify_crc=verify_crc)
+                    else:
+                        yield from while_open(iter(together), self._refuse_closed)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -304,10 +304,14 @@ def test_a_changed_store_is_seen_as_without_the_file(change: Callable[[Path], No
 def asked_again(reader: StoreReader) -> object:
     """What a reader that has asked before says of all queues, with their messages."""
     try:
-        queues = [(topic, queue_id) for topic in reader.topics() for queue_id in reader.queue_ids(topic)]
+        topics = reader.topics()
+        queues = [(topic, queue_id) for topic in topics for queue_id in reader.queue_ids(topic)]
+        together = zip(topics, reader.queue_ids_of(topics), strict=True)
+        assert [(topic, queue_id) for topic, ids in together if isinstance(ids, list) for queue_id in ids] == queues
         infos = reader.queue_infos(queues)
         batches = [list(reader.read(one.topic, one.queue_id, one.min_offset, one.max_offset)) for one in infos]
-        return infos, [[batch.to_pylist() for batch in one] for one in batches]
+        scanned = [batch.to_pylist() for batch in reader.scan("*")]
+        return infos, [[batch.to_pylist() for batch in one] for one in batches], scanned
     except CommitLogError as error:
         return str(error)
 
@@ -359,6 +363,10 @@ def test_places_in_the_log_are_looked_at_together_as_one_by_one(tmp_path: Path) 
         one_by_one = [log.holds(place, size) for place in places.tolist()]
         assert log.holds_all(places, sizes).tolist() == one_by_one, size
         assert any(one_by_one) == (size < 5000)
+    heads = [log.header(place) for place in places.tolist()]
+    assert log.headers(places) == heads
+    assert None in heads
+    assert any(heads)
     log.close()
 
 
