@@ -146,11 +146,12 @@ class StorePlanner:
         """
         if not start.initial:
             return start
-        offsets = {
-            key: max(at, bounds[key].min_offset) if key in bounds and self._options.start_rule.is_open(key) else at
+        later = {
+            key: info.min_offset
             for key, at in start.offsets.items()
+            if (info := bounds.get(key)) is not None and at < info.min_offset and self._options.start_rule.is_open(key)
         }
-        return replace(start, offsets=offsets)
+        return replace(start, offsets={**start.offsets, **later}) if later else start
 
     def next_places(self, backlog: Backlog) -> dict[QueueKey, int]:
         """The physical offset of each queue's next message: its age.
@@ -310,6 +311,9 @@ def _find_positions(
     checked.add_fences(start.offsets, {key: fences[key] for key in recorded.keys() - replaced.keys()})
     for key, limits in available.items():
         position = start.offsets[key]
+        if limits is not None and limits[0] <= position <= limits[1] and key not in replaced:
+            found.next[key] = position  # as of most: nothing is lost
+            continue
         wanted = (position, position if limits is None else max(position, limits[1]))
         losses = loss.find_losses(wanted, limits, replaced.get(key))
         loss.report_losses(*key, losses, fail=fail)
