@@ -54,7 +54,6 @@ from commitlog_store.queue.get_message import (
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockSource, LogBlocks, QueueRange
 from commitlog_store.queue.lost_ends import lost_ends
-from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.queue.topic_config import TopicSettings, read_topic_settings
 from commitlog_store.queue.views import CatalogView, QueueInfo
@@ -62,10 +61,10 @@ from commitlog_store.reading import arguments, groups
 from commitlog_store.reading.arrivals import pull_or_wait, wait_for_files
 from commitlog_store.reading.bounds import Bounds
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
-from commitlog_store.reading.key_lookup import KeyLookup
+from commitlog_store.reading.listing import queue_ids_of
 from commitlog_store.reading.look_ups import KeyQueries, message_at, message_by_id, stored_bytes
 from commitlog_store.reading.opening import Directory, FilterAt, OpenOptions, open_log, open_reader
-from commitlog_store.reading.places import Places, answer_or_error, offsets_by_time
+from commitlog_store.reading.places import Places, offsets_by_time
 from commitlog_store.reading.ranges import (
     MessageBatches,
     RangeReads,
@@ -255,8 +254,6 @@ class StoreReader:
 
     # Of a reader that does not know when its store is settled: none.
     _settled = SettledAnswers(lambda: None)
-    # The saved ends that ``settled_queue_infos`` has compared, and its state: the next ``lost_ends`` needs them again.
-    _compared: tuple[SavedEnds | None, object | None] = (None, None)
     # ``interrupt_with``
     _before_call: Callable[[], None] | None = None
 
@@ -353,10 +350,7 @@ class StoreReader:
         """
         self._refuse_closed()
         end = None if self._snapshot is None else self._snapshot.end_with_gaps
-        (known, state), self._compared = self._compared, (None, None)
-        if known is not None and (state is None or state != self.settled_state()):
-            known = None
-        return lost_ends(self.paths, self._commit_log, log_end=end, known=known)
+        return lost_ends(self.paths, self._commit_log, log_end=end, known=self._catalog.compared_in(self.settled_state))
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
         """What the store's files say beside its queues; with its quick assessment (``assess_store``) if ``assessed``.
@@ -389,12 +383,7 @@ class StoreReader:
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         """``queue_ids`` of each topic, or the error that it raises: one question to a server for all of them."""
         self._refuse_closed()
-        unchanged = self._catalog.unchanged_ids(topics)
-
-        def ids_of(topic: str) -> list[int]:
-            return list(unchanged.get(arguments.checked_topic(topic), ())) or self.queue_ids(topic)
-
-        return [answer_or_error(partial(ids_of, topic)) for topic in topics]
+        return queue_ids_of(self._catalog, self.queue_ids, topics)
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
@@ -429,10 +418,7 @@ class StoreReader:
         While this state is given again, no queue has changed in between, but by hand (``queue_infos``).
         """
         state = self.settled_state()
-        self._catalog.take_compared()
-        infos = self.queue_infos(queues)
-        self._compared = self._catalog.take_compared(), state
-        return infos, state
+        return self._catalog.noting(state, partial(self.queue_infos, queues)), state
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.

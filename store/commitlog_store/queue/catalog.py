@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from fnmatch import fnmatchcase
 from operator import index
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id,
 from commitlog_store.queue.consume_queue import ConsumeQueue
 from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, SavedTopic, load_saved_ends
 from commitlog_store.queue.views import CatalogView
+
+_T = TypeVar("_T")
 
 # So many topics and queues are looked at before saved ends are read, which takes longer than that.
 _LOOKED_AT_FIRST = 64
@@ -54,8 +56,9 @@ class QueueCatalog:
         self._all_plain = False
         self._saved: SavedEnds | None = None
         self._has_asked_for_saved = False
-        # Those of which all entries were compared, until ``take_compared``.
+        # Those of which all entries were compared, and the state that was noted: ``compared_in``.
         self._compared: SavedEnds | None = None
+        self._noted: object | None = None
         # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last.
         self._unchanged: dict[tuple[str, int], SavedEnds] = {}
 
@@ -214,10 +217,18 @@ class QueueCatalog:
         self._unchanged.update(dict.fromkeys(unchanged, saved))
         return found
 
-    def take_compared(self) -> SavedEnds | None:
-        """``CatalogView.take_compared``."""
-        compared, self._compared = self._compared, None
-        return compared
+    def noting(self, state: object | None, ask: Callable[[], _T]) -> _T:
+        """``CatalogView.noting``."""
+        self._compared, self._noted = None, None
+        found = ask()
+        self._noted = state
+        return found
+
+    def compared_in(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
+        """``CatalogView.compared_in``."""
+        compared, state = self._compared, self._noted
+        self._compared, self._noted = None, None
+        return compared if compared is not None and state is not None and state == settled_state() else None
 
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``ConsumeQueue.last_unit``, which needs none for a queue that is as it was saved."""

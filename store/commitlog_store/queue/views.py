@@ -109,8 +109,16 @@ class CatalogView(Protocol):
         """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
         return self.queue(topic, queue_id).last_unit()
 
-    def take_compared(self) -> SavedEnds | None:
-        """The saved ends, if ``bounds_of`` has compared all of them since this was asked for last."""
+    def noting(self, state: object | None, ask: Callable[[], _T]) -> _T:
+        """The answer to a question about bounds, asked in a state of the store that ``compared_in`` compares."""
+        del state
+        return ask()
+
+    def compared_in(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
+        """The saved ends, if the question that was noted last has compared all of them, and the store is still in its
+        state. Once: they are compared again for the question after that.
+        """
+        del settled_state
         return None
 
 
