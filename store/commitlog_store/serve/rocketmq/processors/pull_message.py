@@ -202,6 +202,8 @@ class PullMessageProcessor(Processor):
         return _code(pull, found) is ResponseCode.PULL_NOT_FOUND and pull.suspend_s > 0 and not self._hold.is_full
 
     def _hold_for(self, connection: Connection, pull: _Pull) -> Deferred:
+        pull.request.is_suspended = True
+
         def start(take: Take) -> None:
             def answer(outcome: StoredPull | Exception) -> None:
                 held = self._held.get(connection, set())
