@@ -249,7 +249,11 @@ class _Rewriting:
                 writer.continue_at(writer.end_before(start) if last is None else last)
         for topic, queue_id in list(self._queues.known_queues()):
             writer = self._queues.writer(topic, queue_id)
-            writer.cut(writer.next_offset or 0)
+            if writer.next_offset:
+                writer.cut(writer.next_offset)
+            else:
+                # RocketMQ, which makes a file for its first unit, takes the zeros of one without units for a unit.
+                writer.delete()
 
     def _untouched(self) -> list[ConsumeQueueWriter]:
         """The queues without messages in the part of the log that was scanned."""
