@@ -329,12 +329,15 @@ class ConsumeQueueWriter:
         self.continue_at(stop)
 
     def cut(self, end: int) -> None:
-        """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``."""
+        """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``.
+
+        So is one that begins there, unless it is the queue's only file, whose name says where the queue is.
+        """
         self.next_offset = end
         for base in reversed(list(self._files.bases)):
             path = self._files.path_of(base)
             try:
-                if base > end * UNIT_SIZE:
+                if base > end * UNIT_SIZE or (base == end * UNIT_SIZE and base > self._files.bases[0]):
                     self._remove(base, path)
                 elif base + self._file_size > end * UNIT_SIZE:
                     self._zero(path, max(end * UNIT_SIZE - base, 0))
