@@ -32,9 +32,9 @@ from commitlog_store.retention.survey import CleanRequest
 from commitlog_store.verify.store_facts import StoreFacts
 
 
-def _once(*arguments: Any, answer: Any, administers: bool = False, attaches: bool = False) -> Call:
+def _once(*arguments: Any, answer: Any, administers: bool = False, attaches: bool = False, waits: bool = False) -> Call:
     given = tuple.__class_getitem__((CallId, *arguments))
-    return Call(given, answer, writes=True, once=True, administers=administers, attaches=attaches)
+    return Call(given, answer, writes=True, once=True, administers=administers, attaches=attaches, waits=waits)
 
 
 # A ``memoryview`` is not copied out of the question.
@@ -62,8 +62,8 @@ CALLS: Mapping[str, Call] = {
     "check_half_messages": _once(list[tuple[int, HalfAnswer]], answer=HalfMessagesAsked),
     "resume_half_message": _once(str, answer=HalfMessageHandle),
     "open_consumer": _once(str, list[str], FilterTexts, str | int, str, answer=None),
-    "poll": _once(list[Place], int, float, answer=list[MessageExt]),
-    "poll_batch": _once(list[Place], int, float, list[str], answer=bytes | None),
+    "poll": _once(list[Place], int, float, answer=list[MessageExt], waits=True),
+    "poll_batch": _once(list[Place], int, float, list[str], answer=bytes | None, waits=True),
     "acknowledge": _once(list[Place], answer=None),
     "commit_positions": _once(list[Place], bool, str | None, answer=None),
     "rewind": _once(list[Place], answer=None),

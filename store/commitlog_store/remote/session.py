@@ -20,6 +20,7 @@ from commitlog_store.errors import (
     SessionLost,
 )
 from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.remote.calls import CALLS
 from commitlog_store.remote.connection import NOT_SENT, Connection, RemoteAddress, is_unanswered
 from commitlog_store.remote.put_wire import CallId, SessionOpened, encode_rows
 from commitlog_store.remote.wire import Answer, Question, encode
@@ -32,8 +33,6 @@ _LONGEST_PAUSE_SECONDS = 2.0
 # A call that follows another one so closely goes over the stream of a run of calls, if it is no larger than this.
 _RUN_SECONDS = 0.1
 _LARGEST_IN_RUN = 128 << 10
-# Calls that the server may answer later than others, since they wait for messages, are not part of a run.
-_WAITING_CALLS = frozenset({"poll", "poll_batch"})
 # How long a server is waited for where the end of a session, a store or a program is reported to it.
 CLOSE_SECONDS = 2.0
 
@@ -46,7 +45,8 @@ class Session:
         self.address = address
         self._connection = Connection(address)
         self._number = 0
-        # When the last call was answered.
+        # When the last call was answered that may be part of a run: not one that waits for messages, which the server
+        # may answer later. A poll that is committed is no run of two calls.
         self._answered_at = -_RUN_SECONDS
         try:
             self.opened: SessionOpened = self.ask("open_session")
@@ -93,12 +93,14 @@ class Session:
         self._number += 1
         deadline = time.monotonic() + (self.address.timeout_s if timeout_s is None else timeout_s)
         attempts = _Attempts(self._connection, call, arguments, self._number, deadline, size, is_final)
-        in_run = time.monotonic() < self._answered_at + _RUN_SECONDS and call not in _WAITING_CALLS
+        waits = CALLS[call].waits
+        in_run = time.monotonic() < self._answered_at + _RUN_SECONDS and not waits
         in_stream = in_run if size <= _LARGEST_IN_RUN else isinstance(arguments[0], pa.RecordBatch)
         while True:
             try:
                 answer = attempts.run(self.opened.session, in_stream=in_stream)
-                self._answered_at = time.monotonic()
+                if not waits:
+                    self._answered_at = time.monotonic()
                 return answer
             except SessionLost:
                 if not may_reopen:

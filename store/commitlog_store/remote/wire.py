@@ -71,7 +71,8 @@ class Call(NamedTuple):
 
     A client may repeat any call whose answer was lost. One that writes says in its arguments what it stands for, so
     that the server knows it again, or does no more the second time. With ``once`` its first argument is a ``CallId``.
-    With ``attaches`` the next one is rows, which may be attached to the call instead.
+    With ``attaches`` the next one is rows, which may be attached to the call instead. With ``waits``, too, the call may
+    wait for messages, a second at most.
     """
 
     arguments: Any
@@ -80,6 +81,7 @@ class Call(NamedTuple):
     once: bool = False
     administers: bool = False
     attaches: bool = False
+    waits: bool = False
 
 
 class Verifying(NamedTuple):

@@ -14,12 +14,12 @@ from commitlog_store.errors import RemoteFailed, ServerBusy
 
 DEFAULT_MAX_CALLS = 256
 DEFAULT_CALL_TIMEOUT_S = 300.0
-# One client has at most this part of the calls, so that it cannot shut the others out.
+# One client has at most this part of the calls, and of the streams, so that it cannot shut the others out.
 _PART_OF_ONE = 0.75
 # Streams of calls beside them, each with a thread of its own.
 _PART_OF_STREAMS = 0.5
 # Much longer than a client of this package uses one.
-STREAM_SECONDS = 10.0
+LONGEST_STREAM_SECONDS = 10.0
 # What calls hold in memory until the client has it, on average: two blocks of the size that readers ask for.
 _BYTES_OF_A_CALL = 8 << 20
 # How long a client that was there is taken to be there.
@@ -72,6 +72,7 @@ class CallLimits:
         self._lock = threading.Lock()
         self._slots: set[CallSlot] = set()
         self._max_streams = max(int(max_calls * _PART_OF_STREAMS), 1)
+        self._max_streams_of_one = max(int(self._max_streams * _PART_OF_ONE), 1)
         self._streams: set[CallSlot] = set()
         self._calls_of: Counter[str] = Counter()
         self._waits_of: Counter[str] = Counter()
@@ -99,6 +100,10 @@ class CallLimits:
         with self._lock:
             if len(self._streams) >= self._max_streams:
                 raise ServerBusy(f"{self._max_streams} streams of calls are open, as many as the server takes.")
+            if client and sum(slot.client == client for slot in self._streams) >= self._max_streams_of_one:
+                raise ServerBusy(
+                    f"The token {client!r} has {self._max_streams_of_one} streams of calls, as many as one may have."
+                )
             slot = CallSlot(self, client)
             self._streams.add(slot)
             return slot
@@ -176,7 +181,7 @@ class CallLimits:
         now = time.monotonic()
         with self._lock:
             late = [slot for slot in self._slots if slot.begun < now - self.call_timeout_s]
-            late += [slot for slot in self._streams if slot.begun < now - STREAM_SECONDS - self.call_timeout_s]
+            late += [slot for slot in self._streams if slot.begun < now - LONGEST_STREAM_SECONDS - self.call_timeout_s]
         return {slot.peer for slot in late if slot.peer}
 
 

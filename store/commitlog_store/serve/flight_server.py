@@ -19,6 +19,7 @@ from commitlog_store.errors import (
     RemoteAccessRefused,
     RemoteFailed,
     ServerBusy,
+    SessionLost,
 )
 from commitlog_store.files import disk
 from commitlog_store.files.memory import keep_freed_memory
@@ -41,11 +42,11 @@ from commitlog_store.remote.wire import (
     with_attached,
 )
 from commitlog_store.serve.blocks import blocks_of
-from commitlog_store.serve.call_limits import STREAM_SECONDS, CallLimits, CallSlot, answering, refuse_unwanted
+from commitlog_store.serve.call_limits import LONGEST_STREAM_SECONDS, CallLimits, CallSlot, answering, refuse_unwanted
 from commitlog_store.serve.connection_counts import ConnectionCount
 from commitlog_store.serve.connection_guard import ConnectionGuard
 from commitlog_store.serve.listen import ListenSettings, TlsFiles, bound_socket, tls_context
-from commitlog_store.serve.sessions import AnswerNotWaitedFor
+from commitlog_store.serve.sessions import UNKNOWN_SESSION, AnswerNotWaitedFor
 from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.store_writes import answer_write
@@ -65,8 +66,6 @@ _LONGEST_WAIT_SECONDS = 30.0
 
 # What of Arrow Flight is used, beside DoExchange for clients with a session.
 _ANSWERED = frozenset({flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_GET, flight.FlightMethod.LIST_ACTIONS})
-# Calls that may wait for messages, for a second at most.
-_POLLS = frozenset({"poll", "poll_batch"})
 # More than any question needs; what is larger is refused before it is parsed here.
 _LARGEST_QUESTION = 16 << 20
 # A client takes no larger message by default; bodies of messages are at most 4 MiB each.
@@ -92,17 +91,18 @@ class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
         self.name, self.role, self.slot, self.version = name, role, slot, version
         self._method, self._logs = method, logs
         self._is_stream = method == flight.FlightMethod.DO_EXCHANGE.name
-        self._begun = time.monotonic()
+        # When its call began, of a stream the last one.
+        self.begun = time.monotonic()
 
     def call_completed(self, exception: BaseException | None) -> None:
         """However it ended: its client may have left."""
         self.slot.leave()
         if exception is not None or not self._is_stream:  # the calls of a stream have their own lines
-            self.log_call("ok" if exception is None else type(exception).__name__, self._begun)
+            self.log_call("ok" if exception is None else type(exception).__name__)
 
-    def log_call(self, how: str, begun: float) -> None:
+    def log_call(self, how: str) -> None:
         if self._logs:
-            _ACCESS.info("%s %s %s %.1f ms", self.name, self._method, how, (time.monotonic() - begun) * 1000)
+            _ACCESS.info("%s %s %s %.1f ms", self.name, self._method, how, (time.monotonic() - self.begun) * 1000)
 
 
 class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -114,13 +114,14 @@ class _Access(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._tokens, self._limits, self._has_session, self._logs = tokens, limits, has_session, logs
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> _Caller:
-        streams = info.method == flight.FlightMethod.DO_EXCHANGE and any(
-            map(self._has_session, headers.get(SESSION_HEADER, []))
-        )
+        sessions = headers.get(SESSION_HEADER, [])
+        streams = info.method == flight.FlightMethod.DO_EXCHANGE and bool(sessions)
         if not streams and info.method not in _ANSWERED:  # these would hold a thread until their first message comes
             raise flight.FlightServerError(f"This server has no answer to {info.method.name}.")
         name, role = ("", Role.ADMIN) if self._tokens is None else self._token_of(self._tokens, headers)
         with _named_errors():
+            if streams and not any(map(self._has_session, sessions)):
+                raise SessionLost(UNKNOWN_SESSION)
             slot = self._limits.enter_stream(name) if streams else self._limits.enter(name)
         version = next(iter(headers.get(WIRE_HEADER, [])), "none")
         return _Caller(name or "-", role, slot, info.method.name, version=version, logs=self._logs)
@@ -207,14 +208,14 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         """
         caller = context.get_middleware("access")
         caller.slot.peer = _peer(context)
-        ends_at = time.monotonic() + STREAM_SECONDS
+        ends_at = time.monotonic() + LONGEST_STREAM_SECONDS
         with _named_errors():
             _refuse_other_version(context)
             for call, body, attached in _calls_of(reader):
-                begun = time.monotonic()
-                if begun > ends_at or self._limits.is_stopping():
+                caller.begun = time.monotonic()
+                if caller.begun > ends_at or self._limits.is_stopping():
                     raise ServerBusy("The server ends this stream of calls; ask again.")
-                if call not in CALLS or not CALLS[call].once or call in _POLLS:
+                if call not in CALLS or not CALLS[call].once or CALLS[call].waits:
                     raise InvalidValue(f"A stream of calls has those that are done once, and not {call!r}.")
                 if attached is not None and not CALLS[call].attaches:
                     raise InvalidValue(f"A call of {call} has no rows attached.")
@@ -225,7 +226,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                         writer.write_metadata(answer)
                 finally:
                     slot.leave()
-                caller.log_call("ok", begun)
+                caller.log_call("ok")
 
     def _answered(
         self,
@@ -250,7 +251,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
                 return encode(Answer(0, self._verified(call, question, caller, is_wanted), 0, []))
             if call == "wait_for_any":
                 question = self._waited(question, slot, is_wanted)
-            elif call in _POLLS:
+            elif CALLS[call].waits:
                 slot.begin_wait()
             else:
                 slot.hold(size)

@@ -27,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 SESSION_SECONDS = 600.0
 # So long a consumer keeps its queues without a call.
 LEASE_SECONDS = 60.0
+# Said to a client whose session does not exist.
+UNKNOWN_SESSION = "The server was started again, or has not heard of this client for long: it does not know the call."
 _MOST_SESSIONS = 10_000
 # So often a call that waits for another's answer asks whether it is wanted still.
 _ASK_SECONDS = 0.5
@@ -175,9 +177,7 @@ class Sessions:
         """The call's session and outcome, and whether the work is this thread's. Called with the lock."""
         session = self._sessions.get(call.session)
         if session is None:
-            raise SessionLost(
-                "The server was started again, or has not heard of this client for long: it does not know the call."
-            )
+            raise SessionLost(UNKNOWN_SESSION)
         self._note_use(call.session, session)
         if call.number < session.number:
             raise RemoteFailed("The client has gone on after this call; it came late, and was not done.")

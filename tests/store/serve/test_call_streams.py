@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +22,17 @@ import pytest
 
 from commitlog_store import MessageStore, RemoteStore, StoreReader, connect
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import InvalidValue, RemoteAccessRefused, StoreForked
+from commitlog_store.errors import InvalidValue, RemoteAccessRefused, ServerBusy, SessionLost, StoreForked
 from commitlog_store.message import Message
 from commitlog_store.remote import call_stream, session
 from commitlog_store.remote.call_stream import SESSION_HEADER, CallStream
 from commitlog_store.remote.connection import Connection
+from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.wire import decode_error, encode
 from commitlog_store.serve import flight_server
-from commitlog_store.serve.call_limits import STREAM_SECONDS, CallLimits
-from commitlog_store.serve.listen import TlsFiles
+from commitlog_store.serve.call_limits import LONGEST_STREAM_SECONDS, CallLimits
+from commitlog_store.serve.flight_server import StoreServer
+from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.tokens import Role, new_token
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.servers import SPOKEN_HEADERS, served
@@ -55,6 +61,17 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> list[CallStream]:
     monkeypatch.setattr("commitlog_store.remote.connection.STREAM_SECONDS", 20.0)
     monkeypatch.setattr(session, "_FIRST_ATTEMPT_SECONDS", 20.0)
     return opened
+
+
+@contextmanager
+def _server(store: MessageStore, port: int = 0, *, access_log: bool = False) -> Iterator[StoreServer]:
+    listen = ListenSettings.parse(f"127.0.0.1:{port}")
+    server = StoreServer({"": lambda _: StoreReader.open(store.path)}, listen, owned=store, access_log=access_log)
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.close()
 
 
 def _put(remote: RemoteStore, *numbers: int) -> None:
@@ -251,7 +268,7 @@ def test_clients_beyond_the_limit_of_streams_put_without(store: MessageStore, st
 def test_a_stream_that_is_over_for_the_server_costs_no_call(
     store: MessageStore, streams: list[CallStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flight_server, "STREAM_SECONDS", -1.0)
+    monkeypatch.setattr(flight_server, "LONGEST_STREAM_SECONDS", -1.0)
     with served(owned=store) as url, connect(url) as remote:
         _put(remote, 0, 1, 2)
         assert len(streams) == 1, "the next one is opened a second later"
@@ -263,7 +280,7 @@ def test_a_stream_that_does_not_end_is_overdue(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("commitlog_store.serve.call_limits.time", SimpleNamespace(monotonic=lambda: now))
     limits = CallLimits(4, call_timeout_s=5.0)
     limits.enter_stream("").peer = "127.0.0.1:1"
-    now += 5.0 + STREAM_SECONDS
+    now += 5.0 + LONGEST_STREAM_SECONDS
     assert not limits.overdue()
     now += 0.1
     assert limits.overdue() == {"127.0.0.1:1"}
@@ -331,9 +348,92 @@ def test_streams_take_tls_and_tokens(store: MessageStore, streams: list[CallStre
 
 def test_a_client_without_a_session_gets_no_stream(store: MessageStore) -> None:
     with served(owned=store) as url, flight.FlightClient(url) as client:
-        options = flight.FlightCallOptions(headers=[*SPOKEN_HEADERS, (SESSION_HEADER.encode(), b"none")], timeout=30)
+        options = flight.FlightCallOptions(headers=SPOKEN_HEADERS, timeout=30)
         with pytest.raises(flight.FlightServerError, match="no answer to DO_EXCHANGE"):
             CallStream(client, options, 30).ask("put_message", b"")
+
+
+def test_a_client_of_an_unknown_session_learns_that_its_call_was_not_done(store: MessageStore) -> None:
+    with served(owned=store) as url, flight.FlightClient(url) as client:
+        options = flight.FlightCallOptions(headers=[*SPOKEN_HEADERS, (SESSION_HEADER.encode(), b"none")], timeout=30)
+        with pytest.raises(flight.FlightServerError) as raised:
+            CallStream(client, options, 30).ask("put_message", b"")
+        assert isinstance(decode_error(raised.value.extra_info), SessionLost)
+
+
+def test_a_large_table_is_put_once_by_a_client_whose_session_is_gone(
+    store: MessageStore, streams: list[CallStream]
+) -> None:
+    table = _table(3_000, body_size=1_000)
+    with _server(store) as server, connect(f"grpc://127.0.0.1:{server.port}") as remote:
+        assert remote.put_messages(table[:1_000]).ok
+        writer = server._writer
+        assert writer is not None
+        writer.sessions.close_all()
+        assert remote.put_messages(table[1_000:]).ok
+    assert len(streams) == 3, "one refused"
+    assert len(_rows(store)) == len(table)
+
+
+def test_a_large_table_is_put_once_after_a_restart_of_the_server(store: MessageStore) -> None:
+    table = _table(3_000, body_size=1_000)
+    with _server(store) as server:
+        remote = connect(f"grpc://127.0.0.1:{server.port}")
+        assert remote.put_messages(table[:1_000]).ok
+    with _server(store, server.port), remote:
+        assert remote.put_messages(table[1_000:]).ok
+    assert len(_rows(store)) == len(table)
+
+
+def test_a_consumer_that_polls_and_commits_now_and_then_opens_no_stream(
+    store: MessageStore, streams: list[CallStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_RUN_SECONDS", 0.1)
+    now = 1_000.0
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    with served(owned=store) as url, connect(url) as remote:
+        for number in range(4):
+            store.put("orders", b"%d" % number, queue_id=0)
+        store.dispatch()
+        with remote.consumer("billing", ["orders"]) as consumer:
+            for _ in range(4):
+                now += 1.0
+                assert len(consumer.poll(1, 5)) == 1
+                consumer.commit()
+    assert not streams
+
+
+def test_one_token_has_three_quarters_of_the_streams() -> None:
+    limits = CallLimits(8)  # four streams
+    slots = [limits.enter_stream("spark") for _ in range(3)]
+    with pytest.raises(ServerBusy, match="'spark' has 3 streams"):
+        limits.enter_stream("spark")
+    limits.enter_stream("other")
+    slots[0].leave()
+    limits.enter_stream("spark")
+    with pytest.raises(ServerBusy, match="4 streams"):
+        limits.enter_stream("")
+
+
+def test_a_failed_call_of_a_stream_is_logged_with_its_own_time(
+    store: MessageStore,
+    streams: list[CallStream],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(flight_server, "time", SimpleNamespace(monotonic=lambda: now))
+    with caplog.at_level(logging.INFO, "commitlog_store.serve"), _server(store, access_log=True) as server:
+        url = f"grpc://127.0.0.1:{server.port}"
+        with connect(url) as remote, remote._sessions.session() as one:
+            for number in range(2):
+                one.once("put_message", MessageFields.of(Message(topic="orders", body=b"%d" % number)))
+            now += 9.0
+            with pytest.raises(InvalidValue, match="not an Arrow IPC stream"):
+                one.once("put_messages", b"nonsense", None, 0, False)
+        assert len(streams) == 1
+    (failed,) = re.findall(r"DO_EXCHANGE Flight\w+ ([0-9.]+) ms", caplog.text)
+    assert float(failed) == 0
 
 
 def test_a_server_that_stops_has_a_stream_ask_elsewhere(store: MessageStore, streams: list[CallStream]) -> None:
