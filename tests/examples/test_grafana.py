@@ -21,8 +21,8 @@ import pytest
 from commitlog_store import Message, connect
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
+from tests.store.serve.rocketmq.brokers import creation_fields
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
-from tests.store.serve.rocketmq.test_admin import create
 from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.store.serve.servers import ServeProcess
 from tests.support.local_spark import PROJECT
@@ -201,7 +201,7 @@ def test_a_real_prometheus_scrapes_a_real_server_and_every_panel_has_values(tmp_
         of_rocketmq = RemotingClient(server.first_line.partition(", and at ")[2].split()[0])
         with of_rocketmq, prometheus(target, tmp_path) as client:
             beat = orjson.dumps(heartbeat(consumers={"billing": {"orders": "*"}}, producers=["shop"]))
-            assert of_rocketmq.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create()).code == 0
+            assert of_rocketmq.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, creation_fields()).code == 0
             group = orjson.dumps({"groupName": "billing"})
             assert of_rocketmq.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group).code == 0
             assert (

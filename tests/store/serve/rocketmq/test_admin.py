@@ -32,6 +32,7 @@ from commitlog_store.serve.rocketmq.processors.topic_admin import TopicAdminProc
 from commitlog_store.serve.rocketmq.request_times import CreationTimes
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of
+from tests.store.serve.rocketmq.brokers import creation_fields
 from tests.store.serve.rocketmq.test_clients import heartbeat
 
 IDENTITY = BrokerIdentity("127.0.0.1:10911")
@@ -87,11 +88,6 @@ def consume(store: MessageStore, count: int, group: str = "billing") -> None:
         consumer.commit()
 
 
-def create(**fields: object) -> dict[str, object]:
-    given = {"topic": "paid", "defaultTopic": "TBW102", "readQueueNums": 8, "writeQueueNums": 4, "perm": 6}
-    return {**given, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false", **fields}
-
-
 def settings_of(store: MessageStore, topic: str) -> tuple[int, int, int]:
     with store.reader() as reader:
         found = reader.topic_settings()[topic]
@@ -101,16 +97,16 @@ def settings_of(store: MessageStore, topic: str) -> tuple[int, int, int]:
 @on_a_loop
 async def test_a_topic_is_created_and_changed_and_puts_obey_at_once(admin: Admin) -> None:
     topics, store = admin.topics, admin.store
-    assert not (await ask(topics, RequestCode.UPDATE_AND_CREATE_TOPIC, create())).code
+    assert not (await ask(topics, RequestCode.UPDATE_AND_CREATE_TOPIC, creation_fields())).code
     assert settings_of(store, "paid") == (4, 8, 6)
-    changed = create(readQueueNums=2, writeQueueNums=1, perm=4, attributes="+message.type=FIFO", order="true")
+    changed = creation_fields(readQueueNums=2, writeQueueNums=1, perm=4, attributes="+message.type=FIFO", order="true")
     assert not (await ask(topics, RequestCode.UPDATE_AND_CREATE_TOPIC, changed)).code
     assert settings_of(store, "paid") == (1, 2, 4)
     assert store.put_message(Message(topic="paid", body=b"x")).status.value == "MESSAGE_ILLEGAL"
     answer = await ask(topics, RequestCode.GET_TOPIC_CONFIG, {"topic": "paid"})
     expected = {"topicName": "paid", "order": True, "perm": 4, "attributes": {"message.type": "FIFO"}}
     assert expected.items() <= json.loads(answer.body).items()
-    dropped = create(attributes="-message.type")
+    dropped = creation_fields(attributes="-message.type")
     assert not (await ask(topics, RequestCode.UPDATE_AND_CREATE_TOPIC, dropped)).code
     answer = await ask(topics, RequestCode.GET_TOPIC_CONFIG, {"topic": "paid"})
     assert json.loads(answer.body)["attributes"] == {}
@@ -135,7 +131,7 @@ async def test_a_topic_is_created_and_changed_and_puts_obey_at_once(admin: Admin
 def test_a_topic_that_cannot_be_is_refused(admin: Admin, fields: dict[str, object], said: str) -> None:
     @on_a_loop
     async def check() -> None:
-        answer = await ask(admin.topics, RequestCode.UPDATE_AND_CREATE_TOPIC, create(**fields))
+        answer = await ask(admin.topics, RequestCode.UPDATE_AND_CREATE_TOPIC, creation_fields(**fields))
         assert answer.code in (ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR)
         assert said.replace("65536", "65") in str(answer.remark).replace(",", "")
         with admin.store.reader() as reader:
@@ -286,13 +282,13 @@ async def test_a_reset_moves_the_positions_of_the_store_and_tells_connected_cons
     assert table_of(answer.body) == {("orders", 0): 0, ("orders", 1): 0}
     with admin.store.consumer("billing", ["orders"]) as consumer:
         assert len(consumer.poll(9, 5)) == 3
-    (told,) = java.received
-    assert told.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-    assert told.is_one_way
-    assert table_of(told.body) == {("orders", 0): 0, ("orders", 1): 0}
-    assert told.fields == {"topic": "orders", "group": "billing", "timestamp": "0", "isForce": "true"}
-    (told,) = cpp.received
-    assert json.loads(told.body)["offsetTable"][0] == {**IDENTITY.queue("orders", 0), "offset": 0}
+    (sent,) = java.received
+    assert sent.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+    assert sent.is_one_way
+    assert table_of(sent.body) == {("orders", 0): 0, ("orders", 1): 0}
+    assert sent.fields == {"topic": "orders", "group": "billing", "timestamp": "0", "isForce": "true"}
+    (sent,) = cpp.received
+    assert json.loads(sent.body)["offsetTable"][0] == {**IDENTITY.queue("orders", 0), "offset": 0}
     # Without force, forward is not a reset.
     answer = await ask(admin.consumers, reset, {**header, "timestamp": -1, "isForce": "false"})
     assert table_of(answer.body)["orders", 0] == 0

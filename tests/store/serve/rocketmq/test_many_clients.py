@@ -26,7 +26,7 @@ CLIENTS = 1_000
 QUEUES = 4
 # What an allocator keeps, and tables of bounded sizes.
 MOST_GROWTH_MIB = 64
-# Those that wait for another client, or that change what the other requests are about.
+# All but two: one waits for another client, and one deletes the topic of the other requests.
 CODES = [
     code
     for code in RequestCode

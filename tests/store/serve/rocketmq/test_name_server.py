@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
 
 import orjson
 import pytest
@@ -18,58 +16,9 @@ from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.name_server import ha_server_address
-from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand, decode
+from tests.store.serve.rocketmq.name_servers import NameServerForTests, registered_topics
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.support.waiting import wait_for
-
-
-class NameServerForTests:
-    """Keeps what brokers say, and answers as it is told."""
-
-    def __init__(self) -> None:
-        self.requests: list[RemotingCommand] = []
-        self.code = ResponseCode.SUCCESS
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self._connections: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                self._connections.append(connection)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
-            while head := stream.read(4):
-                request = decode(stream.read(int.from_bytes(head, "big")))
-                self.requests.append(request)
-                connection.sendall(request.answer(self.code, "refused" if self.code else None).encode())
-
-    def drop(self) -> None:
-        """End all connections."""
-        for connection in self._connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-        self.drop()
-
-    def topics(self) -> set[str]:
-        """Those of the last registration."""
-        found = [one for one in self.requests if one.code == RequestCode.REGISTER_BROKER]
-        return set(_table(found[-1])) if found else set()
-
-
-def _table(request: RemotingCommand) -> dict[str, Any]:
-    table: dict[str, Any] = orjson.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
-    return table
 
 
 @contextlib.contextmanager
@@ -143,7 +92,7 @@ def test_a_new_topic_is_registered_at_once(tmp_path: Path, name_server: NameServ
         wait_for(lambda: name_server.requests)
         client.send("orders", b"x", d=3)
         wait_for(lambda: "orders" in name_server.topics())
-        entry = _table(name_server.requests[-1])["orders"]
+        entry = registered_topics(name_server.requests[-1])["orders"]
         assert (entry["writeQueueNums"], entry["readQueueNums"], entry["perm"]) == (3, 3, 6)
         counters = [
             orjson.loads(one.body)["topicConfigSerializeWrapper"]["dataVersion"]["counter"]
@@ -179,5 +128,5 @@ def test_topics_that_producers_start_with_are_registered(tmp_path: Path, name_se
     """Without the route of TBW102 in the name server no producer could begin a topic."""
     with _broker(tmp_path / "s", name_server.address):
         wait_for(lambda: name_server.requests)
-        entry = _table(name_server.requests[0])["TBW102"]
+        entry = registered_topics(name_server.requests[0])["TBW102"]
         assert (entry["perm"], entry["writeQueueNums"]) == (7, 8)

@@ -20,9 +20,10 @@ from commitlog_store.serve.rocketmq.request_times import (
     CreationTimes,
     RequestLatencies,
 )
+from commitlog_store.testing import waiting_calls
 from tests.store.owner.owned_store import open_store
+from tests.store.serve.rocketmq.brokers import creation_fields
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
-from tests.store.serve.rocketmq.test_admin import create
 from tests.support.waiting import wait_for
 
 _PULL = "remoting", "pull_message"
@@ -50,8 +51,8 @@ def test_requests_are_counted_by_their_codes_and_whether_they_waited_for_message
                 for code in (4_711, 4_712):
                     assert client.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 client.start(RequestCode.SEND_MESSAGE_V2, one_way=True)
-                assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create()).code == 0
-                assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create(topic="TBW102")).code
+                assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, creation_fields()).code == 0
+                assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, creation_fields(topic="TBW102")).code
                 group = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
                 assert client.ask(group, body=b'{"groupName": "billing"}').code == 0
                 assert client.ask(group, body=b"{").code
@@ -72,6 +73,24 @@ def test_requests_are_counted_by_their_codes_and_whether_they_waited_for_message
     assert (held_for.upper_ends, held_for.total > 0) == (REQUEST_BUCKETS_MS, True)
     assert _counts(found.topics) == {("success", "false"): 1, ("failure", "true"): 1}
     assert _counts(found.groups) == {("success",): 1, ("failure",): 1}
+
+
+def test_a_held_pull_whose_client_leaves_is_no_success(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        broker = RocketMQBroker(store, RocketMQSettings.parse("127.0.0.1:0"))
+        counts = ConnectionCounts()
+        broker.count_in(counts)
+        broker.start()
+        try:
+            with RemotingClient(broker.address) as client:
+                assert client.send("orders", b"x").code == 0
+                store.dispatch()
+                client.start_pull("orders", 0, 1, hold_ms=60_000)
+                wait_for(lambda: waiting_calls(store) == 1)
+            left = *_PULL, "pull_not_found", "true", "write_channel_failed"
+            wait_for(lambda: _counts(counts.request_times().requests).get(left) == 1)
+        finally:
+            broker.stop(5.0)
 
 
 def test_an_answer_that_finds_its_client_gone_is_no_success() -> None:

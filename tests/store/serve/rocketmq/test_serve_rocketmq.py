@@ -23,10 +23,10 @@ from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.run import ServeRequest
 from tests.store.serve.rocketmq.brokers import broker
+from tests.store.serve.rocketmq.name_servers import NameServerForTests
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
 from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.rocketmq.test_clients import heartbeat
-from tests.store.serve.rocketmq.test_name_server import NameServerForTests
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S, wait_for

@@ -1,4 +1,4 @@
-"""TLS of RocketMQ's clients (useTLS): on the same port as plain connections, told apart by the first byte."""
+"""TLS of RocketMQ's clients (useTLS): on the same port as plain connections, distinguished by the first byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.serve.listen import TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
-from commitlog_store.serve.rocketmq.listener import RemotingServer, bind
+from commitlog_store.serve.rocketmq.listener import RECEIVED_AT_ONCE, RemotingServer, bind
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.threads.wakeup import Wakeup
@@ -50,6 +50,15 @@ def test_clients_with_and_without_tls_share_the_port(served: Served, files: TlsF
         held = tls.start_pull("orders", 0, 2, hold_ms=100_000)
         plain.send("orders", b"later")
         assert [one.body for one in records(tls.answer(held))] == [b"later"]
+
+
+def test_a_message_larger_than_what_is_received_at_once_comes_whole(served: Served, files: TlsFiles) -> None:
+    body = bytes(range(256)) * 8_000
+    assert len(body) > 4 * RECEIVED_AT_ONCE
+    with RemotingClient(served.address, tls=_trusting(files)) as client:
+        assert client.send("orders", body).code == 0
+        served.store.dispatch()
+        assert [one.body for one in records(client.pull("orders", 0, 0))] == [body]
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x00\x05hello", b"\x00"])
