@@ -29,6 +29,9 @@ class PutMessageStatus(enum.Enum):
         return self not in _MAY_BE_STORED
 
 
+# The outcome of a put without a fault: its status, and no reason.
+OK_STATUS = (PutMessageStatus.PUT_OK, "")
+
 _MAY_BE_STORED = frozenset(
     {
         PutMessageStatus.PUT_OK,

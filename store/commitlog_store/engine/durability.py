@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from commitlog_store.config import FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.flush import GroupCommitService
-from commitlog_store.engine.group_transfer import OK_STATUS, GroupTransferService
+from commitlog_store.engine.group_transfer import GroupTransferService
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.errors import PutNotConfirmed, StoreIOError
-from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.put_status import OK_STATUS, PutMessageStatus
 
 _MS = 1000.0
 

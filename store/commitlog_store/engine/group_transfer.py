@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from commitlog_store.config import BrokerRole, MessageStoreConfig
-from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.put_status import OK_STATUS, PutMessageStatus
 from commitlog_store.threads.wakeup import Wakeup
-
-OK_STATUS = (PutMessageStatus.PUT_OK, "")
 
 
 class Slave(Protocol):

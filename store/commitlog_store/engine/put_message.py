@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delay_level import shown_delay_levels
 from commitlog_store.engine.durability import Durability
-from commitlog_store.engine.group_transfer import OK_STATUS
 from commitlog_store.engine.queue_turns import QueueTurns
 from commitlog_store.engine.running_state import RunningState
 from commitlog_store.engine.stats import StoreStatsService
@@ -83,6 +82,7 @@ from commitlog_store.paths import (
     validate_new_topic,
     validate_topic,
 )
+from commitlog_store.put_status import OK_STATUS
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.slow_steps import SLOW_S
 

@@ -9,7 +9,6 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``getMessage``), ``broker/p
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -22,7 +21,7 @@ from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE
-from commitlog_store.format.record import RECORD_MAGICS
+from commitlog_store.format.record import MAGIC_V1, MAGIC_V2, RECORD_PREFIX
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore, QueueLook
 from commitlog_store.queue.get_message import GetMessageStatus, PullLimits, answer_without_reading
 
@@ -32,8 +31,6 @@ _GAP = 16 << 10
 # What is nearer to the log's end is taken to be in memory where the file system cannot say. RocketMQ takes 40 percent
 # of the machine's memory (accessMessageInMemoryMaxRatio); other programs need some of it, too.
 _NEAR_END = 256 << 20
-# The size and the magic number that a record begins with.
-_START = struct.Struct(">iI")
 _MAGICS = (MAGIC_V1, MAGIC_V2)
 
 MayMatch: TypeAlias = Callable[[Int64Array], BoolArray]
@@ -201,7 +198,7 @@ class StoredMessages:
 
 def _holds_records(data: bytes, sizes: Sequence[int]) -> bool:
     """Whether the data are whole records of these sizes, by how each begins."""
-    at, start_of = 0, _START.unpack_from
+    at, start_of = 0, RECORD_PREFIX.unpack_from
     if sum(sizes) != len(data):
         return False
     for size in sizes:

@@ -56,11 +56,12 @@ from commitlog_store.paths import (
 _DEFAULT_QUEUE_NUMS = 16
 # Topics of RocketMQ's own that a broker lists only with their first message, or if it is set to.
 _LISTED_SYSTEM_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC")
+# A topic with this bit is a model for topics that a first message creates.
+PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
-READ_AND_WRITE = 6
-# With the bit for what is inherited.
-_HIGHEST_PERM = 7
+READ_AND_WRITE = PERM_READ | PERM_WRITE
+_HIGHEST_PERM = READ_AND_WRITE | PERM_INHERIT
 # The attributes of topics whose messages are not in plain consume queues.
 _OTHER_KINDS = (
     ("queue.type", "BatchCQ", "is kept in batch consume queues"),

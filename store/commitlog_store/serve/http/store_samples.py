@@ -29,7 +29,7 @@ from commitlog_store.paths import (
     is_system_group,
     is_system_topic,
 )
-from commitlog_store.queue.topic_config import read_topic_config
+from commitlog_store.queue.topic_config import PERM_READ, PERM_WRITE, read_topic_config
 from commitlog_store.reader import StoreReader, levels_and_timers
 from commitlog_store.serve.connection_counts import PROTOCOL_TYPE, ConnectionCounts
 from commitlog_store.serve.http.bounded_names import REST, BoundedNames
@@ -52,8 +52,6 @@ _REQUEST_TIMES = (
     "rocketmq_topic_create_execution_time_milliseconds",
     "rocketmq_consumer_group_create_execution_time_milliseconds",
 )
-# RocketMQ's PermName.
-_READ, _WRITE = 4, 2
 
 
 _Step: TypeAlias = Callable[[Samples, StoreReader], None]
@@ -204,7 +202,7 @@ class StoreSamples:
         add(("rocketmq_storage_flush_behind_bytes", LOCAL_DISK, max(end - files.flushed_where, 0)))
         add(("rocketmq_storage_dispatch_behind_bytes", LOCAL_DISK, stats.dispatch_behind_bytes))
         readable = RunningFlags.NOT_READABLE not in state.flags
-        permission = (_READ if readable else 0) + (_WRITE if readable and state.writable else 0)
+        permission = (PERM_READ if readable else 0) + (PERM_WRITE if readable and state.writable else 0)
         add(("rocketmq_broker_permission", (), permission))
         add(("commitlog_writable", (), state.writable))
         add(("commitlog_halted", (), state.failure is not None))

@@ -40,7 +40,7 @@ class InThread(Protocol):
 ThreadsOf: TypeAlias = Callable[[str], InThread]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-# Numbers of so many digits are none that is too large.
+# A number with at most this many digits always fits.
 _SURE_DIGITS = {MAX_INT: 9, MAX_LONG: 18}
 _LONGEST_REMARK = 1_000
 # As SendMessageProcessor answers; the others are SYSTEM_ERROR.

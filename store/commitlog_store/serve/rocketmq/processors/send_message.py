@@ -26,7 +26,7 @@ from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY, decode_properties
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
-from commitlog_store.queue.topic_config import PERM_WRITE, TopicConfig, TopicSettings
+from commitlog_store.queue.topic_config import PERM_INHERIT, PERM_WRITE, TopicConfig, TopicSettings
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
     RequestFault,
@@ -60,7 +60,6 @@ _SHORT_NAMES = {
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
 _LONGEST_TOPIC = 127
 _LONGEST_PROPERTIES = 32_767
-_PERM_INHERIT = 1
 # Fields of every answer: RocketMQ's regionId and traceOn.
 _ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
@@ -177,7 +176,7 @@ class SendMessageProcessor(Processor):
         model = self._models.get(header.default_topic)
         if header.default_topic != AUTO_CREATE_TOPIC:  # a store that a broker had may list TBW102, whatever is set here
             model = self._topics.settings(header.default_topic) or model
-        if model is None or not model.perm & _PERM_INHERIT:
+        if model is None or not model.perm & PERM_INHERIT:
             raise _no_topic(topic)
         try:
             self._topics.create_topic(topic, max(min(header.default_topic_queue_nums, model.write_queue_nums), 1))
