@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from commitlog_store import MessageStore, archive_store, commit_group_offsets, export_store
-from commitlog_store.errors import InvalidValue, NotAStore
+from commitlog_store import MessageStore, StoreReader, archive_store, commit_group_offsets, export_store
+from commitlog_store.errors import InvalidValue, NotAStore, TopicNotFound
 from tests.store.owner.owned_store import open_store, put_ok
+from tests.store.serve.servers import served
 
 
 @pytest.fixture
@@ -56,6 +57,25 @@ def test_an_argument_of_the_wrong_type_is_refused_by_its_name(path: Path, name: 
     call, words = CALLS[name]
     with pytest.raises(InvalidValue, match=words):
         call(path)
+
+
+@pytest.mark.parametrize("kind", ["directory", "archive", "both", "address"])
+def test_topics_and_ranges_may_come_from_an_iterator(path: Path, tmp_path: Path, kind: str) -> None:
+    archive_store(path, f"file://{tmp_path}/past", with_last=True)
+    past = f"archive+file://{tmp_path}/past"
+    with served(path) as url:
+        opened = {"directory": path, "archive": past, "both": path, "address": url}[kind]
+        with StoreReader.open(opened, archive=past if kind == "both" else None) as reader:
+            many = [*["orders"] * 100, "nowhere"]
+            expected = reader.queue_ids_of(many)
+            found = reader.queue_ids_of(iter(many))  # type: ignore[arg-type]
+            assert found[:-1] == expected[:-1] == [[0]] * 100
+            assert isinstance(found[-1], TopicNotFound)
+            units = [part.tobytes() for _, part in reader.units_of(iter([("orders", 0, 0, 1)]))]  # type: ignore[arg-type]
+            assert units == [part.tobytes() for _, part in reader.units_of([("orders", 0, 0, 1)])] != []
+            for wrong in (5, None, "orders"):
+                with pytest.raises(InvalidValue, match="A list of topic is expected, not"):
+                    reader.queue_ids_of(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("keep_for", [None, 5, "billing", b"billing", [None], [5]])

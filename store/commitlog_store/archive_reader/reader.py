@@ -40,6 +40,7 @@ from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT, PageCache
 from commitlog_store.object_storage.pages import ObjectPages, PageLimits
+from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.log_blocks import QueueRange
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
@@ -274,7 +275,11 @@ class ArchiveReader(StoreReader):
         self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
     ) -> Iterator[tuple[int, Units]]:
         """As ``StoreReader.units_of``, with several requests under way: a segment is asked for all ranges at once."""
-        return self._fetched_ahead(super().units_of(ranges, chunk=chunk), self._ranges.checked(ranges))
+        self._refuse_closed()
+        checked_count("chunk", chunk)
+        parts = self._ranges.checked(ranges)
+        units = self._ranges.units_of_checked(parts, chunk, strict=self._on_damage == "raise")
+        return self._fetched_ahead(units, parts)
 
     def _fetched_ahead(
         self, units: Iterator[tuple[int, Units]], parts: Sequence[QueueRange]

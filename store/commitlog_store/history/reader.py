@@ -46,7 +46,7 @@ from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
-from commitlog_store.reading.arguments import repeatable
+from commitlog_store.reading.arguments import checked_ranges, checked_topics, repeatable
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
 from commitlog_store.reading.key_lookup import WantedKeys
 from commitlog_store.reading.places import Boundary
@@ -129,6 +129,7 @@ class HistoryReader(StoreReader):
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         self._refuse_closed()
+        topics = checked_topics(topics)
         answers: list[list[int] | CommitLogError] = []
         for live, past in zip(self.live.queue_ids_of(topics), self.past.queue_ids_of(topics), strict=True):
             if isinstance(past, CommitLogError):
@@ -182,8 +183,9 @@ class HistoryReader(StoreReader):
     ) -> Iterator[tuple[int, Units]]:
         self._refuse_closed()
         checked_count("chunk", chunk)
+        ranges = checked_ranges(ranges)
         self._ranges.checked(ranges)
-        return while_open(self._units_of(list(ranges), chunk), self._refuse_closed)
+        return while_open(self._units_of(ranges, chunk), self._refuse_closed)
 
     def _units_of(self, ranges: list[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
         positions, bridged, first = [start for _, _, start, _ in ranges], 0, 0

@@ -25,6 +25,12 @@ def checked_topic(topic: str) -> str:
     return checked_text("topic", topic)
 
 
+def checked_topics(topics: Iterable[str]) -> Sequence[str]:
+    """Topics as ``repeatable`` has them, each still to be checked. ``InvalidValue`` for what is not a list."""
+    given = _each(("topic",), topics)
+    return given if isinstance(given, Sequence) else list(given)
+
+
 def checked_group(group: str | None) -> str | None:
     """``InvalidValue`` for what is neither a text nor None, which stands for all groups."""
     return None if group is None else checked_text("consumer group", group)
@@ -99,7 +105,8 @@ def repeatable(given: Sequence[_T]) -> Sequence[_T]:
 
 def _each(names: tuple[str, ...], given: Any) -> Iterable[Any]:
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise InvalidValue(f"A list of ({', '.join(names)}) is expected, not {given!r}.")
+        one = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        raise InvalidValue(f"A list of {one} is expected, not {given!r}.")
     return given
 
 

@@ -268,8 +268,14 @@ class RangeReads:
 
     def units_of(self, ranges: Sequence[Range], chunk: int, *, strict: bool) -> Iterator[tuple[int, Units]]:
         self._refuse_closed()
+        checked_count("chunk", chunk)
+        return self.units_of_checked(self.checked(ranges), chunk, strict=strict)
+
+    def units_of_checked(
+        self, checked: Sequence[QueueRange], chunk: int, *, strict: bool
+    ) -> Iterator[tuple[int, Units]]:
+        """``units_of`` of ranges that ``checked`` has given."""
         chunk = checked_count("chunk", chunk)
-        checked = self.checked(ranges)
         settled = self._settled.now(len(checked)) if chunk >= UNITS_AHEAD else None
 
         def found() -> Iterator[tuple[int, Units]]:

@@ -48,6 +48,7 @@ from commitlog_store.reading.arguments import (
     checked_ranges,
     checked_searches,
     checked_topic,
+    checked_topics,
 )
 from commitlog_store.reading.arrivals import checked_deadline
 from commitlog_store.reading.damage import checked_on_damage
@@ -201,7 +202,7 @@ class RemoteReader(StoreReader):
         return _raised(self.queue_ids_of([topic])[0])
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
-        asked = [answer_or_error(partial(checked_topic, topic)) for topic in topics]
+        asked = [answer_or_error(partial(checked_topic, topic)) for topic in checked_topics(topics)]
         known = [topic for topic in asked if isinstance(topic, str)]
         ask = partial(self._ask_in_parts, "queue_ids")
         found = iter(self._listing.queue_ids_of(known, ask) if self._lists else ask(known))
