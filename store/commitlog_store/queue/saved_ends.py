@@ -30,7 +30,7 @@ import os
 import stat
 import struct
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter, eq
@@ -332,7 +332,9 @@ class SavedEnds:
             row = self._row.get(topic)
             at = -1
             if row is not None:
-                at = next((one for one in range(firsts[row], firsts[row + 1]) if ids[one] == queue_id), -1)
+                at = bisect_left(ids, queue_id, firsts[row], stop := firsts[row + 1])  # ids of a topic ascend
+                if at == stop or ids[at] != queue_id:
+                    at = -1
             found.append(at)
         return np.array(found, np.int64)
 
