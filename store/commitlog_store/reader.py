@@ -341,7 +341,8 @@ class StoreReader:
         A queue that has lost its last units reads like a shorter one, without an error. In a store that this package
         closed, the mark in its checkpoint says where log and queues ended; in one that it did not close, up to where
         the log was flushed. After a broker, only ``assess_store`` with ``deep=True`` can tell. It takes some ten
-        microseconds for each queue of the store. ``ReadFailed``, ``StoreAccessDenied``::
+        microseconds for each queue of the store; within a second after ``settled_queue_infos`` of all queues, it may
+        rest on what that call saw of them. ``ReadFailed``, ``StoreAccessDenied``::
 
             with StoreReader.open("/data/copy") as reader:
                 rows = sum(batch.num_rows for batch in reader.scan("orders"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from fnmatch import fnmatchcase
 from operator import index
@@ -35,6 +36,8 @@ _T = TypeVar("_T")
 _LOOKED_AT_FIRST = 64
 # More queues than this, and half of those that are saved, are compared together with all others.
 _FEWEST_OF_ALL = 64
+# So long after a question that compared all saved ends, the next one may rest on it.
+_COMPARED_FOR_S = 1.0
 # Fewer places in the log are looked at one by one.
 _CHECKED_AT_ONCE = 16
 
@@ -59,6 +62,7 @@ class QueueCatalog:
         # Those of which all entries were compared, and the state that was noted: ``compared_in``.
         self._compared: SavedEnds | None = None
         self._noted: object | None = None
+        self._noted_at_s = 0.0
         # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last.
         self._unchanged: dict[tuple[str, int], SavedEnds] = {}
 
@@ -219,7 +223,7 @@ class QueueCatalog:
 
     def noting(self, state: object | None, ask: Callable[[], _T]) -> _T:
         """``CatalogView.noting``."""
-        self._compared, self._noted = None, None
+        self._compared, self._noted, self._noted_at_s = None, None, time.monotonic()
         found = ask()
         self._noted = state
         return found
@@ -228,7 +232,9 @@ class QueueCatalog:
         """``CatalogView.compared_in``."""
         compared, state = self._compared, self._noted
         self._compared, self._noted = None, None
-        return compared if compared is not None and state is not None and state == settled_state() else None
+        if compared is None or state is None or time.monotonic() - self._noted_at_s > _COMPARED_FOR_S:
+            return None
+        return compared if state == settled_state() else None
 
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``ConsumeQueue.last_unit``, which needs none for a queue that is as it was saved."""

@@ -115,8 +115,8 @@ class CatalogView(Protocol):
         return ask()
 
     def compared_in(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
-        """The saved ends, if the question that was noted last has compared all of them, and the store is still in its
-        state. Once: they are compared again for the question after that.
+        """The saved ends, if the question that was noted last, within a second, has compared all of them, and the store
+        is still in its state. Once: they are compared again for the question after that.
         """
         del settled_state
         return None

@@ -407,6 +407,15 @@ def test_lost_ends_right_after_the_bounds_of_all_queues_compare_them_once(
         assert len(reader.lost_ends()) == 1
 
 
+def test_lost_ends_do_not_rest_on_what_a_reader_saw_long_ago(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
+    with StoreReader.open(closed) as reader:
+        reader.settled_queue_infos(QUEUES)
+        truncate(closed)
+        monkeypatch.setattr(catalog, "_COMPARED_FOR_S", 0.0)
+        assert len(reader.lost_ends()) == 1
+
+
 def test_lost_ends_compare_queues_again_once_an_owner_has_come(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
     with StoreReader.open(closed) as reader:
