@@ -62,8 +62,8 @@ class RemoteOptions:
         }
 
     def reads_archive(self, path: str) -> bool:
-        """Whether a store is an archive, or may be read together with one."""
-        return is_archive(path) or bool(self.archives)
+        """Whether a store is an archive, or is read together with one."""
+        return is_archive(path) or path in self.archives
 
     def of(self, path: str) -> dict[str, Any]:
         """The arguments of ``StoreReader.open`` for a store; none for a directory without an archive."""

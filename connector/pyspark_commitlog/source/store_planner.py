@@ -212,7 +212,7 @@ class StorePlanner:
             max_bytes=self._options.max_bytes_per_partition,
             min_partitions=min_partitions,
             fail_on_data_loss=self._options.fail_on_data_loss,
-            fetched=self._options.remote.reads_archive(self.reader.path),
+            fetched=self._options.remote.reads_archive(self._options.path),
         )
         return limit_records(partitions, self._options.max_records_per_partition)
 

@@ -147,3 +147,9 @@ def test_a_refused_archive_does_not_show_its_secret(path: str) -> None:
     with pytest.raises(OptionError, match=r"Option archive is '\.\.\.@host/x'") as refused:
         options_of(path, archive=f"broker-a={url}" if path == TWO else url)
     assert "s3cr3t" not in str(refused.value)
+
+
+def test_only_stores_with_an_archive_are_planned_as_those_whose_log_is_fetched() -> None:
+    options = options_of("broker-a=/data/a,broker-b=/data/b,broker-c=s3://past/c", archive="broker-a=s3://past/a")
+    fetched = {name: options.remote.reads_archive(path) for name, path in options.stores.items()}
+    assert fetched == {"broker-a": True, "broker-b": False, "broker-c": True}
