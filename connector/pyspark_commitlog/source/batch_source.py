@@ -63,47 +63,48 @@ class CommitLogBatchReader(DataSourceReader):
             wanted: dict[str, list[QueueRange]] = {}
             for name, reader in readers.items():
                 with naming_store(name):
-                    wanted[name] = plan_again(reader, partial(self._ranges, reader, name))
+                    wanted[name], _ = plan_again(reader, partial(self._ranges, reader, name))
             shares = share_partitions(wanted, self._options.min_partitions)
         for name, reader in readers.items():
             with naming_store(name):
                 options = self._options.of_store(name)
                 if options.end_rule == OffsetRule(default=LATEST):
                     report_lost_ends(reader, fail=options.fail_on_data_loss)
-                planned = plan_again(reader, partial(self._plan_store, reader, name, shares[name]))
+                planned, warnings = plan_again(reader, partial(self._plan_store, reader, name, shares[name]))
+            for warning in warnings:
+                _logger.warning("%s%s", f"Store {name!r}: " if name else "", warning)
             yield from (replace(partition, store=name or None) for partition in planned)
 
-    def _plan_store(self, reader: StoreReader, name: str, min_partitions: int | None) -> list[RangePartition]:
+    def _plan_store(
+        self, reader: StoreReader, name: str, min_partitions: int | None
+    ) -> tuple[list[RangePartition], list[str]]:
+        """The partitions of a store, and what to warn of once they stand: a plan may be made several times."""
         planner = StorePlanner(reader, self._options.of_store(name))
-        return planner.partitions(self._ranges(reader, name), min_partitions=min_partitions)
+        ranges, warnings = self._ranges(reader, name)
+        return planner.partitions(ranges, min_partitions=min_partitions), warnings
 
-    def _ranges(self, reader: StoreReader, name: str) -> list[QueueRange]:
+    def _ranges(self, reader: StoreReader, name: str) -> tuple[list[QueueRange], list[str]]:
         options = self._options.of_store(name)
         queues = options.subscription.bounds(reader).values()
-        if not queues:
-            _logger.warning("No topic of %s matches; the result is empty.", options.path)
+        empty = [] if queues else [f"No topic of {options.path} matches; the result is empty."]
         starts = resolve_rule(reader, queues, options.start_rule, options, which="starting")
         ends = resolve_rule(reader, queues, options.end_rule, options, which="ending")
-        _warn_of_late_starts(starts, ends, options)
-        return [QueueRange(*key, starts[key], max(starts[key], ends[key])) for key in sorted(starts)]
+        ranges = [QueueRange(*key, starts[key], max(starts[key], ends[key])) for key in sorted(starts)]
+        return ranges, empty + _late_starts(starts, ends, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)
 
 
-def _warn_of_late_starts(starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], options: SourceOptions) -> None:
-    """Name the options between which some queues have no message: a time or a group at one end, not at the other."""
+def _late_starts(starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], options: SourceOptions) -> list[str]:
+    """A warning of queues without a message between the options' limits: a time at one end, say, and not at the other.
+
+    Empty without such queues.
+    """
     late = [key for key in sorted(starts) if starts[key] > ends[key]]
-    if late:
-        _logger.warning(
-            "Options %s and %s: %d of %d queues start after their end, and nothing is read of them; queue %d of topic "
-            "%r would go from %d to %d.",
-            rule_option("starting", options.start_rule),
-            rule_option("ending", options.end_rule),
-            len(late),
-            len(starts),
-            late[0][1],
-            late[0][0],
-            starts[late[0]],
-            ends[late[0]],
-        )
+    if not late:
+        return []
+    (topic, queue_id), start, end = late[0], starts[late[0]], ends[late[0]]
+    names = f"{rule_option('starting', options.start_rule)} and {rule_option('ending', options.end_rule)}"
+    some = f"{len(late)} of {len(starts)} queues start after their end, and nothing is read of them"
+    return [f"Options {names}: {some}; queue {queue_id} of topic {topic!r} would go from {start} to {end}."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -95,6 +96,24 @@ def test_of_a_queue_that_starts_after_its_end_nothing_is_read_and_a_warning_name
     assert cast("RangePartition", partition).ranges == (("orders", 1, 5, 6),)
     options_and_queues = f"Options {' and '.join(given)}: 1 of 2 queues start after their end, and nothing is read of"
     assert caplog.messages == [f"{options_and_queues} them; queue 0 of topic 'orders' would go {goes}."]
+
+
+def test_several_stores_warn_once_each_of_queues_that_start_after_their_end(
+    store: StoreBuilder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where planning looks at each store twice, to share out the partitions."""
+    copy = shutil.copytree(store.path, tmp_path / "copy")
+    options = parse_batch_options(
+        {
+            "path": f"a={store.path},b={copy}",
+            "subscribe": "orders",
+            "startingTimestamp": str(FIRST_STORE_TIME + 10),
+            "endingOffsets": json.dumps(dict.fromkeys("ab", {"orders": {"0": 1, "1": 6}})),
+            "minPartitions": "2",
+        }
+    )
+    CommitLogBatchReader(options, check_schema(StructType([StructField("queueOffset", LongType())]))).partitions()
+    assert [message.partition(" Options ")[0] for message in caplog.messages] == ["Store 'a':", "Store 'b':"]
 
 
 def test_a_queue_that_does_not_exist_is_refused_by_name(store: StoreBuilder) -> None:
