@@ -48,7 +48,10 @@ def next_steps(
     damaged = lost or any(is_of_the_log(paths, one) for one in errors)
     if damaged and opening.kind != "inUse":
         return [*look, _salvage(paths)]
-    if any(one.check.startswith(_BUILT_AGAIN) for one in errors) and opening.kind in ("clean", "scan", "rebuild"):
+    is_built_again = any(one.check.startswith(_BUILT_AGAIN) for one in errors)
+    if is_built_again and opening.kind == "refused":
+        return [f"commitlog repair {store}", *look]  # it says what to do before the store can be built again
+    if is_built_again and opening.kind in ("clean", "scan", "rebuild"):
         return [*look, *([] if opening.unwritable else [f"commitlog repair {store} --rebuild"])]
     return look
 

@@ -127,3 +127,15 @@ def test_a_directory_that_is_a_link_keeps_an_owner_out_and_is_no_fault(path: Pat
         assert found.next_steps == ([] if deep else [f"commitlog doctor --deep {path}"])
     assert repair_store(path).reason == str(refused.value)
     assert ended("repair", path).returncode == 1
+
+
+def test_damage_below_a_linked_directory_has_a_next_step_that_names_the_link(path: Path) -> None:
+    (path / "consumequeue").rename(path.parent / "elsewhere")
+    (path / "consumequeue").symlink_to(path.parent / "elsewhere")
+    with min(path.glob("consumequeue/orders/0/*")).open("r+b") as file:
+        file.seek(5 * 20)
+        file.write(bytes(20))
+    found = assess_store(path, deep=True)
+    assert [one.check for one in found.findings if one.severity == "error"] == ["queue.missing-message"]
+    assert found.next_steps == [f"commitlog repair {path}"]
+    assert f"{path}/consumequeue is a symbolic link" in ended("repair", path).stdout
