@@ -190,7 +190,7 @@ def _cut_log(
         ranges = tuple(
             wanted._replace(start=begins[wanted], stop=stop) for wanted, stop in stops.items() if begins[wanted] < stop
         )
-        begins = stops
+        begins = {wanted: stop for wanted, stop in stops.items() if stop < wanted.stop}
         if ranges:
             partitions.append(RangePartition.of(ranges, at - begun, side_by_side=True))
     return partitions

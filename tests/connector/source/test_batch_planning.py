@@ -187,6 +187,25 @@ def test_queues_whose_log_is_fetched_are_cut_into_stretches(new_store: NewStore)
         assert len(partitions) == {4: 4, 2: 2, 1: 1}[queues]
 
 
+def test_queues_that_have_ended_are_not_asked_for_in_later_stretches(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(new_store, [[1000] * 100] * 10)  # one queue after the other in the log
+    searches = 0
+    search = store.reader.first_offsets_from
+
+    def counted(wanted: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+        nonlocal searches
+        searches += len(wanted)
+        return search(wanted)
+
+    monkeypatch.setattr(store.reader, "first_offsets_from", counted)
+    partitions = plan_partitions(store.reader, store.whole(), max_bytes=50_000, min_partitions=None, fetched=True)
+    assert_complete(partitions, store.whole())
+    assert len(partitions) == 20
+    assert searches == 2 * sum(range(1, 11))
+
+
 def test_stretches_of_several_topics_that_are_fetched_fit_the_memory_of_a_reader(
     new_store: NewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
