@@ -72,7 +72,7 @@ class CommitLogBatchReader(DataSourceReader):
                     report_lost_ends(reader, fail=options.fail_on_data_loss)
                 planned, warnings = plan_again(reader, partial(self._plan_store, reader, name, shares[name]))
             for warning in warnings:
-                _logger.warning("%s%s", f"Store {name!r}: " if name else "", warning)
+                _logger.warning("%s", warning)
             yield from (replace(partition, store=name or None) for partition in planned)
 
     def _plan_store(
@@ -86,11 +86,11 @@ class CommitLogBatchReader(DataSourceReader):
     def _ranges(self, reader: StoreReader, name: str) -> tuple[list[QueueRange], list[str]]:
         options = self._options.of_store(name)
         queues = options.subscription.bounds(reader).values()
-        empty = [] if queues else [f"No topic of {options.path} matches; the result is empty."]
-        starts = resolve_rule(reader, queues, options.start_rule, options, which="starting")
+        warnings = [] if queues else [f"No topic of {options.path} matches; the result is empty."]
+        starts = resolve_rule(reader, queues, options.start_rule, options, which="starting", warn=warnings.append)
         ends = resolve_rule(reader, queues, options.end_rule, options, which="ending")
         ranges = [QueueRange(*key, starts[key], max(starts[key], ends[key])) for key in sorted(starts)]
-        return ranges, empty + _late_starts(starts, ends, options)
+        return ranges, warnings + _late_starts(starts, ends, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)
@@ -107,4 +107,5 @@ def _late_starts(starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], o
     (topic, queue_id), start, end = late[0], starts[late[0]], ends[late[0]]
     names = f"{rule_option('starting', options.start_rule)} and {rule_option('ending', options.end_rule)}"
     some = f"{len(late)} of {len(starts)} queues start after their end, and nothing is read of them"
-    return [f"Options {names}: {some}; queue {queue_id} of topic {topic!r} would go from {start} to {end}."]
+    of_store = f"Store {options.store!r}: " if options.store else ""
+    return [f"{of_store}Options {names}: {some}; queue {queue_id} of topic {topic!r} would go from {start} to {end}."]

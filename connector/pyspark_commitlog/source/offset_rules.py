@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from commitlog_store import QueueInfo, StoreReader
@@ -24,12 +24,14 @@ def resolve_rule(
     options: SourceOptions,
     *,
     which: Literal["starting", "ending"],
+    warn: Callable[[str], None] = _logger.warning,
 ) -> dict[QueueKey, int]:
     """The offset of each queue that ``rule`` means, given the queues' bounds as they are now.
 
     ``OptionError`` for a named queue that does not exist, an offset after its end, or, if the options say so, a start
     by time after its last message, and for a group without a position; ``DataLossError`` for an offset before its
     start. With failOnDataLoss=false the wrong offsets are moved to the nearest existing offset, with a warning.
+    ``warn`` gets the warning of queues without a position of the group.
     """
     option = rule_option(which, rule)
     bounds = {(info.topic, info.queue_id): info for info in queues}
@@ -40,7 +42,7 @@ def resolve_rule(
                 option=option,
             )
     if rule.group:
-        return _of_group(reader, bounds, rule.group, options)
+        return _of_group(reader, bounds, rule.group, options, warn)
     times = {key: time_ms for key in bounds if (time_ms := rule.time_of(key)) is not None}
     by_time = dict(zip(times, reader.offsets_by_time([(bounds[key], at) for key, at in times.items()]), strict=True))
     found: dict[QueueKey, int] = {}
@@ -61,7 +63,11 @@ def resolve_rule(
 
 
 def _of_group(
-    reader: StoreReader, bounds: Mapping[QueueKey, QueueInfo], group: str, options: SourceOptions
+    reader: StoreReader,
+    bounds: Mapping[QueueKey, QueueInfo],
+    group: str,
+    options: SourceOptions,
+    warn: Callable[[str], None],
 ) -> dict[QueueKey, int]:
     """The positions of a consumer group; queues without one start as startingGroupStrategy says."""
     committed = reader.group_offsets(group)
@@ -75,12 +81,11 @@ def _of_group(
             value=group,
         )
     if without := [key for key in bounds if key not in committed]:
-        _logger.warning(
-            "Group %r has no position in %d of the %d queues that are read; they start at their %s message.",
-            group,
-            len(without),
-            len(bounds),
-            "first" if options.start_without_position == EARLIEST else "next",
+        of_store = f"Store {options.store!r}: " if options.store else ""
+        which = "first" if options.start_without_position == EARLIEST else "next"
+        warn(
+            f"{of_store}Group {group!r} has no position in {len(without)} of the {len(bounds)} queues that are read; "
+            f"they start at their {which} message."
         )
     return {
         key: _resolve(info, committed.get(key, options.start_without_position), options, "startingGroup")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -49,6 +51,21 @@ def test_a_queue_without_a_position_starts_as_the_strategy_says(
     assert len([one for one in query.rows if one[:2] == ("audit", 0)]) == 9
     assert len([one for one in query.rows if one[:2] == ("audit", 1)]) == rows
     assert "Group 'billing' has no position in 1 of the 2 queues" in caplog.text
+
+
+def test_a_batch_of_several_stores_warns_once_each_of_queues_without_a_position(
+    new_store: NewStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where planning looks at each store twice, to share out the partitions."""
+    store = filled(new_store)
+    commit_group_offsets(store.path, "billing", POSITIONS)
+    copy = shutil.copytree(store.path, tmp_path / "copy")
+    given = {"path": f"a={store.path},b={copy}", "subscribe": "audit", "startingGroup": "billing", "minPartitions": "2"}
+    CommitLogBatchReader(parse_batch_options(given), check_schema(PLACE)).partitions()
+    assert [message.partition(" has no")[0] for message in caplog.messages] == [
+        "Store 'a': Group 'billing'",
+        "Store 'b': Group 'billing'",
+    ]
 
 
 def test_a_batch_starts_at_the_positions_too(new_store: NewStore) -> None:

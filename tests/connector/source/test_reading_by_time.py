@@ -108,7 +108,7 @@ def test_several_stores_warn_once_each_of_queues_that_start_after_their_end(
             "path": f"a={store.path},b={copy}",
             "subscribe": "orders",
             "startingTimestamp": str(FIRST_STORE_TIME + 10),
-            "endingOffsets": json.dumps(dict.fromkeys("ab", {"orders": {"0": 1, "1": 6}})),
+            "endingOffsets": json.dumps({name: {"orders": {"0": 1, "1": 6}} for name in "ab"}),
             "minPartitions": "2",
         }
     )
