@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -80,7 +81,7 @@ def dump_log(
 
     A stretch without a whole record is a row with a fault, and the exit code is 1 then. No queue or index is used.
     """
-    rows = islice(log_records(path, offset, Clock(parse_zone(tz)), deep=deep), count)
+    rows = _first(log_records(path, offset, Clock(parse_zone(tz)), deep=deep), count)
     faults: list[Any] = []
 
     def watched() -> Iterator[dict[str, Any]]:
@@ -111,7 +112,7 @@ def dump_queue(
     """Print the written units of a consume queue as they are: nothing is checked, and the log is not read."""
     if topic is None and disk.is_directory(os.path.join(path, CONSUME_QUEUE)):
         raise typer.BadParameter("Name a topic of the store, and with --queue one of its queues.", param_hint="TOPIC")
-    rows = islice(queue_units(path, topic, queue, offset), count)
+    rows = _first(queue_units(path, topic, queue, offset), count)
     print_lines(UNIT_COLUMNS, rows, output.form())
 
 
@@ -131,12 +132,16 @@ def dump_index(
         print_lines(tuple(heads[0]), heads, form)
         return
     if form is OutputFormat.CSV:
-        print_lines(ENTRY_COLUMNS, islice((row for _, rows in dumps for row in rows), count), form)
+        print_lines(ENTRY_COLUMNS, _first((row for _, rows in dumps for row in rows), count), form)
         return
     for head, rows in dumps:
         print_lines(tuple(head), [head], form)
-        entries: Iterable[dict[str, Any]] = islice(rows, count)
+        entries: Iterable[dict[str, Any]] = _first(rows, count)
         print_lines(ENTRY_COLUMNS, entries, form)
+
+
+def _first(rows: Iterable[dict[str, Any]], count: int | None) -> Iterator[dict[str, Any]]:
+    return islice(rows, None if count is None else min(count, sys.maxsize))
 
 
 RECORD_COLUMNS = (

@@ -26,6 +26,7 @@ def test_dump_log_prints_every_record_of_a_store_and_of_a_file(golden_533: Path)
     inside = range(int(second.name), int(second.name) + second.stat().st_size)
     assert lines("dump-log", second, "--json") == [row for row in rows if row["physicalOffset"] in inside]
     assert lines("dump-log", golden_533, "--offset", rows[7]["physicalOffset"], "-n", 3, "--json") == rows[7:10]
+    assert len(lines("dump-log", golden_533, "-n", 1 << 64, "--json")) == len(rows)
     text = run("dump-log", golden_533, "-n", 2).splitlines()
     assert [line.split("\t")[0] for line in text] == ["physicalOffset", "0", str(rows[1]["physicalOffset"])]
 
