@@ -141,7 +141,12 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")]
 EndpointOption = Annotated[
     str | None,
-    typer.Option("--endpoint", metavar="URL", help="Of an S3-compatible store: http://minio:9000.", show_default=False),
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="Address of another server of the cloud's protocol: http://minio:9000.",
+        show_default=False,
+    ),
 ]
 ZoneOption = Annotated[
     str,
