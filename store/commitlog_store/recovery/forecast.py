@@ -100,16 +100,16 @@ def forecast_open(
     check_store_directory(directory)
     refuse_kept_piece(directory)
     for _ in range(_LOOKS):
-        before = _owners_traces(directory)
+        before = _traces_unless_owned(directory)
         forecast = forecast_locked(
             directory, config, accept_lost_log=accept_lost_log, scan=scan, progress=progress, saved=saved
         )
-        if _owners_traces(directory) == before:
+        if _traces_unless_owned(directory) == before:
             return forecast
     raise StoreBusy(f"The store at {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
 
 
-def _owners_traces(directory: str) -> tuple[object, ...]:
+def _traces_unless_owned(directory: str) -> tuple[object, ...]:
     """What an owner changes when it opens or closes the store. ``StoreLocked`` while there is one."""
     holder = lock_holder(os.path.join(directory, LOCK))
     if holder is not None:
@@ -123,7 +123,7 @@ def _owners_traces(directory: str) -> tuple[object, ...]:
     return _trace(directory, CHECKPOINT), _trace(directory, ABORT)
 
 
-def owner_traces(directory: str) -> tuple[object, ...]:
+def opening_traces(directory: str) -> tuple[object, ...]:
     """What changes when an owner opens or closes the store, and not while it has it open.
 
     An owner writes its checkpoint again and again; the file ``abort`` is there from its opening to its close.

@@ -39,7 +39,7 @@ from commitlog_store.log.store_directory import check_log_directory, check_store
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, REMOTE_SCHEMES
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
-from commitlog_store.recovery.forecast import Forecast, owner_traces
+from commitlog_store.recovery.forecast import Forecast, opening_traces
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.recovery.log_on_disk import LogOnDisk
 from commitlog_store.verify.access import check_readable
@@ -151,10 +151,10 @@ def verification_report(
     paths = paths_to_assess(path, config)
     findings = Findings() if findings is None else findings
     for _ in range(_LOOKS - 1):
-        traces = owner_traces(paths.root)
+        traces = opening_traces(paths.root)
         report = _look(paths, config, progress, findings, started)
         is_wrong = report.errors or any(topic.lost for topic in report.topics)
-        if not is_wrong or owner_traces(paths.root) == traces:
+        if not is_wrong or opening_traces(paths.root) == traces:
             return report
         findings.clear()
     return _look(paths, config, progress, findings, started)
