@@ -527,7 +527,7 @@ class HalfMessageEnded(Refused):
 
     def __init__(self, handle: object, *, committed: bool | None) -> None:
         how = {True: "it was committed", False: "it was rolled back, or given up by a check"}
-        known = how[committed] if committed is not None else "how cannot be told without an index"
+        known = how[committed] if committed is not None else "how is not known without an index"
         super().__init__(f"The half message {handle} has ended: {known}. Nothing was written.")
         self.committed = committed
 

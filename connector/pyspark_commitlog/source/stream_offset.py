@@ -129,5 +129,5 @@ def malformed(expected: str, found: object) -> OffsetFormatError:
     return OffsetFormatError(
         f"An offset of this query cannot be read: expected {expected}, found {str(found)[:200]!r}. The checkpoint was "
         "damaged, or belongs to another source, such as Kafka's. Use the checkpoint of this query, or start with a new "
-        "one, from where startingOffsets says."
+        "checkpoint; the query then begins at startingOffsets."
     )

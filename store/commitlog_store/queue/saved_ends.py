@@ -18,7 +18,7 @@ then the names of the topics with a slash between them.
 
 An entry is a claim: while the directory and the files have these inodes, sizes and times of change, the queue ends at
 END, and its last unit leads to the record of LAST SIZE bytes at LAST PLACE. It is compared with the directory and the
-files each time, so it proves itself, whatever program has written the queue since. CHANGED is 0 where the time cannot
+files each time, so it proves itself, whichever program has written the queue since. CHANGED is 0 where the time cannot
 prove anything: of what had changed just before it was looked at, a later change may have the same time.
 
 Which file may be used at all, and why, is in docs/decisions/0038-saved-ends.md.
@@ -265,7 +265,7 @@ class SavedEnds:
         self.first_files = _firsts(self.queue_rows["files"])
         self._row = {name: row for row, name in enumerate(data[names_at:].decode().split(_BETWEEN_NAMES))}
         if (len(self._row), self.first_queues[-1], self.first_files[-1]) != (topics, queues, files):
-            raise ValueError("tables of other sizes than they say")
+            raise ValueError("tables whose sizes contradict the header")
         self._names = list(self._row)
         self._last: tuple[int, SavedTopic | None] = (-1, None)
         self._compared: Unchanged | None = None

@@ -62,7 +62,7 @@ def test_the_offset_of_another_source_is_shown_with_what_to_do() -> None:
     with pytest.raises(OffsetFormatError) as caught:
         StreamOffset.from_json({"orders": {"0": 23}})
     assert "found \"{'orders': {'0': 23}}\"" in str(caught.value)
-    assert "Use the checkpoint of this query, or start with a new one" in str(caught.value)
+    assert "Use the checkpoint of this query, or start with a new checkpoint;" in str(caught.value)
 
 
 def test_a_newer_version_is_refused_by_its_number() -> None:
