@@ -64,8 +64,8 @@ def test_topics_and_ranges_may_come_from_an_iterator(path: Path, tmp_path: Path,
     archive_store(path, f"file://{tmp_path}/past", with_last=True)
     past = f"archive+file://{tmp_path}/past"
     with served(path) as url:
-        opened = {"directory": path, "archive": past, "both": path, "address": url}[kind]
-        with StoreReader.open(opened, archive=past if kind == "both" else None) as reader:
+        places: dict[str, str | Path] = {"directory": path, "archive": past, "both": path, "address": url}
+        with StoreReader.open(places[kind], archive=past if kind == "both" else None) as reader:
             many = [*["orders"] * 100, "nowhere"]
             expected = reader.queue_ids_of(many)
             found = reader.queue_ids_of(iter(many))  # type: ignore[arg-type]
