@@ -351,7 +351,9 @@ class StoreReader:
         """
         self._refuse_closed()
         end = None if self._snapshot is None else self._snapshot.end_with_gaps
-        return lost_ends(self.paths, self._commit_log, log_end=end, known=self._catalog.compared_in(self.settled_state))
+        return lost_ends(
+            self.paths, self._commit_log, log_end=end, known=self._catalog.take_compared(self.settled_state)
+        )
 
     def facts(self, *, assessed: bool = True) -> StoreFacts:
         """What the store's files say beside its queues; with its quick assessment (``assess_store``) if ``assessed``.
@@ -419,7 +421,7 @@ class StoreReader:
         While this state is given again, no queue has changed in between, but by hand (``queue_infos``).
         """
         state = self.settled_state()
-        return self._catalog.noting(state, partial(self.queue_infos, queues)), state
+        return self._catalog.ask_in_state(state, partial(self.queue_infos, queues)), state
 
     def settled_state(self) -> object | None:
         """A state in which no queue changes, to be compared; no queue is looked at. None if it is not known.

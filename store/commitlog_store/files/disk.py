@@ -43,7 +43,7 @@ _UNKNOWN_FLAG = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 # Data to write: anything with a buffer. (numpy's arrays have one; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
-_Shown = TypeVar("_Shown")
+_Fields = TypeVar("_Fields")
 
 _STAT_BLOCK_SIZE = 512  # the unit of st_blocks on every file system
 
@@ -301,12 +301,12 @@ def stamp(path: str) -> os.stat_result | None:
         return None
 
 
-def stamps(paths: Sequence[str], shown: Callable[[os.stat_result], _Shown]) -> list[_Shown | None]:
-    """What ``shown`` makes of the ``stamp`` of each path; None where it is None."""
+def stamps(paths: Sequence[str], fields_of: Callable[[os.stat_result], _Fields]) -> list[_Fields | None]:
+    """What ``fields_of`` makes of the ``stamp`` of each path; None where it is None."""
     try:
-        return [shown(os.lstat(path)) for path in paths]
+        return [fields_of(os.lstat(path)) for path in paths]
     except OSError:
-        return [None if (found := stamp(path)) is None else shown(found) for path in paths]
+        return [None if (found := stamp(path)) is None else fields_of(found) for path in paths]
 
 
 def boot_id() -> bytes:

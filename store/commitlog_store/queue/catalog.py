@@ -59,7 +59,7 @@ class QueueCatalog:
         self._all_plain = False
         self._saved: SavedEnds | None = None
         self._has_asked_for_saved = False
-        # Those of which all entries were compared, and the state that was noted: ``compared_in``.
+        # Those of which all entries were compared, and the state that the question was asked in: ``take_compared``.
         self._compared: SavedEnds | None = None
         self._noted: object | None = None
         self._noted_at_s = 0.0
@@ -174,8 +174,8 @@ class QueueCatalog:
             self._queues[topic, queue_id] = queue
         return queue
 
-    def queue_in_passing(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """``CatalogView.queue_in_passing``: one that is as it was saved is not kept."""
+    def uncached_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """``CatalogView.uncached_queue``: one that is as it was saved is not kept."""
         seen = self._unchanged.get((topic, queue_id))
         known = None if seen is None else seen.topic(topic)
         if seen is None or known is None:
@@ -221,15 +221,15 @@ class QueueCatalog:
         self._unchanged.update(dict.fromkeys(unchanged, saved))
         return found
 
-    def noting(self, state: object | None, ask: Callable[[], _T]) -> _T:
-        """``CatalogView.noting``."""
+    def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
+        """``CatalogView.ask_in_state``."""
         self._compared, self._noted, self._noted_at_s = None, None, time.monotonic()
         found = ask()
         self._noted = state
         return found
 
-    def compared_in(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
-        """``CatalogView.compared_in``."""
+    def take_compared(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
+        """``CatalogView.take_compared``."""
         compared, state = self._compared, self._noted
         self._compared, self._noted = None, None
         if compared is None or state is None or time.monotonic() - self._noted_at_s > _COMPARED_FOR_S:

@@ -369,7 +369,7 @@ class SavedEnds:
         topics: list[Bools] = []
         queues: list[Bools] = []
         for first in range(0, len(self._names), _COMPARED_AT_ONCE):
-            some = self._look_at(first, min(first + _COMPARED_AT_ONCE, len(self._names)))
+            some = self._unchanged_in(first, min(first + _COMPARED_AT_ONCE, len(self._names)))
             topics.append(some[0])
             queues.append(some[1])
         self._compared = Unchanged(self, np.concatenate(topics), np.concatenate(queues))
@@ -379,7 +379,7 @@ class SavedEnds:
         """The last ``look``, or the first one: several questions of one look at a store rest on it."""
         return self.look() if self._compared is None else self._compared
 
-    def _look_at(self, first: int, stop: int) -> tuple[Bools, Bools]:
+    def _unchanged_in(self, first: int, stop: int) -> tuple[Bools, Bools]:
         """Of the topics in some rows, and of their queues, whether nothing has changed."""
         low, high = self.first_queues[first], self.first_queues[stop]
         topics, queues = self.topic_rows[first:stop], self.queue_rows[low:high]
@@ -399,11 +399,15 @@ class SavedEnds:
         return same_topics, same_queues
 
     def _are_same(
-        self, paths: list[str], rows: npt.NDArray[np.void], shown: Callable[[os.stat_result], object], *more: list[int]
+        self,
+        paths: list[str],
+        rows: npt.NDArray[np.void],
+        fields_of: Callable[[os.stat_result], object],
+        *more: list[int],
     ) -> Bools:
         """Of each path, whether the system shows what its row says, and ``more``."""
         wanted = zip(rows["changed_ns"].tolist(), rows["inode"].tolist(), repeat(self.device), *more)
-        found = disk.stamps(paths, shown)
+        found = disk.stamps(paths, fields_of)
         return np.fromiter(map(eq, found, wanted), np.bool_, len(paths)) & (rows["changed_ns"] > 0)
 
     def may_be_used(self) -> bool:
@@ -532,7 +536,7 @@ def _encoded_topic(
         directory = f"{path}/{queue_id}"
         saved = known.get(queue_id)
         if saved is None or saved.holds(directory) is None:
-            saved = _look_at(directory, device, ends.get(queue_id))
+            saved = _entry_of_files(directory, device, ends.get(queue_id))
         _, *entry, packed = saved
         queues.append(_QUEUE.pack(queue_id, *entry, len(packed) // _FILE.size))
         files.append(packed)
@@ -551,7 +555,7 @@ def _proving(found: os.stat_result, now_ns: int, device: int) -> int:
     return changed_ns if now_ns - changed_ns > ticks and found.st_dev == device else 0
 
 
-def _look_at(path: str, device: int, known_end: int | None) -> SavedEnd:
+def _entry_of_files(path: str, device: int, known_end: int | None) -> SavedEnd:
     """A queue's entry as its files are now; one that never holds where its end is not beyond doubt."""
     try:
         found = _found_end(path, device, known_end)

@@ -93,7 +93,7 @@ class CatalogView(Protocol):
         """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
         ...
 
-    def queue_in_passing(self, topic: str, queue_id: int) -> QueueView:
+    def uncached_queue(self, topic: str, queue_id: int) -> QueueView:
         """``queue``, for a read of very many queues, each once: it need not be kept."""
         return self.queue(topic, queue_id)
 
@@ -109,14 +109,14 @@ class CatalogView(Protocol):
         """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
         return self.queue(topic, queue_id).last_unit()
 
-    def noting(self, state: object | None, ask: Callable[[], _T]) -> _T:
-        """The answer to a question about bounds, asked in a state of the store that ``compared_in`` compares."""
+    def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
+        """The answer to a question about bounds, asked in a state of the store that ``take_compared`` compares."""
         del state
         return ask()
 
-    def compared_in(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
-        """The saved ends, if the question that was noted last, within a second, has compared all of them, and the store
-        is still in its state. Once: they are compared again for the question after that.
+    def take_compared(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
+        """The saved ends, if the last question of ``ask_in_state`` was within a second and has compared all of them, and
+        the store is still in that state. Only once: they are compared again for the question after that.
         """
         del settled_state
         return None

@@ -149,7 +149,7 @@ class RangeReads:
             filled = [one for one in ranges if one.min_offset < one.max_offset]
             for first in range(0, len(filled), _QUEUES_AT_ONCE):
                 part = [
-                    (self._catalog.queue_in_passing(one.topic, one.queue_id), one.min_offset, one.max_offset)
+                    (self._catalog.uncached_queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
                     for one in filled[first : first + _QUEUES_AT_ONCE]
                 ]
                 for some, together in self._in_turn(part, schema, wanted, verify_crc=verify_crc):
