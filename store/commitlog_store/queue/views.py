@@ -115,8 +115,8 @@ class CatalogView(Protocol):
         return ask()
 
     def take_compared(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:
-        """The saved ends, if the last question of ``ask_in_state`` was within a second and has compared all of them, and
-        the store is still in that state. Only once: they are compared again for the question after that.
+        """The saved ends, if the last question of ``ask_in_state`` was within a second and has compared all of them,
+        and the store is still in that state. Only once: they are compared again for the question after that.
         """
         del settled_state
         return None
