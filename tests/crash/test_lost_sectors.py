@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog_store import CommittedBatch, FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog_store.errors import DamagedLog
-from commitlog_store.paths import COMMIT_LOG
+from commitlog_store.errors import DamagedLog, LogShort
+from commitlog_store.log.store_checkpoint import read_mark
+from commitlog_store.paths import CHECKPOINT, COMMIT_LOG
 from commitlog_store.testing import kill
 from tests.crash.cuts import opened_as_forecast
 from tests.crash.stored_messages import Stored, check_store, log_records
@@ -251,6 +252,12 @@ def test_a_single_record_that_ends_in_a_lost_sector_is_there_or_not(
         lost = zero(store, whole[-1].end - place, whole[-1].end)
         # A value that ends in a zero, without a separator after it, looks like one that lacks its end.
         doubted = kind == "zeros"
+        mark = read_mark(str(store / CHECKPOINT))
+        if lost and mark is not None and mark.flushed_offset >= whole[-1].end:
+            # The machine stopped for a while after the put, and the checkpoint says that the record was flushed.
+            with pytest.raises(LogShort):
+                MessageStore.open(store, config)
+            continue
         with opened_as_forecast(store, config):
             assert log_records(store) == (whole[:-1] if lost or doubted else whole)
         check_store(store, log_records(store))
