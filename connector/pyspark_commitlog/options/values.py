@@ -339,8 +339,9 @@ def parse_json(option: str, value: str) -> object:
     return parsed
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number from 0 to ``MAX_LONG``."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_LONG
 
 
 def _integer(text: str) -> int | None:

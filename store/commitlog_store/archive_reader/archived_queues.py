@@ -14,7 +14,7 @@ from commitlog_store.errors import FileMissing, InvalidValue, OffsetOutOfRange, 
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, Units
 from commitlog_store.object_storage.pages import ReadAhead
 from commitlog_store.paths import validate_topic
-from commitlog_store.queue.views import CatalogView, QueueView, Units
+from commitlog_store.queue.views import CatalogView, QueueView
 
 
 class ArchivedQueue:

@@ -17,15 +17,8 @@ from typing import Literal
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import column_type, listed_columns
-from commitlog_store.errors import (
-    CommitLogError,
-    CorruptStoreError,
-    FileMissing,
-    InvalidValue,
-    TargetFailed,
-    TopicNotFound,
-    UnsupportedStore,
-)
+from commitlog_store.errors import CorruptStoreError, FileMissing, InvalidValue
+from commitlog_store.export.places import ExportPlace, place_of
 from commitlog_store.export.positions import ExportPositions
 from commitlog_store.export.ranges import ExportRange, ranges_to_read, readable_topics
 from commitlog_store.export.state import ExportState
@@ -35,7 +28,6 @@ from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
-from commitlog_store.queue.catalog import matching_topics
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, StoreReader

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.queue.saved_ends import SavedEnds
-
-Units = npt.NDArray[np.void]
+from commitlog_store.timestamps import GivenTime
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,7 @@ from commitlog_store.remote.wire import Answer, Call, decode_other
 
 
 def decode_answer(call: str, body: bytes | memoryview) -> Answer:
-    """``RemoteFailed`` for what is no answer to this call."""
+    """``RemoteFailed`` for anything but an answer to this call."""
     try:
         answer = Answer(*_decoder(call).decode(body))
     except msgspec.MsgspecError as error:

@@ -172,7 +172,7 @@ def size_of(rows: SentRows) -> int:
 def decode_rows(data: SentRows) -> Rows:
     """The rows, whose values stay where they are in ``data``.
 
-    ``InvalidValue`` for what is no Arrow stream, and for arrays that contradict themselves.
+    ``InvalidValue`` for bytes that are not an Arrow stream, and for one whose arrays contradict themselves.
     """
     try:
         table = data if isinstance(data, pa.RecordBatch) else pa.ipc.open_stream(data).read_all()

@@ -20,7 +20,8 @@ from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import OnDamage, QueueInfo
-from commitlog_store.remote.wire import Boundary, Call, FilterTexts, ListedBounds, Place, VerificationId, Verifying
+from commitlog_store.reading.places import Boundary
+from commitlog_store.remote.wire import Call, FilterTexts, ListedBounds, Place, VerificationId, Verifying
 
 # ``bytes`` among other answers is the error of that one, encoded.
 READ_CALLS: Mapping[str, Call] = {

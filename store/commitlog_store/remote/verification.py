@@ -43,7 +43,7 @@ def verify_at_server(connection: Connection, on_damage: OnDamage, progress: Prog
 
 
 def _decode_assessment(body: bytes) -> Assessment:
-    """``RemoteFailed`` for what is no assessment."""
+    """``RemoteFailed`` for anything but an assessment."""
     from commitlog_store.verify.assessment import Assessment  # most readers do without
 
     try:

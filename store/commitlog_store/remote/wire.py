@@ -87,7 +87,7 @@ class Call(NamedTuple):
 class Verifying(NamedTuple):
     """A verification at the server: bytes of the log that were read, and at most all; at its end the assessment.
 
-    ``assessment`` is for ``decode_assessment``, ``error`` the encoded error with which it ended, or did not begin.
+    ``assessment`` is an encoded ``Assessment``, ``error`` the encoded error with which it ended, or did not begin.
     """
 
     done: int = 0

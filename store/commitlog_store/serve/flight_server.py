@@ -64,7 +64,7 @@ _LARGEST_PEM = 1 << 20
 # A client asks again.
 _LONGEST_WAIT_SECONDS = 30.0
 
-# What of Arrow Flight is used, beside DoExchange for clients with a session.
+# The methods of Arrow Flight that the server answers, beside DoExchange for clients with a session.
 _ANSWERED = frozenset({flight.FlightMethod.DO_ACTION, flight.FlightMethod.DO_GET, flight.FlightMethod.LIST_ACTIONS})
 # More than any question needs; what is larger is refused before it is parsed here.
 _LARGEST_QUESTION = 16 << 20

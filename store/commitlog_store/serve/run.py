@@ -142,41 +142,12 @@ def serve_until_stopped(request: ServeRequest, say: Callable[[str], None]) -> No
     allow_most_open_files()
     with ExitStack() as stack:
         stop = stack.enter_context(_StopSignals())
-        decoders = stack.enter_context(TopicDecoders.parse(request.decode))
-        settings, bound = None, None
-        if request.rocketmq is not None:
-            settings, bound = _bind_rocketmq(request)
-            stack.enter_context(bound)
-        owned = None
-        if not request.read_only:
-            (path,) = paths.values()
-            owned = stack.enter_context(MessageStore.open(path, _store_config(request, settings, bound)))
-        openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
-        for open_reader in openers.values():
-            open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question
-        if owned is not None:
-            stack.callback(_kept_figures(owned, *openers.values()).stop)
-        connections = ConnectionCounts()
-        broker = None
-        if owned is not None and settings is not None:
-            broker = _broker(owned, settings, bound)
-            broker.count_in(connections)
-            stack.callback(broker.stop, 0.0)
-        archive = None if request.archive is None else _archive(request, next(iter(paths.values())), owned)
-        if archive is not None:
-            stack.callback(archive.stop, 0.0)
-        verifications = {name: Verification() for name in openers}
-        http = None
-        if request.http is not None:
-            http = _http(request, openers, owned, archive, decoders, verifications, connections)
-            stack.callback(http.stop, 0.0)
-        server = _server(request, openers, owned, verifications)
-        connections.add("grpc", server.connections)
-        say(_begun(request, paths, server.port, broker, http))
-        if archive is not None:
-            archive.start()
-        if http is not None:
-            http.warm()
+        served = _start(request, paths, stack)
+        say(served.describe(request, paths))
+        if served.archive is not None:
+            served.archive.start()
+        if served.http is not None:
+            served.http.warm()
         stop.wait()
         say(f"stopping: calls under way have {request.drain_timeout_s:g} s to end")
         drained = served.stop(request.drain_timeout_s)
@@ -198,8 +169,7 @@ def _start(request: ServeRequest, paths: Mapping[str, str], stack: ExitStack) ->
     owned = None
     if not request.read_only:
         (path,) = paths.values()
-        place = None if bound is None else bound.getsockname()[:2]
-        owned = stack.enter_context(MessageStore.open(path, request.store_config(place)))
+        owned = stack.enter_context(MessageStore.open(path, _store_config(request, settings, bound)))
     openers = {name: partial(_open, path, _commit_log(request, owned)) for name, path in paths.items()}
     for open_reader in openers.values():
         open_reader("raise").close()  # a store that cannot be read is an error now, not at the first question

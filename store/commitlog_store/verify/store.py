@@ -167,8 +167,7 @@ def _look(
     findings: Findings,
     started: float,
 ) -> VerificationReport:
-    directory, log_path = paths.root, paths.commit_log
-    if is_kept_piece(directory):
+    if is_kept_piece(paths.root):
         return _report_on_kept(paths, started, progress, findings)
     with contextlib.ExitStack() as closing:
         checks = _Checks(paths, findings, closing)
