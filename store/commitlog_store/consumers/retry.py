@@ -76,10 +76,19 @@ def copy_for_retry(message: MessageExt, settings: SubscriptionGroupConfig, delay
 
 
 def put_for_retry(
-    engine: StoreEngine, message: MessageExt, settings: SubscriptionGroupConfig, delay_level: int
+    engine: StoreEngine,
+    message: MessageExt,
+    settings: SubscriptionGroupConfig,
+    delay_level: int,
+    *,
+    retry_sys_flag: int = 0,
 ) -> PutMessageResult:
-    """Put the copy, whose topic is created if need be. ``CorruptConfig``, ``StoreIOError``, and those of a put."""
+    """Put the copy, whose topic is created if need be. ``CorruptConfig``, ``StoreIOError``, and those of a put.
+
+    ``retry_sys_flag``: the topicSysFlag of a retry topic that does not exist.
+    """
     copy = copy_for_retry(message, settings, delay_level)
-    queues = max(settings.retry_queue_nums, 1) if copy.topic == retry_topic(settings.group_name) else 1
-    engine.run(lambda: engine.topics.create_topic(copy.topic, queues))
+    is_retry = copy.topic == retry_topic(settings.group_name)
+    queues, sys_flag = (max(settings.retry_queue_nums, 1), retry_sys_flag) if is_retry else (1, 0)
+    engine.run(lambda: engine.topics.create_topic(copy.topic, queues, sys_flag=sys_flag))
     return engine.call(lambda: engine.putter.put_message(copy))

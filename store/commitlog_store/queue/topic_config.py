@@ -16,8 +16,11 @@ queues of the others without offering them to clients.
 ``perm`` has a bit for writing (2) and one for reading (4). Producers put nothing into a topic without the first;
 a topic without the second gets no consumer.
 
+``topicSysFlag`` has a bit for a topic that a producer in unit mode created (1), and one for the retry topic of
+consumers in that mode (2). Clients see these bits; nothing in the store depends on them.
+
 Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/TopicAttributes.java``,
-``common/constant/PermName.java``.
+``common/constant/PermName.java``, ``common/sysflag/TopicSysFlag.java``.
 """
 
 from __future__ import annotations
@@ -62,12 +65,16 @@ PERM_WRITE = 2
 PERM_READ = 4
 READ_AND_WRITE = PERM_READ | PERM_WRITE
 _HIGHEST_PERM = READ_AND_WRITE | PERM_INHERIT
+# Bits of topicSysFlag.
+FLAG_UNIT = 1
+FLAG_UNIT_SUB = 2
 # The attributes of topics whose messages are not in plain consume queues.
 _OTHER_KINDS = (
     ("queue.type", "BatchCQ", "is kept in batch consume queues"),
     ("cleanup.policy", "COMPACTION", "is a compaction topic"),
 )
 _QueueNums = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
+_Int = Annotated[int, msgspec.Meta(ge=-MAX_INT - 1, le=MAX_INT)]
 _LOG = logging.getLogger(__name__)
 _SUBJECT = "The list of topics"
 _Written = TypeVar("_Written")
@@ -82,6 +89,7 @@ class _TopicEntry(msgspec.Struct):
     writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     perm: _QueueNums = READ_AND_WRITE
+    topicSysFlag: _Int = 0
 
 
 def spread_over(present: int, default: int) -> int:
@@ -111,6 +119,8 @@ class TopicConfig:
         self._listed: dict[str, int] = {}
         self._readable: dict[str, int] = {}
         self._perms: dict[str, int] = {}
+        # Of those listed topics that have one.
+        self._sys_flags: dict[str, int] = {}
         # Listed topics whose messages are not kept in plain consume queues; topics whose messages certainly are.
         self._other_kinds: dict[str, str] = {}
         self._plain: set[str] = set()
@@ -143,7 +153,7 @@ class TopicConfig:
             queues = self._listed.get(topic)
             if queues is None:
                 return None
-            return TopicSettings(queues, self._readable[topic], self._perms[topic])
+            return TopicSettings(queues, self._readable[topic], self._perms[topic], self._sys_flags.get(topic, 0))
 
     def listed(self) -> list[str]:
         """The names of all listed topics, from memory, as ``settings``."""
@@ -160,12 +170,13 @@ class TopicConfig:
             self._kept[topic] = spread_over(present, 1 if has_one else self._default)
         return self._kept[topic]
 
-    def list_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+    def list_queues(self, queues: Iterable[tuple[str, int]], *, sys_flag: int = 0) -> None:
         """Have all these queues, each a topic and a queue id, read by the consumers of a broker. One write, or none.
 
         Before their first messages: a topic without messages harms nothing, and no consumer would find the messages of
         one that is not listed. A new topic has the number of queues that its messages are spread over (``queue_count``)
-        if that is known, else enough for ``queues``; a listed one becomes readable up to the highest of them.
+        if that is known, else enough for ``queues``, and ``sys_flag``; a listed one becomes readable up to the highest
+        of them.
 
         ``PutRefused`` if the list cannot be read or written: nothing may be put then.
         """
@@ -183,7 +194,7 @@ class TopicConfig:
                         uses[topic] = use.joined(uses.get(topic, use))
                 if uses or self._may_be_lost:
                     counts = {use.topic: self._unlisted_count(use.topic, use.named_queues) for use in uses.values()}
-                    self._enter(uses.values(), counts)
+                    self._enter(uses.values(), counts, sys_flag=sys_flag)
             except CommitLogError as error:
                 raise PutRefused(
                     PutMessageStatus.SERVICE_NOT_AVAILABLE,
@@ -265,18 +276,21 @@ class TopicConfig:
                 "for reading."
             )
 
-    def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
+    def create_topic(
+        self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None, sys_flag: int = 0
+    ) -> None:
         """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
 
         ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
-        ``perm`` is that of the topic, 6 for a new one. Of a listed topic only these two are changed.
+        ``perm`` is that of the topic, 6 for a new one. Of a listed topic only these two are changed; ``sys_flag`` is
+        that of a new one.
         ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
         ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
         ``StoreAccessDenied``; ``StoreIOError``, and then the list is unchanged, or whole with the topic in it.
         """
         _check_new_topic(topic, queue_nums)
         with self._lock:
-            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], {topic: queue_nums}, perm)
+            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], {topic: queue_nums}, perm, sys_flag)
 
     def create_by_name(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
         """``create_topic`` for an operator or a program, which name the topic.
@@ -336,7 +350,7 @@ class TopicConfig:
         """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
         with self._lock:
             root = self._content_to_change()
-            for known in (self._kept, self._listed, self._readable, self._perms):
+            for known in (self._kept, self._listed, self._readable, self._perms, self._sys_flags):
                 known.pop(topic, None)
             table = root.get("topicConfigTable", {})
             if topic not in table:
@@ -366,15 +380,17 @@ class TopicConfig:
             counts = {use.topic: use.spread_over or self._unlisted_count(use.topic) for use in uses}
             self._enter(uses, {use.topic: queue_nums if use.is_new else counts[use.topic] for use in uses})
 
-    def _enter(self, uses: Iterable[TopicUse], queue_nums: Mapping[str, int], perm: int | None = None) -> None:
+    def _enter(
+        self, uses: Iterable[TopicUse], queue_nums: Mapping[str, int], perm: int | None = None, sys_flag: int = 0
+    ) -> None:
         """Change the list in one write, or in none when it needs no change.
 
-        Topics that are not listed are added with ``queue_nums``.
+        Topics that are not listed are added with ``queue_nums`` and ``sys_flag``.
         """
         uses = list(uses)
         is_known = self._signature == topic_list_signature(self.path)
         if is_known and not self._may_be_lost and all(use.topic not in self._listed for use in uses):
-            changed = {use.topic: _entry_of_new(use, queue_nums, perm) for use in uses}
+            changed = {use.topic: _entry_of_new(use, queue_nums, perm, sys_flag) for use in uses}
             if not changed or self._add(changed):
                 return
         root = self._content_to_change()
@@ -383,7 +399,7 @@ class TopicConfig:
         changed = {}
         for use in uses:
             if use.topic not in listed:
-                changed[use.topic] = _entry_of_new(use, queue_nums, perm)
+                changed[use.topic] = _entry_of_new(use, queue_nums, perm, sys_flag)
                 continue
             _refuse_fewer_queues(use, listed[use.topic], self.path)
             entry = _entry(use.topic, table[use.topic], self._file)
@@ -441,15 +457,16 @@ class TopicConfig:
         return bool(self._listed) and topic_list_signature(self.path)[0] is None
 
     def _content(self) -> dict[str, Any]:
-        """The whole file; or, when it is gone, the topics with the queues and perms that were read last."""
+        """The whole file; or, when it is gone, the topics with the queues, perms and flags that were read last."""
         root = self._file.read()  # of the .bak, where the file is missing
         if not self._is_gone():
             return root
         before = root.get("topicConfigTable", {})
         entries = {topic: before[topic] for topic in self._other_kinds if topic in before}
         for topic in self._listed.keys() & self._readable.keys() - self._other_kinds.keys():
-            known = _new_entry(topic, self._listed[topic], self._readable[topic], self._perms[topic])
-            numbers = {name: known[name] for name in ("writeQueueNums", "readQueueNums", "perm")}
+            counts = self._listed[topic], self._readable[topic]
+            known = _new_entry(topic, *counts, self._perms[topic], self._sys_flags.get(topic, 0))
+            numbers = {name: known[name] for name in ("writeQueueNums", "readQueueNums", "perm", "topicSysFlag")}
             entries[topic] = {**known, **before.get(topic, {}), **numbers}
         version = next_version(self._version or root.get("dataVersion", {}), self._file)
         return {**root, "dataVersion": version, "topicConfigTable": entries}
@@ -461,6 +478,8 @@ class TopicConfig:
             self._listed[topic] = parsed.writeQueueNums
             self._readable[topic] = parsed.readQueueNums
             self._perms[topic] = parsed.perm
+            if parsed.topicSysFlag:
+                self._sys_flags[topic] = parsed.topicSysFlag
 
     def _refresh_if_readable(self) -> None:
         with contextlib.suppress(CorruptConfig, ReadFailed):
@@ -476,6 +495,7 @@ class TopicConfig:
         self._listed = {topic: entry.writeQueueNums for topic, entry in entries.items()}
         self._readable = {topic: entry.readQueueNums for topic, entry in entries.items()}
         self._perms = {topic: entry.perm for topic, entry in entries.items()}
+        self._sys_flags = {topic: entry.topicSysFlag for topic, entry in entries.items() if entry.topicSysFlag}
         self._other_kinds = _other_kinds(root)
         # Taken before the reading: a change during that is read the next time.
         self._signature = signature
@@ -527,13 +547,14 @@ class TopicSettings:
     write_queue_nums: int
     read_queue_nums: int
     perm: int
+    topic_sys_flag: int = 0
 
 
 def read_topic_settings(store_path: str) -> dict[str, TopicSettings]:
     """The settings of all listed topics; the errors of ``read_topic_config``."""
     file = _file_of(store_path)
     return {
-        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm)
+        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm, entry.topicSysFlag)
         for topic, entry in _entries(file, file.read()).items()
     }
 
@@ -613,12 +634,12 @@ def _readable(use: TopicUse) -> int:
     return use.named_queues if use.named_queues <= MOST_QUEUES else 0
 
 
-def _entry_of_new(use: TopicUse, queue_nums: Mapping[str, int], perm: int | None) -> dict[str, Any]:
+def _entry_of_new(use: TopicUse, queue_nums: Mapping[str, int], perm: int | None, sys_flag: int) -> dict[str, Any]:
     count = queue_nums[use.topic]
-    return _new_entry(use.topic, count, max(count, _readable(use)), READ_AND_WRITE if perm is None else perm)
+    return _new_entry(use.topic, count, max(count, _readable(use)), READ_AND_WRITE if perm is None else perm, sys_flag)
 
 
-def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int) -> dict[str, Any]:
+def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int, sys_flag: int = 0) -> dict[str, Any]:
     """A broker's entry for a topic that was created with only a name and a number."""
     return {
         "attributes": {},
@@ -627,6 +648,6 @@ def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int) -> 
         "readQueueNums": read_queue_nums,
         "topicFilterType": "SINGLE_TAG",
         "topicName": topic,
-        "topicSysFlag": 0,
+        "topicSysFlag": sys_flag,
         "writeQueueNums": queue_nums,
     }

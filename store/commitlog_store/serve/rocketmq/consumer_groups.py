@@ -49,13 +49,16 @@ class ConsumerGroups:
         """Whether ``create`` has nothing to do."""
         return group in self._created
 
-    def create(self, group: str) -> None:
+    def create(self, group: str, *, retry_sys_flag: int = 0) -> None:
         """Create the group and its retry topic, unless they exist. Waits. ``RequestFault`` for one that is not created,
-        ``InvalidValue``, and the errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``."""
-        validate_group(group)
-        self._engine.run(lambda: self._create(group))
+        ``InvalidValue``, and the errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``.
 
-    def _create(self, group: str) -> None:
+        ``retry_sys_flag``: the topicSysFlag of a retry topic that does not exist.
+        """
+        validate_group(group)
+        self._engine.run(lambda: self._create(group, retry_sys_flag))
+
+    def _create(self, group: str, retry_sys_flag: int) -> None:
         self._engine.state.refuse_on_replica()
         settings = self._groups.subscription_groups
         if settings.get(group) is None:
@@ -69,7 +72,7 @@ class ConsumerGroups:
             settings.put(SubscriptionGroupConfig(group_name=group))
         queues = self._groups.settings(group).retry_queue_nums
         if queues > 0:
-            self._engine.topics.create_topic(retry_topic(group), queues)
+            self._engine.topics.create_topic(retry_topic(group), queues, sys_flag=retry_sys_flag)
         self._make_ready(group)
         self._created.add(group)
 

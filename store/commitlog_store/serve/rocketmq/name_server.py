@@ -138,7 +138,7 @@ def _topic_config(name: str, settings: TopicSettings) -> dict[str, object]:
         "readQueueNums": settings.read_queue_nums,
         "topicFilterType": "SINGLE_TAG",
         "topicName": name,
-        "topicSysFlag": 0,
+        "topicSysFlag": settings.topic_sys_flag,
         "writeQueueNums": settings.write_queue_nums,
     }
 

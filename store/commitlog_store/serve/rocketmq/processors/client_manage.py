@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Mapping
 import msgspec
 
 from commitlog_store.errors import FilterError
+from commitlog_store.queue.topic_config import FLAG_UNIT_SUB
 from commitlog_store.serve.rocketmq.answering import (
     RequestFault,
     ThreadsOf,
@@ -18,7 +19,7 @@ from commitlog_store.serve.rocketmq.answering import (
     answered_in_thread,
     shown,
 )
-from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData, SubscriptionData
+from commitlog_store.serve.rocketmq.clients import ClientRegistry, ConsumerData, HeartbeatData, SubscriptionData
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import decode_body
@@ -60,19 +61,18 @@ class ClientManageProcessor(Processor):
         self, request: RemotingCommand, connection: Connection
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Note the client at once; answered when its consumer groups and their retry topics exist."""
-        new: list[str] = []
+        new: list[ConsumerData] = []
 
         def note() -> RemotingCommand:
             data = decode_body(request.body, HeartbeatData, most=_MOST_HEARTBEAT)
             self._clients.heartbeat(connection, data, request.language, request.version, self._notifies)
-            names = [one.group_name for one in data.consumer_data_set or ()]
-            new.extend(name for name in names if not self._groups.is_created(name))
+            new.extend(one for one in data.consumer_data_set or () if not self._groups.is_created(one.group_name))
             return request.answer(ResponseCode.SUCCESS)
 
         def create() -> RemotingCommand:
             for group in new:
                 try:
-                    self._groups.create(group)
+                    self._groups.create(group.group_name, retry_sys_flag=FLAG_UNIT_SUB if group.unit_mode else 0)
                 except RequestFault as fault:  # its pulls are refused; the client's other groups are not concerned
                     if fault.code is not ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                         raise

@@ -117,6 +117,7 @@ class _Pull:
     request: RemotingCommand
     group: SubscriptionGroupConfig
     topic: str
+    topic_sys_flag: int
     queue_id: int
     offset: int
     limits: PullLimits
@@ -219,7 +220,8 @@ class PullMessageProcessor(Processor):
         return Deferred(start)
 
     def _answer(self, pull: _Pull, found: StoredPull) -> RemotingCommand:
-        fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, pull.group.group_sys_flag)
+        flags = pull.topic_sys_flag, pull.group.group_sys_flag
+        fields = _header(found.next_begin_offset, found.min_offset, found.max_offset, *flags)
         return pull.request.answer(_code(pull, found), found.status.value, fields=fields, body=found.data)
 
     def _checked(self, request: RemotingCommand) -> _Pull:
@@ -245,6 +247,7 @@ class PullMessageProcessor(Processor):
             request=request,
             group=group,
             topic=topic,
+            topic_sys_flag=settings.topic_sys_flag,
             queue_id=queue_id,
             offset=offset,
             limits=_limits(request),
@@ -422,13 +425,13 @@ def _code(pull: _Pull, found: StoredPull) -> ResponseCode:
     return code
 
 
-def _header(next_begin: int, low: int, high: int, group_sys_flag: int = 0) -> dict[str, str]:
+def _header(next_begin: int, low: int, high: int, topic_sys_flag: int = 0, group_sys_flag: int = 0) -> dict[str, str]:
     """PullMessageResponseHeader. The next pull goes to this broker too, as without RocketMQ's slaveReadEnable."""
     return {
         "suggestWhichBrokerId": str(MASTER_ID),
         "nextBeginOffset": str(next_begin),
         "minOffset": str(low),
         "maxOffset": str(high),
-        "topicSysFlag": "0",
+        "topicSysFlag": str(topic_sys_flag),
         "groupSysFlag": str(group_sys_flag),
     }

@@ -66,7 +66,7 @@ class RouteInfoProcessor(Processor):
                     "brokerName": self._identity.name,
                     "perm": settings.perm,
                     "readQueueNums": settings.read_queue_nums,
-                    "topicSysFlag": 0,
+                    "topicSysFlag": settings.topic_sys_flag,
                     "writeQueueNums": settings.write_queue_nums,
                 }
             ],

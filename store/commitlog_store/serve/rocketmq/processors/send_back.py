@@ -14,9 +14,11 @@ from commitlog_store.consumers.retry import put_for_retry, retry_topic
 from commitlog_store.errors import MessageNotFound
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.put_status import PutMessageStatus
+from commitlog_store.queue.topic_config import FLAG_UNIT_SUB
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
     answered_in_thread,
+    flag_field,
     int_field,
     long_field,
     text_field,
@@ -61,7 +63,8 @@ class SendBackProcessor(Processor):
                 message = reader.message_at(offset, verify_crc=False)
         except MessageNotFound:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-        result = put_for_retry(self._engine, message, settings, delay_level)
+        sys_flag = FLAG_UNIT_SUB if flag_field(request, "unitMode") else 0
+        result = put_for_retry(self._engine, message, settings, delay_level, retry_sys_flag=sys_flag)
         if result.status is not PutMessageStatus.PUT_OK:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"{result.status.value}: {result.reason}")
         return request.answer(ResponseCode.SUCCESS)

@@ -26,7 +26,14 @@ from commitlog_store.format.message_rules import no_producers_fault
 from commitlog_store.format.properties import DELAY, PGROUP, TRAN_MSG, UNIQ_KEY, decode_properties
 from commitlog_store.message import PutMessageStatus
 from commitlog_store.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_topic
-from commitlog_store.queue.topic_config import PERM_INHERIT, PERM_WRITE, TopicConfig, TopicSettings
+from commitlog_store.queue.topic_config import (
+    FLAG_UNIT,
+    FLAG_UNIT_SUB,
+    PERM_INHERIT,
+    PERM_WRITE,
+    TopicConfig,
+    TopicSettings,
+)
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
     RequestFault,
@@ -95,6 +102,7 @@ class _SendHeader:
     reconsume_times: int
     max_reconsume_times: int | None
     is_batch: bool
+    is_unit_mode: bool
 
     @classmethod
     def of(cls, request: RemotingCommand, names: Mapping[str, str]) -> _SendHeader:
@@ -113,6 +121,7 @@ class _SendHeader:
             reconsume_times=int_field(request, names["reconsumeTimes"], 0),
             max_reconsume_times=int_field(request, retries) if retries in request.fields else None,
             is_batch=request.code == RequestCode.SEND_BATCH_MESSAGE or flag_field(request, names["batch"]),
+            is_unit_mode=flag_field(request, names["unitMode"]),
         )
 
 
@@ -170,8 +179,10 @@ class SendMessageProcessor(Processor):
 
     def _make_topic(self, topic: str, header: _SendHeader) -> None:
         """The topic of a first message. ``RequestFault`` if it may not be made so."""
+        flag = FLAG_UNIT_SUB if topic.startswith(RETRY_TOPIC_PREFIX) else FLAG_UNIT
+        sys_flag = flag if header.is_unit_mode else 0
         if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-            self._topics.list_queues([(topic, 0)])
+            self._topics.list_queues([(topic, 0)], sys_flag=sys_flag)
             return
         model = self._models.get(header.default_topic)
         if header.default_topic != AUTO_CREATE_TOPIC:  # a store that a broker had may list TBW102, whatever is set here
@@ -179,7 +190,8 @@ class SendMessageProcessor(Processor):
         if model is None or not model.perm & PERM_INHERIT:
             raise _no_topic(topic)
         try:
-            self._topics.create_topic(topic, max(min(header.default_topic_queue_nums, model.write_queue_nums), 1))
+            queue_nums = max(min(header.default_topic_queue_nums, model.write_queue_nums), 1)
+            self._topics.create_topic(topic, queue_nums, sys_flag=sys_flag)
         except InvalidValue as error:
             raise RequestFault(ResponseCode.INVALID_PARAMETER, str(error)) from error
 

@@ -2,7 +2,8 @@
 
 Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``updateAndCreateTopic``, ``deleteTopic``,
 ``getAllTopicConfig``, ``getTopicConfig``, ``getTopicStatsInfo``), ``namesrv/processor/DefaultRequestProcessor.java``
-(``deleteTopicInNamesrv``, ``getAllTopicListFromNameserver``), ``common/attribute/AttributeParser.java``.
+(``deleteTopicInNamesrv``, ``getAllTopicListFromNameserver``, ``getUnitTopicList``),
+``common/attribute/AttributeParser.java``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError, TopicNotFound
 from commitlog_store.paths import RETRY_TOPIC_PREFIX, is_system_topic, validate_topic
+from commitlog_store.queue.topic_config import FLAG_UNIT, FLAG_UNIT_SUB
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
@@ -35,11 +37,17 @@ from commitlog_store.store import MessageStore, owned_by
 
 # Attributes of topics that this store does not keep in plain queues.
 _OTHER_KINDS = {("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")}
+# Of topicSysFlag, by request: the bits that are looked at, and which of them are set.
+_LISTS: Mapping[int, tuple[int, int]] = {
+    RequestCode.GET_UNIT_TOPIC_LIST: (FLAG_UNIT, FLAG_UNIT),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (FLAG_UNIT_SUB, FLAG_UNIT_SUB),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (FLAG_UNIT | FLAG_UNIT_SUB, FLAG_UNIT_SUB),
+}
 
 
 class TopicAdminProcessor(Processor):
     """UPDATE_AND_CREATE_TOPIC, DELETE_TOPIC_IN_BROKER and _NAMESRV, GET_ALL_TOPIC_CONFIG, GET_TOPIC_CONFIG,
-    GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPIC_STATS_INFO."""
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPIC_STATS_INFO, and the lists of topics with flags of unit mode."""
 
     def __init__(
         self,
@@ -70,6 +78,7 @@ class TopicAdminProcessor(Processor):
             RequestCode.GET_TOPIC_CONFIG: answered_in_thread(in_thread, self._settings),
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: answered_in_thread(in_thread, self._names),
             RequestCode.GET_TOPIC_STATS_INFO: answered_in_thread(in_thread, self._stats),
+            **dict.fromkeys(_LISTS, answered_in_thread(in_thread, self._names_by_flags)),
         }
 
     def _create(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
@@ -133,6 +142,12 @@ class TopicAdminProcessor(Processor):
 
     def _names(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=encode_body({"topicList": sorted(self._table())}))
+
+    def _names_by_flags(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
+        looked_at, expected = _LISTS[request.code]
+        flags = {topic: entry.get("topicSysFlag", 0) for topic, entry in self._table().items()}
+        found = sorted(topic for topic, flag in flags.items() if flag & looked_at == expected)
+        return request.answer(ResponseCode.SUCCESS, body=encode_body({"topicList": found}))
 
     def _stats(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         """The bounds of each queue, and when its last message was stored, ms; 0 for an empty one."""
