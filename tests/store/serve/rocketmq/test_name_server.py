@@ -13,6 +13,7 @@ import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig
 from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq import name_server as name_server_module
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.name_server import ha_server_address
@@ -106,6 +107,16 @@ def test_after_a_lost_connection_it_registers_again(tmp_path: Path, name_server:
         wait_for(lambda: len(name_server.requests) == 1)
         name_server.drop()
         wait_for(lambda: len(name_server.requests) == 2)
+
+
+def test_it_registers_again_every_30_seconds(
+    tmp_path: Path, name_server: NameServerForTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that hears nothing for two minutes takes the broker out of its routes."""
+    assert name_server_module.PERIOD_S == 30
+    monkeypatch.setattr(name_server_module, "PERIOD_S", 0.1)
+    with _broker(tmp_path / "s", name_server.address):
+        wait_for(lambda: [one.code for one in name_server.requests].count(RequestCode.REGISTER_BROKER) >= 3)
 
 
 def test_a_name_server_that_is_away_is_asked_again_and_logged_once(
