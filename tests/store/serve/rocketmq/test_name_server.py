@@ -17,8 +17,10 @@ from commitlog_store.serve.rocketmq import name_server as name_server_module
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.name_server import ha_server_address
+from commitlog_store.serve.rocketmq.remoting_command import decode
 from tests.store.serve.rocketmq.name_servers import NameServerForTests, registered_topics
 from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.store.serve.rocketmq.test_golden_frames import golden
 from tests.support.waiting import wait_for
 
 
@@ -48,6 +50,25 @@ def test_a_broker_registers_and_leaves(tmp_path: Path, name_server: NameServerFo
     expected = {"brokerAddr": address, "brokerId": "0", "brokerName": "broker-a", "clusterName": "DefaultCluster"}
     assert expected.items() <= dict(first.fields).items()
     assert (last.code, dict(last.fields)) == (RequestCode.UNREGISTER_BROKER, expected)
+
+
+def test_a_registration_is_as_a_broker_of_rocketmq_5_sends_it(tmp_path: Path, name_server: NameServerForTests) -> None:
+    """By the frames that a real broker sent to a real name server, which took them."""
+    theirs = next(decode(one.request) for one in golden("broker-5.3.3") if one.code == RequestCode.REGISTER_BROKER)
+    with _broker(tmp_path / "s", name_server.address):
+        wait_for(lambda: name_server.requests)
+    ours = name_server.requests[0]
+    assert theirs.fields.keys() - ours.fields.keys() == {"enableActingMaster"}  # may be null
+    assert ours.fields.keys() <= theirs.fields.keys()
+    their_body, our_body = orjson.loads(theirs.body), orjson.loads(ours.body)
+    assert our_body.keys() == their_body.keys()
+    wrapper = "topicConfigSerializeWrapper"
+    assert our_body[wrapper]["dataVersion"].keys() == their_body[wrapper]["dataVersion"].keys()
+    (entry,) = registered_topics(theirs).values()
+    for topic in registered_topics(ours).values():
+        assert {name: type(value) for name, value in topic.items()} == {
+            name: type(value) for name, value in entry.items() if name != "attributes"
+        }
 
 
 def test_the_address_of_replication_is_registered_for_slaves(tmp_path: Path, name_server: NameServerForTests) -> None:
