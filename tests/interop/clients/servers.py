@@ -74,8 +74,7 @@ def real_broker(
 
     With a ``recorder`` (5.x), clients and the broker speak to them through proxies. ``RocketMqUnavailable``.
     """
-    classpath = f"{jars(version, cache, Path(__file__).parent / 'server', 'server-')}/*"
-    server = RocketMqBroker(version, classpath, cache / "home", jvm)
+    server = _installed(version, cache, jvm)
     directory.mkdir(parents=True, exist_ok=True)
     first = free_ports(5)
     name_server = first + 4
@@ -94,6 +93,29 @@ def real_broker(
         broker.wait_until_it_answers()
         wait_for(lambda: routes(address, "TBW102"))
         yield address
+
+
+def _installed(version: str, cache: Path, jvm: Sequence[str] = SMALL_JVM) -> RocketMqBroker:
+    """A broker's and a name server's jars, installed before if needed. ``RocketMqUnavailable``."""
+    classpath = f"{jars(version, cache, Path(__file__).parent / 'server', 'server-')}/*"
+    return RocketMqBroker(version, classpath, cache / "home", jvm)
+
+
+@contextlib.contextmanager
+def real_name_server(version: str, cache: Path, directory: Path) -> Iterator[str]:
+    """A name server alone; its address. ``RocketMqUnavailable``."""
+    port = free_ports(1)
+    with _name_server(_installed(version, cache), directory, port):
+        address = f"127.0.0.1:{port}"
+        wait_for(lambda: _listens(address))
+        yield address
+
+
+def _listens(address: str) -> bool:
+    with contextlib.suppress(OSError):
+        ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})  # or a refusal
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -132,10 +154,7 @@ def own_server(
 
         def answers() -> bool:
             assert process.poll() is None, (directory / "output").read_text()
-            with contextlib.suppress(OSError):
-                ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})  # or a refusal
-                return True
-            return False
+            return _listens(address)
 
         wait_for(answers)
         yield address
