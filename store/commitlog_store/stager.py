@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -93,7 +94,8 @@ class BatchStager:
     """Stages the messages of one part of a batch. Use it as a context manager: an unfinished file is removed.
 
     The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, in any
-    chunks. The staged file lists the topics with their uses, and which of them are new: those not in ``queue_counts``.
+    chunks. Rows without queue id and sharding key take the queues in turn; each batch begins with another one. The
+    staged file lists the topics with their uses, and which of them are new: those not in ``queue_counts``.
 
     ::
 
@@ -142,6 +144,7 @@ class BatchStager:
         self._name = name
         self._config = config
         self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
+        self._first_turn = _first_turn(batch) + partition
         settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
         self._settings = replace(settings, limits=replace(settings.limits, max_queue_id=MOST_QUEUES - 1))
         self._rows = 0
@@ -184,7 +187,7 @@ class BatchStager:
             self._place.producers_faults(),
             first_row=self._rows,
             # By the row's number, so that the chunks of the rows do not matter.
-            first_turn=self._partition + self._rows,
+            first_turn=self._first_turn + self._rows,
             born_timestamp_ms=int(time.time() * 1000),
             row_name=self._row_name,
             unique_keys=unique_keys(self._key_prefix, self._partition, self._rows, chunk.num_rows),
@@ -212,3 +215,12 @@ class BatchStager:
             spread_over = self._queue_count(name) if ids.min() < 0 else 0
             use = TopicUse(name, spread_over, int(ids.max()) + 1, is_new=name not in self._known)
             self._uses[name] = use.joined(self._uses.get(name, use))
+
+
+def _first_turn(batch: BatchId) -> int:
+    """The turn that a batch begins with: another one for each application, one more for each version.
+
+    A batch that began at queue 0 each time would put all rows of small batches there. The turn follows from the
+    batch, so that a task that is repeated puts its rows into the same queues.
+    """
+    return (zlib.crc32(batch.app_id.encode()) + batch.version) % (1 << 31)

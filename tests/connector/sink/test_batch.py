@@ -125,6 +125,12 @@ def test_rows_without_a_queue_are_spread_evenly(spark: SparkSession, tmp_path: P
     assert Counter(message.queue_id for message in messages(tmp_path)) == dict.fromkeys(range(5), 8)
 
 
+def test_writes_of_one_row_take_the_queues_in_turn(spark: SparkSession, tmp_path: Path) -> None:
+    for version in range(4):
+        append(rows_of(spark, [("m",)], "body string"), tmp_path, txnAppId="loader", txnVersion=version)
+    assert Counter(message.queue_id for message in messages(tmp_path)) == dict.fromkeys(range(4), 1)
+
+
 def test_a_listed_topic_keeps_its_number_of_queues(spark: SparkSession, tmp_path: Path) -> None:
     append(rows_of(spark, [("a",)], "body string"), tmp_path, queues=2)
     append(rows_of(spark, [(f"m{i}",) for i in range(8)], "body string"), tmp_path, queues=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def test_the_same_rows_get_the_same_queues_and_unique_keys_in_every_attempt(stor
     rows = batch_of(body=[b"%d" % i for i in range(10)])
     whole = stage(task(store, ("body",)), [rows], partition=3)
     pieces = stage(task(store, ("body",)), [rows.slice(0, 4), rows.slice(4, 1), rows.slice(5)], partition=3, attempt=1)
-    assert [record.queue_id for record in whole] == [(3 + i) % 4 for i in range(10)]
+    first = whole[0].queue_id
+    assert [record.queue_id for record in whole] == [(first + i) % 4 for i in range(10)]
     assert [record.queue_id for record in pieces] == [record.queue_id for record in whole]
     keys = [properties(record)["UNIQ_KEY"] for record in whole]
     assert len(set(keys)) == 10
@@ -100,11 +101,36 @@ def test_a_given_unique_key_stays(store: Path) -> None:
 
 def test_a_sharding_key_goes_to_one_queue(store: Path) -> None:
     rows = batch_of(body=[b"x"] * 6, shardingKey=["a", "b", "a", None, "b", "a"])
-    found = stage(task(store, ("body", "shardingKey"), {"orders": 16}), [rows], partition=5)
+    one = task(store, ("body", "shardingKey"), {"orders": 16})
+    found = stage(one, [rows], partition=5)
     queues = [record.queue_id for record in found]
     assert queues[0] == queues[2] == queues[5] == 97 % 16  # Java's "a".hashCode()
     assert queues[1] == queues[4] == 98 % 16
-    assert queues[3] == (5 + 0) % 16  # the first row that goes in turn
+    (first,) = stage(one, [rows.slice(3, 1)], partition=5)
+    assert queues[3] == first.queue_id, "it is the first row that goes in turn"
+
+
+def first_queues(store: Path, batches: Iterable[BatchId], partition: int = 0) -> list[int]:
+    """The queue of a single row, of four, in each of these batches."""
+    one, rows = task(store, ("body",), {"orders": 4}), batch_of(body=[b"x"])
+    return [records(store, one.stage([rows], batch, partition, 0))[0].queue_id for batch in batches]
+
+
+def test_batches_of_one_row_take_the_queues_in_turn(store: Path) -> None:
+    """Each batch began at queue 0, so that a query of small batches put all of its rows there."""
+    queues = first_queues(store, [BatchId("query", 2**63 - 8 + version) for version in range(8)])
+    assert queues == [(queues[0] + version) % 4 for version in range(8)]
+
+
+def test_writes_without_an_id_begin_at_different_queues(store: Path) -> None:
+    """Each has a name of its own, from a random number, and version 0."""
+    queues = first_queues(store, [BatchId(f"write-{number:032x}") for number in range(32)])
+    assert set(queues) == {0, 1, 2, 3}
+
+
+def test_partitions_of_one_row_take_the_queues_in_turn(store: Path) -> None:
+    queues = [first_queues(store, [BATCH], partition)[0] for partition in range(4)]
+    assert queues == [(queues[0] + partition) % 4 for partition in range(4)]
 
 
 def test_known_topics_keep_their_queues_and_the_use_of_each_is_reported(store: Path) -> None:
