@@ -24,6 +24,7 @@ from commitlog_store.log.store_directory import (
     refuse_batch_queues,
     refuse_kept_piece,
     refuse_linked_directories,
+    refuse_odd_files,
     refuse_store_within,
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
@@ -97,6 +98,7 @@ class OwnerDirectory:
         refuse_kept_piece(path)
         refuse_batch_queues(path)
         refuse_linked_directories(paths)
+        refuse_odd_files(path)
 
     def of(self, name: str) -> str:
         return self.paths.part(name)

@@ -22,10 +22,12 @@ from commitlog_store.paths import (
     COMPACTION_CONSUME_QUEUE,
     CONFIG,
     CONSUME_QUEUE,
+    GATE,
     INDEX,
     KEPT,
     LOCK,
     REPAIR,
+    SETTLED,
     STAGING,
 )
 
@@ -117,6 +119,34 @@ def refuse_linked_directories(paths: StorePaths) -> None:
                 f"{inner} is a symbolic link; a store is written only where it lies. {do}, or mount it there.",
                 path=inner,
             )
+
+
+OWNERS_FILES = (LOCK, ABORT, GATE, SETTLED)
+"""The files by which an owner shows what it does, in the store's directory."""
+
+
+def owners_file_fault(path: str) -> str | None:
+    """What is wrong with one of ``OWNERS_FILES``: it is a directory or a link. None if it is a file, or is missing."""
+    if disk.is_symlink(path):
+        found = "a symbolic link" if disk.is_file(disk.real_path(path)) else "a symbolic link that leads to no file"
+    elif disk.is_directory(path):
+        found = "a directory"
+    else:
+        return None
+    do = "Remove or rename it while the store has no owner: the next one makes the file."
+    if os.path.basename(path) == ABORT:
+        do = "Replace it with an empty file: the next owner then looks for the log's end, as after a crash."
+    return f"{path} is {found}; expected a file, which the store's owner writes. {do}"
+
+
+def refuse_odd_files(root: str) -> None:
+    """``NotAStore`` for a file of the owner's that is a directory or a link, and so cannot be written."""
+    for name in OWNERS_FILES:
+        path = os.path.join(root, name)
+        if name == ABORT and disk.is_symlink(path):
+            continue  # an owner replaces it
+        if (fault := owners_file_fault(path)) is not None:
+            raise NotAStore(fault, path=path)
 
 
 def not_a_directory(path: str) -> NotAStore:

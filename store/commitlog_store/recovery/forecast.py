@@ -38,6 +38,7 @@ from commitlog_store.log.store_directory import (
     refuse_batch_queues,
     refuse_kept_piece,
     refuse_linked_directories,
+    refuse_odd_files,
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, LOCK
 from commitlog_store.queue.catalog import QueueCatalog
@@ -175,6 +176,7 @@ def _forecast(
         check_log_directory(parts.paths, exists=False)
         refuse_batch_queues(parts.path)
         refuse_linked_directories(parts.paths)
+        refuse_odd_files(parts.path)
         iter(parts.queues.deleted)  # reads the list
         evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
     except (Damaged, LogNotFound, NotAStore, UnsupportedStore) as error:

@@ -10,6 +10,7 @@ from commitlog_store.errors import CommitLogError, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.files.copied_file import MOST_FAILED, PAGE_SIZE
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.log.store_directory import OWNERS_FILES, owners_file_fault
 from commitlog_store.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 from commitlog_store.verify.findings import Finding, Findings
 
@@ -21,6 +22,14 @@ def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
         message = f"No permission to read {path}: run as the store's user, or change its mode."
         findings.add(Finding(check="access.read", severity="error", path=path, message=message))
     return denied
+
+
+def check_owners_files(store_path: str, findings: Findings) -> None:
+    """Report files of the owner's in the store's directory that are directories or links."""
+    for name in OWNERS_FILES:
+        path = os.path.join(store_path, name)
+        if (fault := owners_file_fault(path)) is not None:
+            findings.add(Finding(check="access.file", severity="error", path=path, message=fault))
 
 
 def first_unwritable(store: StorePaths, files: Iterable[str]) -> str | None:

@@ -17,7 +17,7 @@ from commitlog_store.paths import ABORT, INDEX
 from commitlog_store.queue.saved_ends import load_saved_ends
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.recovery.log_end import Progress
-from commitlog_store.verify.access import check_readable, read_part, report_failed_pages
+from commitlog_store.verify.access import check_owners_files, check_readable, read_part, report_failed_pages
 from commitlog_store.verify.config_files import check_config_files
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings
 from commitlog_store.verify.index_file import check_index_headers
@@ -64,6 +64,7 @@ def look_quickly(
     absent = _look_at_files(paths, files, queues, denied, findings, aborted=aborted, kept=kept)
     index_files = check_index_headers(os.path.join(paths.root, INDEX), findings, aborted=aborted)
     check_config_files(paths.root, findings)
+    check_owners_files(paths.root, findings)
     topics: list[TopicCount] = []
     log_start = files[0].base if files else 0
     if kept:

@@ -42,7 +42,7 @@ from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.forecast import Forecast, opening_traces
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.recovery.log_on_disk import LogOnDisk
-from commitlog_store.verify.access import check_readable
+from commitlog_store.verify.access import check_owners_files, check_readable
 from commitlog_store.verify.batches import BatchCheck
 from commitlog_store.verify.config_files import check_config_files
 from commitlog_store.verify.findings import Finding, Findings, Severity
@@ -175,6 +175,7 @@ def _look(
         report_bytes = checks.log.end - checks.log.min_offset
         checks.check_mark()
         check_config_files(paths.root, findings)
+        check_owners_files(paths.root, findings)
         opening = checks.judge_opening(config)
     return VerificationReport(
         paths=paths,

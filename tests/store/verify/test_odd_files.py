@@ -139,3 +139,47 @@ def test_damage_below_a_linked_directory_has_a_next_step_that_names_the_link(pat
     assert [one.check for one in found.findings if one.severity == "error"] == ["queue.missing-message"]
     assert found.next_steps == [f"commitlog repair {path}"]
     assert f"{path}/consumequeue is a symbolic link" in ended("repair", path).stdout
+
+
+@pytest.mark.parametrize("name", ["lock", "abort", "gate", "settled"])
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_a_file_of_the_owner_that_is_a_directory_or_a_link_is_reported(path: Path, name: str, kind: str) -> None:
+    """``commitlog doctor`` said OK of a store that no owner could open."""
+    odd = path / name
+    odd.unlink(missing_ok=True)
+    if kind == "directory":
+        odd.mkdir()
+    else:
+        odd.symlink_to("nowhere")
+    opens = (name, kind) == ("abort", "link")  # an owner replaces the link
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert found.verdict is (Verdict.WARNING if opens else Verdict.DOES_NOT_OPEN)
+        assert found.lost == 0
+        (finding,) = (one for one in found.findings if one.check == "access.file")
+        assert finding.path == str(odd)
+        assert finding.message.startswith(f"{odd} is a {'directory' if kind == 'directory' else 'symbolic link'}")
+        assert "expected a file" in finding.message
+        assert "empty file" in finding.message if name == "abort" else "Remove or rename it" in finding.message
+    assert str(odd) in ended("doctor", path).stdout.replace("\n", "")
+    if opens:
+        open_store(path).close()
+    else:
+        with pytest.raises(NotAStore) as refused:
+            MessageStore.open(path)
+        assert str(refused.value) == finding.message
+        odd.rmdir() if kind == "directory" else odd.unlink()
+        if name == "abort":
+            odd.touch()
+    open_store(path).close()
+    assert assess_store(path, deep=True).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("name", ["gate", "settled"])
+def test_a_directory_in_place_of_a_file_of_an_owner_at_work_is_reported(path: Path, name: str) -> None:
+    with open_store(path):
+        (path / name).unlink(missing_ok=True)
+        (path / name).mkdir()
+        found = assess_store(path)
+        assert (found.opening.kind, found.verdict) == ("inUse", Verdict.WARNING)
+        assert [one.path for one in found.findings if one.severity == "error"] == [str(path / name)]
