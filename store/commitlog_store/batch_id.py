@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from commitlog_store.errors import InvalidValue
@@ -172,6 +172,14 @@ def is_store_application(app_id: str) -> bool:
     """Whether the batches of an application id are the store's own."""
     is_redrive = app_id.startswith(_REDRIVE_PREFIX)
     return is_redrive or app_id in (EPOCH_APPLICATION, TIMER_APPLICATION) or delay_level_of(app_id) is not None
+
+
+def check_commit(batch: BatchId, staged: Sequence[StagedFile]) -> None:
+    """``InvalidValue`` for arguments of ``commit_batch`` of other types."""
+    if not isinstance(batch, BatchId):
+        raise InvalidValue(f"batch is a BatchId, not {batch!r}.")
+    if not isinstance(staged, Sequence) or not all(isinstance(one, StagedFile) for one in staged):
+        raise InvalidValue(f"staged is a list of StagedFile, as BatchStager.finish gives them, not {staged!r}.")
 
 
 def refuse_store_application(app_id: str) -> None:

@@ -8,12 +8,15 @@ from typing import ClassVar, TypeVar
 
 from commitlog_store.errors import ConsumerClosed, InvalidValue
 from commitlog_store.message import MessageExt
+from commitlog_store.unpicklable import Unpicklable
 
 _Self = TypeVar("_Self", bound="Consuming")
 
 
-class Consuming:
+class Consuming(Unpicklable):
     """Iteration and the ``with`` block of ``Consumer`` and of ``RemoteConsumer``, on the ``poll`` of each."""
+
+    _INSTEAD = "Open another consumer of the group in the other process, by an address or where the store is owned."
 
     group: str
     topics: tuple[str, ...]

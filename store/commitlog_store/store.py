@@ -15,7 +15,14 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn
 
-from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, checked_transaction, refuse_store_application
+from commitlog_store.batch_id import (
+    BatchId,
+    CommittedBatch,
+    StagedFile,
+    check_commit,
+    checked_transaction,
+    refuse_store_application,
+)
 from commitlog_store.columnar.message_rows import MessageRows
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.consumers.consumer import ConsumeFrom, Consumer, open_consumer
@@ -240,6 +247,8 @@ class MessageStore(Producing):
 
         In place of a result stands the error that ``put_message`` would raise for the message.
         """
+        if not isinstance(messages, Iterable):
+            raise InvalidValue(f"messages is a list of Message, not {messages!r}.")
         with self._enter():
             self._engine.state.refuse_closed()
             return self._putter.put_together(messages)
@@ -316,6 +325,7 @@ class MessageStore(Producing):
         ``new_topic_queues`` is the number of queues of topics that are new with it, where it is not the store's
         ``default_topic_queue_nums``. With ``on_device`` it is on the device under ASYNC_FLUSH, too.
         """
+        check_commit(batch, staged)
         refuse_store_application(batch.app_id)
         queues = new_topic_queues
         if queues is not None:
@@ -564,6 +574,8 @@ class MessageStore(Producing):
 
     def clean_as(self, request: CleanRequest, *, dry_run: bool = False) -> CleanReport:
         """``clean`` with a checked request, as ``forecast_clean`` takes it."""
+        if not isinstance(request, CleanRequest):
+            raise InvalidValue(f"request is a CleanRequest, not {request!r}.")
         return self._owned.retention.clean_as(request, dry_run=dry_run)
 
     def flush(self) -> None:

@@ -17,6 +17,7 @@ from commitlog_store.errors import InvalidValue, TransactionEnded
 from commitlog_store.format.positions_message import encode_positions
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import POSITIONS_TOPIC
+from commitlog_store.unpicklable import Unpicklable
 
 
 class _Positions(NamedTuple):
@@ -28,7 +29,7 @@ class _Positions(NamedTuple):
     ended: Callable[[bool], None]
 
 
-class Transaction:
+class Transaction(Unpicklable):
     """Messages that will be in the store together or not at all. Use it as a context manager.
 
     Leaving the block commits; an exception in it, or the end of the process, discards everything. Until the commit its
@@ -44,6 +45,8 @@ class Transaction:
             if not batch.already_there:  # a version is stored at most once
                 batch.put_messages(pa.table({"topic": ["orders", "audit"], "body": [b"a", b"b"]}))
     """
+
+    _INSTEAD = "Put its messages here, or stage them there with BatchStager and commit them with commit_batch."
 
     def __init__(self, user: object, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
         """Use ``MessageStore.transaction``. ``user`` is the ``MessageStore``: it is not dropped before this."""

@@ -43,6 +43,7 @@ from commitlog_store.queue.get_message import (
 )
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.reader import StoreReader
+from commitlog_store.reading.arguments import checked_places
 from commitlog_store.threads.calls import Calls
 from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
@@ -269,12 +270,13 @@ class Consumer(Consuming):
 
     def acknowledge(self, places: Iterable[tuple[str, int, int]]) -> None:
         """``ack`` of the messages at these places: topic, queue id and queue offset. ``StoreClosed``,
-        ``ConsumerClosed``."""
+        ``ConsumerClosed``, ``InvalidValue``."""
+        wanted = list(checked_places(places))
         with self._enter(), self._lock:
             self._begin()
             self._take_share()
             changed = {}
-            for topic, queue_id, offset in places:
+            for topic, queue_id, offset in wanted:
                 progress = self._progress.get((topic, queue_id))
                 if progress is not None:
                     progress.acknowledge(offset)

@@ -28,7 +28,7 @@ from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.paths import validate_group
 from commitlog_store.queue.get_message import checked_count
-from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.queue.skipped import SkippedRange, check_skipped
 from commitlog_store.reader import MessageBatches, OnDamage, StoreReader
 from commitlog_store.transaction import Transaction
 
@@ -67,6 +67,7 @@ def redrive(
     if to not in get_args(RedriveTo):
         raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
     most = None if max_messages is None else checked_count("max_messages", max_messages)
+    check_skipped(skipped)
     engine = owned.engine
     engine.state.refuse_on_replica()
     settings = engine.run(lambda: owned.groups.settings(group))

@@ -81,6 +81,7 @@ from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.skipped import SkippedRange, Skips
 from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.worker import Worker
+from commitlog_store.unpicklable import Unpicklable
 
 _LOG = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class _QueueEnds(NamedTuple):
     op: int | None
 
 
-class TransactionalMessageService(Subject):
+class TransactionalMessageService(Subject, Unpicklable):
     """The half messages of an open store: ``MessageStore.half_messages``.
 
     A half message is stored at once, and no consumer sees it. ``commit`` puts its message into the topic that it is
@@ -150,6 +151,8 @@ class TransactionalMessageService(Subject):
 
     A half message that cannot be read is reported (``unreadable``, and a warning) and skipped.
     """
+
+    _INSTEAD = "Send the handle of a half message here instead, which may be pickled."
 
     def __init__(
         self,

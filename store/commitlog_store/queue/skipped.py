@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from commitlog_store.errors import InvalidValue
+
 _logger = logging.getLogger(__name__)
 
 
@@ -80,3 +82,9 @@ class Skips:
                 self._reported.append(self._open)
             _logger.warning("%s", self._open)
             self._open = None
+
+
+def check_skipped(skipped: object) -> None:
+    """``InvalidValue`` for what is not a list to which skipped ranges can be added, or None."""
+    if skipped is not None and not isinstance(skipped, list):
+        raise InvalidValue(f"skipped is a list, to which what was left out is added, not {skipped!r}.")

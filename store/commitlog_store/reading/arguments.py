@@ -5,10 +5,11 @@ Whether a topic or a queue exists is another matter, which the store answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from commitlog_store.errors import InvalidValue
+from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.paths import checked_text
 from commitlog_store.queue.get_message import checked_int
 from commitlog_store.queue.views import QueueInfo
@@ -62,6 +63,29 @@ def checked_places(positions: Iterable[Place]) -> Iterator[Place]:
         else:
             topic, queue_id, offset = _tuple("place", names, one)
             yield *checked_queue(topic, queue_id), checked_int("offset", offset)
+
+
+def checked_positions(positions: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], int]:
+    """Positions as ``{(topic, queue_id): offset}``. ``InvalidValue`` for another shape."""
+    if not isinstance(positions, Mapping):
+        raise InvalidValue(f"positions is {{(topic, queue_id): offset}}, not {positions!r}.")
+    for queue in positions:
+        _tuple("queue of positions", ("topic", "queue_id"), queue)
+    return positions
+
+
+def checked_times(wanted: Iterable[tuple[QueueInfo, _T]]) -> list[tuple[QueueInfo, _T]]:
+    """Pairs of a queue's bounds and a time that is still to be checked. ``InvalidValue``."""
+    names = ("queue_info", "timestamp_ms")
+    pairs = [_tuple("question", names, one) for one in _each(names, wanted)]
+    return [(checked_bounds(info), time) for info, time in pairs]
+
+
+def checked_filter(wanted: MessageFilter | None) -> MessageFilter | None:
+    """``InvalidValue`` for what is neither a filter nor None."""
+    if wanted is not None and not isinstance(wanted, MessageFilter):
+        raise InvalidValue(f"filter is a MessageFilter, as MessageFilter.parse makes it, not {wanted!r}.")
+    return wanted
 
 
 def checked_searches(wanted: Iterable[Search]) -> Iterator[Search]:

@@ -12,7 +12,7 @@ from commitlog_store.format.message_rules import check_queue_place
 from commitlog_store.paths import CONSUME_QUEUE
 from commitlog_store.queue.get_message import GetMessageResult, checked_int, wait_for_match
 from commitlog_store.queue.views import ReaderView
-from commitlog_store.reading.arguments import Place, checked_queue
+from commitlog_store.reading.arguments import Place, checked_positions, checked_queue
 from commitlog_store.timestamps import checked_seconds
 
 Positions = Mapping[tuple[str, int], int]
@@ -21,7 +21,7 @@ Positions = Mapping[tuple[str, int], int]
 def checked_deadline(positions: Positions, timeout_s: float | None) -> float | None:
     """When a wait ends, on the clock of ``time.monotonic``; None for one without an end. ``InvalidValue``."""
     deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
-    for (topic, queue_id), offset in positions.items():
+    for (topic, queue_id), offset in checked_positions(positions).items():
         check_queue_place(topic, queue_id, offset)
     return deadline
 

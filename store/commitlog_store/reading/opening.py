@@ -134,8 +134,10 @@ def checked_filter_at(given: FilterAt) -> FilterAt:
     return given
 
 
-def _refuse_archive(path: str, archive: str, *, from_log: bool) -> None:
+def _refuse_archive(path: str, archive: object, *, from_log: bool) -> None:
     """``InvalidValue`` unless it can be the archive of the store at a path."""
+    if not isinstance(archive, str):
+        raise InvalidValue(f"archive is the address of an archive, such as s3://BUCKET/PREFIX, not {archive!r}.")
     shown = without_secrets(archive)
     if not archive.startswith(ARCHIVE_SCHEMES):
         raise InvalidValue(

@@ -17,7 +17,13 @@ from commitlog_store.queue.fence import Fence, fence_at, fence_of
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.store_times import StoreTimes, stored_at
 from commitlog_store.queue.views import CatalogView, QueueInfo, ReaderView
-from commitlog_store.reading.arguments import checked_bounds, checked_places, checked_searches, repeatable
+from commitlog_store.reading.arguments import (
+    checked_bounds,
+    checked_places,
+    checked_searches,
+    checked_times,
+    repeatable,
+)
 from commitlog_store.reading.ranges import checked_range
 from commitlog_store.reading.settled_answers import SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
@@ -191,4 +197,6 @@ class _AskOffset(Protocol):
 
 def offsets_by_time(ask: _AskOffset, wanted: Sequence[tuple[QueueInfo, GivenTime]]) -> list[int | CommitLogError]:
     """``StoreReader.offsets_by_time``: the answer of ``ask`` for each queue, with its bounds, and a time."""
-    return [answer_or_error(partial(ask, one.topic, one.queue_id, time, bounds=one)) for one, time in wanted]
+    return [
+        answer_or_error(partial(ask, one.topic, one.queue_id, time, bounds=one)) for one, time in checked_times(wanted)
+    ]

@@ -19,7 +19,7 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, BlockLimits, BlockSou
 from commitlog_store.queue.several_queues import SideBySide, Together, read_in_turn, read_together
 from commitlog_store.queue.skipped import Skips
 from commitlog_store.queue.views import CatalogView, QueueInfo, ReaderView
-from commitlog_store.reading.arguments import Range, checked_ranges
+from commitlog_store.reading.arguments import Range, checked_filter, checked_ranges
 from commitlog_store.reading.damage import OnDamage, without_impossible
 from commitlog_store.reading.settled_answers import UNITS_AHEAD, SettledAnswers
 from commitlog_store.timestamps import GivenTime, milliseconds_of
@@ -198,7 +198,7 @@ class RangeReads:
     ) -> list[pa.RecordBatch] | None:
         self._refuse_closed()
         arrow_schema(columns)
-        return self.read_checked_together(self.checked(list(ranges)), columns, wanted, verify_crc=verify_crc)
+        return self.read_checked_together(self.checked(ranges), columns, checked_filter(wanted), verify_crc=verify_crc)
 
     def read_checked_together(
         self, ranges: Iterable[QueueRange], columns: Sequence[str], wanted: MessageFilter | None, *, verify_crc: bool
@@ -225,7 +225,7 @@ class RangeReads:
     ) -> Iterator[tuple[list[Range], list[pa.RecordBatch] | None]]:
         self._refuse_closed()
         schema = arrow_schema(columns)
-        checked = self.checked(list(ranges))
+        checked, wanted = self.checked(ranges), checked_filter(wanted)
         return self._in_turn(checked, schema, MessageFilter() if wanted is None else wanted, verify_crc=verify_crc)
 
     def _in_turn(
@@ -256,7 +256,7 @@ class RangeReads:
         names = arrow_schema(columns).names
         parts = self.checked(ranges)
         check = verify_crc and BODY_COLUMN in names
-        blocks = SideBySide(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=wanted)
+        blocks = SideBySide(self._blocks, parts, names, BlockLimits(), verify_crc=check, wanted=checked_filter(wanted))
         return SideBySideBatches(blocks, topics[0], self)
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, chunk: int, *, strict: bool) -> Iterator[Units]:
@@ -289,7 +289,7 @@ class RangeReads:
 
         return while_open(found(), self._refuse_closed)
 
-    def checked(self, ranges: Sequence[Range]) -> list[QueueRange]:
+    def checked(self, ranges: Iterable[Range]) -> list[QueueRange]:
         """The ranges with their queues. ``OffsetOutOfRange``, ``QueueNotFound``, ``InvalidValue``."""
         ranges = checked_ranges(ranges)
         infos = self._reader.queue_infos([key[:2] for key in ranges])

@@ -13,7 +13,7 @@ from commitlog_store.groups.consumer_offset import check_positions
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.paths import checked_text, validate_group
 from commitlog_store.queue.get_message import checked_count
-from commitlog_store.queue.skipped import SkippedRange
+from commitlog_store.queue.skipped import SkippedRange, check_skipped
 from commitlog_store.reader import OnDamage
 from commitlog_store.reading.damage import checked_on_damage
 from commitlog_store.remote.session_pool import SessionPool
@@ -45,8 +45,8 @@ class RemoteAdministration:
 
     def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """``MessageStore.clean_unused_topics``."""
-        if isinstance(retain, str):
-            raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
+        if isinstance(retain, str | bytes) or not isinstance(retain, Iterable):
+            raise InvalidValue(f"retain is a list of topics, not {retain!r}.")
         kept = [checked_text("topic", topic) for topic in retain]
         with self._sessions.session() as session:
             found: list[str] = session.once("clean_unused_topics", kept, bool(dry_run), is_final=not dry_run)
@@ -138,6 +138,7 @@ class RemoteAdministration:
             raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
         left = None if max_messages is None else checked_count("max_messages", max_messages)
         checked_on_damage(on_damage)
+        check_skipped(skipped)
         done = 0
         with self._sessions.session() as session:
             while left is None or left > done:

@@ -41,12 +41,14 @@ from commitlog_store.queue.topic_config import TopicSettings
 from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader
 from commitlog_store.reading.arguments import (
     checked_bounds,
+    checked_filter,
     checked_group,
     checked_places,
     checked_queue,
     checked_queues,
     checked_ranges,
     checked_searches,
+    checked_times,
     checked_topic,
     checked_topics,
 )
@@ -375,13 +377,13 @@ class RemoteReader(StoreReader):
         verify_crc: bool = True,
         filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
     ) -> list[pa.RecordBatch] | None:
-        parts = _ordered_ranges(list(ranges))
+        parts = _ordered_ranges(checked_ranges(ranges))
         reads, queue = self._ranges, self._catalog.queue
         if all(start == stop for *_, start, stop in parts):
             checked = reads.checked(parts)  # no block is asked for
         else:  # the server checks them where it finds their blocks
             checked = [(queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in parts]
-        return reads.read_checked_together(checked, columns, filter, verify_crc=verify_crc)
+        return reads.read_checked_together(checked, columns, checked_filter(filter), verify_crc=verify_crc)
 
     def query_keys(
         self,
@@ -442,7 +444,7 @@ class RemoteReader(StoreReader):
         boundary: Literal["lower", "upper"] = "lower",
         on_damage: OnDamage | None = None,
     ) -> list[int | CommitLogError]:
-        parts = [(one.topic, one.queue_id, checked_time(time, boundary), one) for one, time in wanted]
+        parts = [(one.topic, one.queue_id, checked_time(time, boundary), one) for one, time in checked_times(wanted)]
         return self._ask_in_parts("offsets_by_time", parts, boundary, checked_on_damage(on_damage or self._on_damage))
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:

@@ -33,6 +33,7 @@ from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import put_table
 from commitlog_store.remote.transaction import RemoteTransaction
 from commitlog_store.timestamps import GivenTime, milliseconds_of
+from commitlog_store.unpicklable import Unpicklable
 
 
 def connect(
@@ -62,7 +63,7 @@ def connect(
     return RemoteStore(address)
 
 
-class RemoteStore(Producing, RemoteAdministration):
+class RemoteStore(Producing, RemoteAdministration, Unpicklable):
     """What ``connect`` gives: the methods of ``MessageStore`` that put, commit, read and administer, with its results
     and errors.
 
@@ -78,6 +79,8 @@ class RemoteStore(Producing, RemoteAdministration):
             store.dispatch()
             print(store.get_message("orders", 0, 0).messages)
     """
+
+    _INSTEAD = "Pass its address, and call connect in the other process."
 
     def __init__(self, address: RemoteAddress) -> None:
         """Use ``connect``."""

@@ -15,9 +15,10 @@ from commitlog_store.put_status import PutMessageStatus
 from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.session_pool import SessionPool
 from commitlog_store.remote.table_puts import sendable_parts, too_large
+from commitlog_store.unpicklable import Unpicklable
 
 
-class RemoteTransaction:
+class RemoteTransaction(Unpicklable):
     """``Transaction`` of a store at a server: its messages will be in the store together or not at all.
 
     The server stages them, and discards them when it is stopped, or when nothing is put for 600 seconds: then
@@ -28,6 +29,8 @@ class RemoteTransaction:
             if not batch.already_there:  # a version is stored at most once
                 batch.put_messages(pa.table({"topic": ["orders", "audit"], "body": [b"a", b"b"]}))
     """
+
+    _INSTEAD = "Begin one of another application id in the other process."
 
     def __init__(self, sessions: SessionPool, batch: BatchId) -> None:
         """Use ``RemoteStore.transaction``. The errors of ``MessageStore.transaction``, and of ``RemoteStore``."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from commitlog_store.batch.staging import StagedContent, staged_path, unique_name
-from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan, joined_uses
+from commitlog_store.batch_id import BatchId, CommittedBatch, StagedFile, StagingPlan, check_commit, joined_uses
 from commitlog_store.columnar.encode import EncodedMessages
 from commitlog_store.errors import CommitLogError, NotServed, PutNotConfirmed, RemoteAccessRefused, RemoteFailed
 from commitlog_store.format.checksum import crc32
@@ -99,6 +99,7 @@ class RemoteBatches:
         ``PutNotConfirmed`` when no answer came in time: the batch is in the store or is not, and committing it again
         finds out. ``RemoteAccessRefused``, ``NotServed``: nothing was written.
         """
+        check_commit(batch, staged)
         patience_s = self._address.timeout_s + sum(one.size for one in staged) / _COMMITTED_A_SECOND
         patient = RemoteBatches(replace(self._address, timeout_s=patience_s))
         try:

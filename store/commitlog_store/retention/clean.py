@@ -121,8 +121,8 @@ class Retention(Subject):
         self, retain: Iterable[str], on_deleted: Callable[[str], None], *, dry_run: bool
     ) -> list[str]:
         """``MessageStore.clean_unused_topics``. ``on_deleted`` is called on the job thread, for each topic."""
-        if isinstance(retain, str):
-            raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
+        if isinstance(retain, str | bytes) or not isinstance(retain, Iterable):
+            raise InvalidValue(f"retain is a list of topics, not {retain!r}.")
         kept = [checked_text("topic", topic) for topic in retain]
 
         def clean() -> list[str]:
