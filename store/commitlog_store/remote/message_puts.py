@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from commitlog_store.engine.put_message import PutMessageResult
-from commitlog_store.errors import CommitLogError, PutNotConfirmed, PutRefused, RemoteFailed
+from commitlog_store.errors import CommitLogError, InvalidValue, PutNotConfirmed, PutRefused, RemoteFailed
 from commitlog_store.message import Message, PutMessageStatus
 from commitlog_store.remote.put_wire import MessageFields
 from commitlog_store.remote.session import Session
@@ -30,6 +30,8 @@ def size_to_put(fields: Sequence[MessageFields]) -> int:
 
 def put_together(session: Session, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
     """See ``RemoteStore.put_together``."""
+    if not isinstance(messages, Iterable):
+        raise InvalidValue(f"messages is a list of Message, not {messages!r}.")
     outcomes: dict[int, PutMessageResult | Exception] = {}
     sendable: list[tuple[int, MessageFields]] = []
     for place, message in enumerate(messages):
