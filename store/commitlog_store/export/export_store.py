@@ -1,8 +1,9 @@
 """``export_store``: copies messages of a store into Parquet, JSON lines or CSV, each row exactly once.
 
-Queues are read one after the other through ``StoreReader.read``. After each finished file (Parquet) or piece (lines),
-everything is synced and the state file gets the next queue offsets (``export/state.py``). An export that was killed at
-any moment is resumed from there.
+Queues are read one after the other through ``StoreReader.read``; those of an archive, where they lie among each other
+in the log, a topic's queues together, so that each piece of the log is fetched once. After each finished file (Parquet)
+or piece (lines), everything is synced and the state file gets the next queue offsets (``export/state.py``). An export
+that was killed at any moment is resumed from there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal
 
 import pyarrow as pa
@@ -145,6 +147,7 @@ def export_store(
         compression=compression,
         file_size=file_size,
         progress=progress,
+        from_objects=archive is not None or source.startswith(ARCHIVE_SCHEMES),
     )
     with StoreReader.open(
         source,
@@ -161,7 +164,10 @@ def export_store(
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """What one call exports, and how. ``asked`` is its state before the first row, without an earlier call."""
+    """What one call exports, and how. ``asked`` is its state before the first row, without an earlier call.
+
+    ``from_objects``: all or some of the log is fetched from object storage.
+    """
 
     target: ExportTarget
     topics: Sequence[str]
@@ -174,6 +180,7 @@ class _Request:
     compression: str
     file_size: int
     progress: Progress | None
+    from_objects: bool
 
 
 def _export_from(reader: StoreReader, request: _Request) -> ExportReport:
@@ -283,6 +290,8 @@ class _Export:
         self._positions = positions
         self._request = request
         self._rows = state.rows
+        # Queue offsets that were read, and all to read.
+        self._done = self._total = 0
         self._skipped_before = Counter(state.skipped)
         self._batch_rows = DEFAULT_ROWS if state.format == ExportFormat.PARQUET.value else _TEXT_ROWS
 
@@ -296,22 +305,57 @@ class _Export:
                 raise
 
     def _run(self, ranges: list[ExportRange]) -> ExportState:
-        total = sum(one.stop - one.start for one in ranges)
-        done = 0
-        topic = None
-        for one in ranges:
-            if topic not in (None, one.topic):
+        self._total = sum(one.stop - one.start for one in ranges)
+        for topic, of_topic in groupby(ranges, key=lambda one: one.topic):
+            if self._done:
                 self._writer.end_topics()
-            topic = one.topic
-            batches = self._read(one)
-            for batch in batches:
-                self._write(one, batch, batches.position)
-                if self._request.progress is not None:
-                    self._request.progress(done + batches.position - one.start, total)
-            self._positions.move(one.topic, one.queue_id, one.stop)
-            done += one.stop - one.start
+            left = list(of_topic)
+            if self._request.from_objects and len(left) > 1:
+                left = self._read_together(topic, left)
+            for one in left:
+                self._read_alone(one)
         self._commit(finished=True)
         return self._state
+
+    def _read_together(self, topic: str, ranges: list[ExportRange]) -> list[ExportRange]:
+        """Export ranges of a topic in the order of the log. What is left, from damage or a missing file on."""
+        batches = self._reader.read_side_by_side(
+            ranges,
+            columns=self._state.columns,
+            verify_crc=self._request.verify_crc,
+            filter=self._request.chosen,
+        )
+        for batch in batches:
+            for at in range(0, batch.num_rows, self._batch_rows):
+                self._writer.write(topic, batch.slice(at, self._batch_rows))
+            ranges = self._wrote(batch, ranges, batches.positions)
+        return self._wrote(None, ranges, batches.positions)
+
+    def _read_alone(self, one: ExportRange) -> None:
+        """Export one range."""
+        batches = self._read(one)
+        for batch in batches:
+            self._writer.write(one.topic, batch)
+            [one] = self._wrote(batch, [one], [batches.position])
+        self._wrote(None, [one], [one.stop])
+
+    def _wrote(
+        self, batch: pa.RecordBatch | None, ranges: Sequence[ExportRange], positions: Sequence[int]
+    ) -> list[ExportRange]:
+        """Move ranges up to positions, after a batch was written, and commit if that is due. What is left of them."""
+        left = [one._replace(start=at) for one, at in zip(ranges, positions, strict=True)]
+        for before, one in zip(ranges, left, strict=True):
+            self._done += one.start - before.start
+            if one != before:
+                self._positions.move(one.topic, one.queue_id, one.start)
+        if batch is not None:
+            self._rows += batch.num_rows
+            self.new_rows += batch.num_rows
+            if self._writer.is_due:
+                self._commit(finished=False)
+            if self._request.progress is not None:
+                self._request.progress(self._done, self._total)
+        return left
 
     def _read(self, one: ExportRange) -> MessageBatches:
         return self._reader.read(
@@ -324,14 +368,6 @@ class _Export:
             max_batch_rows=self._batch_rows,
             filter=self._request.chosen,
         )
-
-    def _write(self, one: ExportRange, batch: pa.RecordBatch, following: int) -> None:
-        self._writer.write(one.topic, batch)
-        self._rows += batch.num_rows
-        self.new_rows += batch.num_rows
-        self._positions.move(one.topic, one.queue_id, following)
-        if self._writer.is_due:
-            self._commit(finished=False)
 
     def _commit(self, *, finished: bool) -> None:
         committed = self._writer.commit()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections import Counter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,9 +19,11 @@ from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest
 from commitlog_store.archive.layout import manifest_name
 from commitlog_store.archive_reader import reader as reader_module
+from commitlog_store.archive_reader.reader import ArchiveAccess
 from commitlog_store.cli.app import app
-from commitlog_store.errors import CommitLogError, FileMissing, InvalidValue, NotAStore, UnsupportedStore
+from commitlog_store.errors import CommitLogError, CorruptRecord, FileMissing, InvalidValue, NotAStore, UnsupportedStore
 from commitlog_store.object_storage.object_store import ObjectStore
+from commitlog_store.object_storage.pages import ObjectPages, PageLimits
 from tests.store.cli.commands import ended
 from tests.support import golden
 from tests.support.same_answers import same_answers
@@ -220,6 +224,42 @@ def test_an_archive_is_exported_as_its_directory(tmp_path: Path) -> None:
     archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
     report = export_store(f"archive+file://{tmp_path}/past", f"parquet:{tmp_path}/rows", topics=["orders"])
     assert report.rows == 40
+
+
+def test_an_export_fetches_what_the_queues_of_a_topic_share_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled_store(tmp_path / "store", [("orders", 4, 2000, 4000)], log_file_size=16 << 20)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    # Less than the topic has, as of a larger archive.
+    limits = PageLimits(memory=1 << 20, ahead=1 << 20)
+    monkeypatch.setattr(ArchiveAccess, "pages", lambda _, objects: ObjectPages(objects, None, limits))
+
+    report = export_store(f"archive+file://{tmp_path}/past", f"ndjson:{tmp_path}/rows", topics=["orders"])
+
+    with StoreReader.open(tmp_path / "store") as reader:
+        start, stop = reader.physical_bounds()
+    assert report.storage.bytes_fetched < 1.2 * (stop - start)
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    places = [row["physicalOffset"] for row in rows]
+    assert places == sorted(set(places))
+    assert Counter(row["queueId"] for row in rows) == dict.fromkeys(range(4), 500)
+
+
+def test_an_export_of_an_archive_passes_a_damaged_record(tmp_path: Path) -> None:
+    filled_store(tmp_path / "store", [("orders", 2, 40, 400)], log_file_size=1 << 20)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    [log] = (tmp_path / "past/commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    source, target = f"archive+file://{tmp_path}/past", f"parquet:{tmp_path}/rows"
+
+    with pytest.raises(CorruptRecord, match="resume the export with on_damage='skip'"):
+        export_store(source, target, topics=["orders"])
+    report = export_store(source, target, topics=["orders"], resume=True, on_damage="skip")
+
+    assert (report.total_rows, report.total_skipped) == (39, {"orders": 1})
 
 
 def test_an_archive_is_not_opened_for_writing(tmp_path: Path) -> None:
