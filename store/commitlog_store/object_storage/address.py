@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from commitlog_store.errors import ArchiveFailed, InvalidValue, StoreForked
+from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.paths import archive_hint, without_secrets
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class StorageAddress:
             )
         if not _users:
             _users.append(os.getpid())
+            keep_freed_memory()  # obstore allocates each answer again
 
 
 def _full_address(url: str) -> str:
