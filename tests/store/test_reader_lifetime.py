@@ -230,6 +230,19 @@ def test_queues_in_a_rocksdb_directory_of_their_own_are_refused_by_name(store: P
         StoreReader.open(store)
 
 
+def test_opening_lists_no_directory_of_topics(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[str] = []
+
+    def list_names(path: str) -> list[str]:
+        listed.append(path)
+        return os.listdir(path)
+
+    monkeypatch.setattr(disk, "list_names", list_names)
+    with StoreReader.open(store):
+        assert str(store) in listed
+        assert str(store / "consumequeue") not in listed, "an opening gets slower with each topic"
+
+
 def test_a_limit_below_one_is_refused_whether_or_not_there_are_hits(store: Path) -> None:
     with StoreReader.open(store) as reader, pytest.raises(ValueError, match="limit"):
         reader.query("orders", "no-such-key", limit=0)

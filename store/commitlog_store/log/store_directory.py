@@ -194,13 +194,14 @@ def refuse_store_within(path: str) -> None:
 
 
 def _refuse_other_kinds(path: str, names: set[str]) -> None:
-    plain_queues = CONSUME_QUEUE in names and any(
-        disk.is_directory(os.path.join(path, CONSUME_QUEUE, name))
-        for name in disk.list_names(os.path.join(path, CONSUME_QUEUE))
-    )
-    for name in sorted(names):
-        of_queues = name == CONSUME_QUEUE or (name.startswith(CONSUME_QUEUE) and not plain_queues)
-        if of_queues and _is_rocksdb(os.path.join(path, name)):
+    others = sorted(name for name in names if name.startswith(CONSUME_QUEUE) and name != CONSUME_QUEUE)
+    if CONSUME_QUEUE in names:
+        # Every task of a Spark query opens the store: the names of all topics take milliseconds.
+        disk.check_may_list(os.path.join(path, CONSUME_QUEUE))
+        if others and _has_directories(os.path.join(path, CONSUME_QUEUE)):
+            others = []
+    for name in [CONSUME_QUEUE, *others]:
+        if name in names and _is_rocksdb(os.path.join(path, name)):
             raise UnsupportedStore(
                 f"{path} keeps its consume queues in RocksDB ({name}). Only the default store type, with consume-queue "
                 "files, can be read.",
@@ -215,11 +216,16 @@ def _refuse_other_kinds(path: str, names: set[str]) -> None:
         )
 
 
+def _has_directories(path: str) -> bool:
+    return disk.surely_has_names(path) or any(
+        disk.is_directory(os.path.join(path, name)) for name in disk.list_names(path)
+    )
+
+
 def _is_rocksdb(path: str) -> bool:
-    if not disk.is_directory(path):
+    if not disk.exists(os.path.join(path, "CURRENT")) or not disk.is_directory(path):
         return False
-    inside = disk.list_names(path)
-    return "CURRENT" in inside and any(name.startswith("MANIFEST-") for name in inside)
+    return any(name.startswith("MANIFEST-") for name in disk.list_names(path))
 
 
 _OTHER_KINDS = (
