@@ -249,8 +249,7 @@ class QueueCatalog:
         self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """The bounds of those queues that are as they were saved, and whose messages the log has."""
-        compares_again = saved.shows_all_writes
-        asked = [key for key in queues if key not in self._queues and (compares_again or key not in self._unchanged)]
+        asked = [key for key in queues if key not in self._queues]
         if len(asked) > max(saved.queue_count // 2, _FEWEST_OF_ALL):
             return self._unchanged_of_all(saved, asked)
         root = self._topics.path
@@ -262,7 +261,9 @@ class QueueCatalog:
                 topic = key[0]
                 known = saved.topic(topic)
             end = None if known is None else known.ends.get(key[1])
-            if end is not None and end.holds(f"{root}/{topic}/{key[1]}") is not None:
+            if end is None or end.holds(f"{root}/{topic}/{key[1]}") is None:
+                continue
+            if self._still_ends(saved, key, end):
                 keys.append(key)
                 ends.append(end)
         held = _log_holds(self._commit_log, ends)
@@ -273,13 +274,27 @@ class QueueCatalog:
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """``_unchanged_of`` of so many queues that all entries are compared, in the steps that are quick for many."""
         rows, same = saved.queue_rows_of(queues), saved.look().queues
-        self._compared = saved
         places = np.flatnonzero((rows >= 0) & same[rows])
+        if saved.shows_all_writes or not self._unchanged:
+            self._compared = saved
+        else:
+            still = [self._still_ends(saved, queues[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()]
+            places = places[np.array(still, np.bool_)]
         ends = saved.ends_at(rows[places])
         log = self._commit_log
         held = log.holds_all(ends.last_places, ends.last_sizes) & (ends.first_places >= log.min_offset)
         bounds = zip(ends.starts[held].tolist(), ends.ends[held].tolist(), strict=True)
         return {queues[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
+
+    def _still_ends(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
+        """Whether a queue that was compared ends as it was saved. Only where mapped writes set no times, and a writer
+        may have come since the queue was asked for last, its last unit is read.
+        """
+        return (
+            saved.shows_all_writes
+            or key not in self._unchanged
+            or end.ends_there(f"{self._topics.path}/{key[0]}/{key[1]}")
+        )
 
 
 def _log_holds(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:

@@ -351,6 +351,29 @@ def test_where_mapped_writes_have_no_times_an_entry_is_used_once(
         )
 
 
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("at", [13, 14])
+def test_where_mapped_writes_have_no_times_they_are_seen_by_a_reader_that_has_asked(
+    at: int, together: bool, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker adds a unit, or recovery takes the last one away; the entry still equals what the system says."""
+    monkeypatch.setattr(disk, "shows_mapped_writes", lambda _: False)
+    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0 if together else 1000)
+    with StoreReader.open(closed) as reader:
+        assert {info.max_offset for info in reader.queue_infos(QUEUES)} == {14}
+        file = queue_file(closed)
+        before, units = disk.stamp, file.read_bytes()
+        stamps = {path: before(path) for path in map(str, (closed / CONSUME_QUEUE).rglob("*"))}
+        with file.open("r+b") as open_file:
+            open_file.seek(at * 20 - 200)
+            open_file.write(bytes(20) if at == 13 else units[60:80])
+        monkeypatch.setattr(disk, "stamp", lambda path: stamps.get(path) or before(path))
+        monkeypatch.setattr(disk, "stamps", lambda paths, fields_of: [fields_of(disk.stamp(path)) for path in paths])
+        for _ in range(3):
+            found = {(info.topic, info.queue_id): info.max_offset for info in reader.queue_infos(QUEUES)}
+            assert found == {**dict.fromkeys(QUEUES, 14), ("orders", 0): 13 if at == 13 else 15}
+
+
 def test_places_in_the_log_are_looked_at_together_as_one_by_one(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", mapped_file_size_commit_log=4096) as store:
         put_round(store, 30)
