@@ -155,11 +155,16 @@ def report_losses(
 
 def report_lost_ends(reader: StoreReader, *, fail: bool) -> None:
     """Report that the store knows of messages after the ends of its log or queues, for a read up to these ends."""
-    for problem in reader.lost_ends():
-        text = f"{_of_store.get()}{reader.path} lacks messages at its end: {problem}"
-        if fail:
-            raise ConnectorError(f"{text} Run: commitlog doctor {reader.for_shell}. {_GO_ON}")
-        _logger.warning("%s Continuing with the remaining messages.", text)
+    for warning in lost_end_warnings(reader, fail=fail):
+        _logger.warning("%s", warning)
+
+
+def lost_end_warnings(reader: StoreReader, *, fail: bool) -> list[str]:
+    """``report_lost_ends``, but the warnings are returned. Right after the bounds of all queues it takes no time."""
+    problems = [f"{_of_store.get()}{reader.path} lacks messages at its end: {one}" for one in reader.lost_ends()]
+    if fail and problems:
+        raise ConnectorError(f"{problems[0]} Run: commitlog doctor {reader.for_shell}. {_GO_ON}")
+    return [f"{problem} Continuing with the remaining messages." for problem in problems]
 
 
 def _what_happened(kind: Loss, losses: Losses) -> str:

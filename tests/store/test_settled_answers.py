@@ -90,6 +90,29 @@ def test_a_settled_store_is_not_asked_queue_by_queue_again(tmp_path: Path, monke
     assert len([path for path in opened if "consumequeue" in path]) <= len(first[0]), opened
 
 
+def test_the_bounds_of_fifty_thousand_queues_are_kept_while_a_store_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        fill(store, 10, 200)
+    many = [("t00", 0)] * 50_000
+    with StoreReader.open(tmp_path / "store") as reader:
+        before = reader.queue_infos(many)
+        monkeypatch.setattr(disk, "stamp", lambda path: pytest.fail(path))
+        monkeypatch.setattr(disk, "directory_signature", _only_of_the_log(disk.directory_signature))
+        assert reader.queue_infos(many) == before
+
+
+def _only_of_the_log(look: Callable[[str], object]) -> Callable[[str], object]:
+    """Looks at directories, of which no queue's may be looked at."""
+
+    def checked(path: str) -> object:
+        assert "consumequeue" not in path
+        return look(path)
+
+    return checked
+
+
 def test_a_range_that_is_not_there_is_refused_before_its_first_unit(asked: tuple[MessageStore, StoreReader]) -> None:
     _, reader = asked
     ranges = [("t00", 0, 0, 1), ("t00", 1, 0, 1_000)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from commitlog_store import StoreReader
-from pyspark_commitlog.loss import naming_store, report_lost_ends
+from pyspark_commitlog.loss import lost_end_warnings, naming_store
 from pyspark_commitlog.options.read import SourceOptions, rule_option
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.options.values import LATEST, OffsetRule
@@ -67,9 +67,6 @@ class CommitLogBatchReader(DataSourceReader):
             shares = share_partitions(wanted, self._options.min_partitions)
         for name, reader in readers.items():
             with naming_store(name):
-                options = self._options.of_store(name)
-                if options.end_rule == OffsetRule(default=LATEST):
-                    report_lost_ends(reader, fail=options.fail_on_data_loss)
                 planned, warnings = plan_again(reader, partial(self._plan_store, reader, name, shares[name]))
             for warning in warnings:
                 _logger.warning("%s", warning)
@@ -87,6 +84,8 @@ class CommitLogBatchReader(DataSourceReader):
         options = self._options.of_store(name)
         queues = options.subscription.bounds(reader).values()
         warnings = [] if queues else [f"No topic of {options.path} matches; the result is empty."]
+        if options.end_rule == OffsetRule(default=LATEST):
+            warnings += lost_end_warnings(reader, fail=options.fail_on_data_loss)
         starts = resolve_rule(reader, queues, options.start_rule, options, which="starting", warn=warnings.append)
         ends = resolve_rule(reader, queues, options.end_rule, options, which="ending")
         ranges = [QueueRange(*key, starts[key], max(starts[key], ends[key])) for key in sorted(starts)]

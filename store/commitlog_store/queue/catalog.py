@@ -223,9 +223,9 @@ class QueueCatalog:
 
     def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
         """``CatalogView.ask_in_state``."""
-        self._compared, self._noted, self._noted_at_s = None, None, time.monotonic()
+        self._compared, self._noted = None, None
         found = ask()
-        self._noted = state
+        self._noted, self._noted_at_s = state, time.monotonic()
         return found
 
     def take_compared(self, settled_state: Callable[[], object | None]) -> SavedEnds | None:

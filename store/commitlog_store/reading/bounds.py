@@ -12,7 +12,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.catalog import log_end_by_queues
 from commitlog_store.queue.views import CatalogView, QueueInfo
 from commitlog_store.reading.arguments import checked_queues
-from commitlog_store.reading.settled_answers import SettledAnswers
+from commitlog_store.reading.settled_answers import MOST_BOUNDS, SettledAnswers
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class Bounds:
 
         def look() -> list[QueueInfo]:
             wanted = checked_queues(queues()) if callable(queues) else given or []
-            settled = self._settled.now(len(wanted))
+            settled = self._settled.now(len(wanted), MOST_BOUNDS)
             if settled is None:
                 return self._look(wanted)  # ``ConsistentReads`` has just listed the log's files
             if missing := [key for key in wanted if key not in settled.bounds]:

@@ -16,8 +16,10 @@ from commitlog_store.queue.views import QueueInfo, QueueView
 
 # The state of the store takes as long to ask for as the bounds of some queues.
 _FEWEST = 16
-# Queues and fences in memory, of some 300 bytes each.
+# Fences in memory, of some 300 bytes each; of more, those that are asked for together are found more quickly.
 _MOST = 16_384
+# Bounds in memory, of some 200 bytes each.
+MOST_BOUNDS = 131_072
 # Units of a queue that are read at once where one is wanted: 640 bytes, for the next triggers too.
 UNITS_AHEAD = 32
 
@@ -35,15 +37,15 @@ class SettledAnswers:
         # Some good units of a queue, and the offset of the first one.
         self._units: dict[tuple[str, int], tuple[int, Units]] = {}
 
-    def now(self, asked: int) -> SettledAnswers | None:
+    def now(self, asked: int, most: int = _MOST) -> SettledAnswers | None:
         """The answers that hold now, to look in and to add to; None while queues may change, and for few or very many.
 
-        ``asked``: how many answers are wanted.
+        ``asked``: how many answers are wanted. More than ``most`` are not kept.
         """
-        if not _FEWEST <= asked <= _MOST:
+        if not _FEWEST <= asked <= most:
             return None
         state = self._settled_state()
-        if state is None or state != self._state or len(self.bounds) + len(self.fences) + asked > 2 * _MOST:
+        if state is None or state != self._state or len(self.bounds) > MOST_BOUNDS or len(self.fences) > _MOST:
             self.bounds.clear()
             self.fences.clear()
             self._units.clear()
