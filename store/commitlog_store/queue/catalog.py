@@ -28,7 +28,8 @@ from commitlog_store.log.store_directory import check_topic_kind, has_other_kind
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
 from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, SavedTopic, load_saved_ends
-from commitlog_store.queue.views import CatalogView
+from commitlog_store.queue.unchanged_queue import UnchangedQueue
+from commitlog_store.queue.views import CatalogView, QueueView
 
 _T = TypeVar("_T")
 
@@ -174,13 +175,14 @@ class QueueCatalog:
             self._queues[topic, queue_id] = queue
         return queue
 
-    def uncached_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def uncached_queue(self, topic: str, queue_id: int) -> QueueView:
         """``CatalogView.uncached_queue``: one that is as it was saved is not kept."""
         seen = self._unchanged.get((topic, queue_id))
         known = None if seen is None else seen.topic(topic)
         if seen is None or known is None:
             return self.queue(topic, queue_id)
-        return self._unchanged_queue(topic, queue_id, seen, known)
+        directory = f"{self._topics.path}/{topic}/{queue_id}"
+        return UnchangedQueue(directory, topic, queue_id, known.ends[queue_id], self.queue)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = f"{self._topics.path}/{topic}/{queue_id}"

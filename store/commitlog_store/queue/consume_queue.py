@@ -30,6 +30,7 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import NumberedFiles
+from commitlog_store.format.arrays import BoolArray
 from commitlog_store.format.consume_queue_unit import (
     FILLER_SIZE,
     UNIT_DTYPE,
@@ -196,7 +197,7 @@ class ConsumeQueue:
     def _read(self, base: int, start: int, stop: int) -> bytes:
         """Bytes of the units ``[start, stop)`` as far as the file of that base holds them, in whole units."""
         try:
-            data = _read_file(self._files.path_of(base), (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
+            data = read_file(self._files.path_of(base), (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
         except FileNotFoundError:
             self._list_again()
             return b""
@@ -488,9 +489,9 @@ class ConsumeQueue:
         )
 
     def _check(self, units: Units, at: int, base: int) -> None:
-        bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
-        if bad.any():
-            index = int(np.argmax(bad))
+        possible = are_possible(units)
+        if not possible.all():
+            index = int(np.argmin(possible))
             self._refuse(at + index, base, int(units["physical_offset"][index]), int(units["size"][index]))
 
     def _refuse(self, offset: int, base: int, physical_offset: int, size: int, expected: str = _A_PLACE) -> NoReturn:
@@ -504,7 +505,12 @@ class ConsumeQueue:
         )
 
 
-def _read_file(path: str, length: int, at: int) -> bytes:
+def are_possible(units: Units) -> BoolArray:
+    """Which units may lead to a message, or are fillers."""
+    return (units["size"] > 0) & (units["physical_offset"] >= 0)
+
+
+def read_file(path: str, length: int, at: int) -> bytes:
     """``disk.read_at`` of a file. ``FileNotFoundError``; ``ReadFailed`` for a read that fails.
 
     Without ``_opened``, which takes as long as the read: each queue of a scan is read once.

@@ -132,6 +132,11 @@ class SavedEnd(NamedTuple):
         return [(base, size) for base, _, size, _ in _FILE.iter_unpack(self.packed_files)]
 
     @property
+    def last_base(self) -> int:
+        """The byte of the queue that its last file begins with."""
+        return int.from_bytes(self.packed_files[-_FILE.size :][:8], "big")
+
+    @property
     def start(self) -> int:
         """The first offset with a place in a file."""
         return int.from_bytes(self.packed_files[:8], "big") // UNIT_SIZE
@@ -154,7 +159,7 @@ class SavedEnd(NamedTuple):
         """Whether the queue's last unit is the one that is saved, and none follows it: what the times do not show of a
         write through a mapping.
         """
-        base = int.from_bytes(self.packed_files[-_FILE.size :][:8], "big")
+        base = self.last_base
         try:
             descriptor = disk.open_file(f"{path}/{base:020d}")
             try:

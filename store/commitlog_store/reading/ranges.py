@@ -295,7 +295,8 @@ class RangeReads:
         infos = self._reader.queue_infos([key[:2] for key in ranges])
         for (*_, start, stop), info in zip(ranges, infos, strict=True):
             _refuse_outside(info, start, stop)
-        return [(self._catalog.queue(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
+        queue_of = self._catalog.uncached_queue
+        return [(queue_of(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
 
     def next_counted(self, topic: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """The next batch of a topic's messages, which is counted. ``ReaderClosed``."""
