@@ -507,7 +507,8 @@ class ConsumeQueue:
 
 def are_possible(units: Units) -> BoolArray:
     """Which units may lead to a message, or are fillers."""
-    return (units["size"] > 0) & (units["physical_offset"] >= 0)
+    possible: BoolArray = (units["size"] > 0) & (units["physical_offset"] >= 0)
+    return possible
 
 
 def read_file(path: str, length: int, at: int) -> bytes:
