@@ -41,6 +41,7 @@ from commitlog_store.log.past_damage import Gap
 from commitlog_store.log.store_checkpoint import read_checkpoint
 from commitlog_store.message import MessageExt
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX
+from commitlog_store.progress import Progress
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.derived_queues import Stray
 from commitlog_store.queue.fence import Fence
@@ -359,7 +360,7 @@ class StoreReader:
         facts_of: Callable[..., StoreFacts] = import_module("commitlog_store.verify.store_facts").facts_of
         return facts_of(self.paths, assessed=assessed)
 
-    def assess(self, *, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> Assessment:
+    def assess(self, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
         """``assess_store`` of this store; of a served one by its server.
 
         A server runs one verification (``deep``) of a store at a time (``ServerBusy``).

@@ -13,11 +13,11 @@ from commitlog_store.errors import CommitLogError, DamagedLog, InvalidValue, Log
 from commitlog_store.files import disk
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.log.store_directory import check_store_directory, refuse_kept_piece
+from commitlog_store.progress import Progress
 from commitlog_store.recovery.cut import whole_records_from
 from commitlog_store.recovery.forecast import Forecast, forecast_locked
 from commitlog_store.recovery.kept import CutOff, KeptPiece, LostMessages, drop_kept, kept_pieces
 from commitlog_store.recovery.log_cut import cut_log
-from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.log_on_disk import LogOnDisk
 from commitlog_store.store import MessageStore
 from commitlog_store.verify.assessment import Assessment, Verdict, assess_opening

@@ -43,11 +43,11 @@ from commitlog_store.message import Message
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.owned_store.owned_store import OwnedStore
 from commitlog_store.producing import Producing
+from commitlog_store.progress import Progress
 from commitlog_store.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.recovery.cut import checked_on_cut
-from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.open import OpenWishes
 from commitlog_store.recovery.recover import Recovered
 from commitlog_store.retention.decision import CleanReport

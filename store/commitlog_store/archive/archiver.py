@@ -13,7 +13,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -50,6 +50,7 @@ from commitlog_store.paths import (
     SUBSCRIPTION_GROUP_CONFIG,
     TOPICS_CONFIG,
 )
+from commitlog_store.progress import Progress
 from commitlog_store.queue.queue_counts import queue_file_size_of
 
 # The files of config/ that say something about messages. None has a secret.
@@ -64,8 +65,6 @@ CONFIG_FILES = (
 )
 _LARGEST_CONFIG = 64 << 20
 _MS = 1000
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,10 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.consume_queue_unit import UNIT_SIZE
 from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
+from commitlog_store.progress import Progress
 from commitlog_store.threads.parallel import for_each
 
 _THREADS = 8
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,13 +22,13 @@ from commitlog_store.log.store_directory import refuse_store_within
 from commitlog_store.object_storage.object_store import PART_SIZE, PARTS_AT_ONCE, ObjectCut, ObjectStore
 from commitlog_store.owned_store.opening import StoreOpening
 from commitlog_store.paths import COMMIT_LOG, CONFIG, file_name_for_offset
+from commitlog_store.progress import Progress
 from commitlog_store.recovery.open import OpenWishes
 
 _SUFFIX = ".restoring"
 # In the new store's directory until its queues are built: a RestoreReport and the log's file size, as JSON.
 _UNBUILT = "restored.json"
 _LARGEST_NOTE = 1 << 16
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

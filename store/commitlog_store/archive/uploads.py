@@ -12,6 +12,7 @@ from commitlog_store.errors import ArchiveFailed
 from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.checked_pages import checked_pages
 from commitlog_store.object_storage.object_store import ObjectStore
+from commitlog_store.progress import Progress
 
 GRACE_S = 24 * 3600
 """Objects that no manifest names are deleted (``gc``) when they are as old."""
@@ -52,7 +53,7 @@ class Pace:
 class Uploads:
     """Puts objects below one prefix. ``uploaded`` counts the bytes."""
 
-    def __init__(self, objects: ObjectStore, pace: Pace, progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, objects: ObjectStore, pace: Pace, progress: Progress | None = None) -> None:
         self.uploaded = 0
         self._objects = objects
         self._pace = pace

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
@@ -30,14 +30,12 @@ from commitlog_store.files import disk
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.filter.tags import TagSubscription
 from commitlog_store.paths import ARCHIVE_SCHEMES, REMOTE_SCHEMES
+from commitlog_store.progress import Progress
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS
 from commitlog_store.reader import MessageBatches, StoreReader
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
-
-# Called with the queue offsets that were read, and the number of all to read.
-Progress = Callable[[int, int], None]
 
 # Everything that a put takes back, and where the message stood.
 EXPORT_COLUMNS: tuple[str, ...] = (
@@ -116,6 +114,8 @@ def export_store(
 
     ``target`` may be a prefix of object storage, ``"parquet:s3://bucket/orders"``, with the extra ``archive``: lines
     then go into objects of bounded size (``export/object_target.py``). Keys come from the environment.
+
+    ``progress`` is called with the queue offsets that were read, and the number of all to read.
 
     ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
     be resumed; ``TailLost`` when the store has lost messages that the target has; ``TopicNotFound``, the errors of

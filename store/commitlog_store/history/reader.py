@@ -39,6 +39,7 @@ from commitlog_store.history.sides import GONE, BothSides, QueueKey, Sides
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
+from commitlog_store.progress import Progress
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult, GetMessageStatus, PullLimits, checked_count
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
@@ -54,7 +55,6 @@ from commitlog_store.reading.ranges import while_open
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
 from commitlog_store.verify.assessment import Assessment
-from commitlog_store.verify.store import Progress
 from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")

@@ -23,8 +23,8 @@ from commitlog_store.groups.group_positions import GroupPositions
 from commitlog_store.half.transactional_message import TransactionalMessageService
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.owned_store.owned_store import OwnedStore
+from commitlog_store.progress import Progress
 from commitlog_store.queue.topic_config import topic_list_signature
-from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog_store.replication.replica_mark import refuse_replica
 from commitlog_store.replication.service import HAService

@@ -41,6 +41,7 @@ from commitlog_store.log.store_directory import (
     refuse_odd_files,
 )
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, LOCK
+from commitlog_store.progress import Progress
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.queue.consume_queue_writer import first_of_each
@@ -49,7 +50,7 @@ from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.cut import cut_off_after, why_not_kept
 from commitlog_store.recovery.kept import CutOff
-from commitlog_store.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end, scan_start
+from commitlog_store.recovery.log_end import RecoveryPolicy, SoundBlock, find_end, scan_start
 from commitlog_store.recovery.log_on_disk import LogOnDisk
 from commitlog_store.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy
 

@@ -28,10 +28,8 @@ from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.past_damage import lacks_sectors
 from commitlog_store.log.scan import LogFileList, LogWalk, find_by_time, find_record
 from commitlog_store.log.store_directory import refuse_inner_batches
+from commitlog_store.progress import Progress
 from commitlog_store.queue.consume_queue_writer import first_of_each
-
-# Called with the bytes of the log that were scanned, and the largest possible number of them.
-Progress = Callable[[int, int], None]
 
 # A cleanly closed store, also a broker's, is scanned from its third file from the end, as RocketMQ does.
 _CLEAN_FILES = 3

@@ -17,10 +17,10 @@ from commitlog_store.files.mapped_file_writer import is_out_of_space
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 from commitlog_store.log.owner_directory import OwnerDirectory
+from commitlog_store.progress import Progress
 from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.recovery.allocate import AllocateMappedFileService
 from commitlog_store.recovery.cut import OnCut
-from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.recovery.recover import Recovered, recover
 from commitlog_store.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy

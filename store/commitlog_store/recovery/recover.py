@@ -16,11 +16,12 @@ from commitlog_store.columnar.dispatch import index_entries
 from commitlog_store.errors import CutRefused
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.log.owner_directory import OwnerDirectory
+from commitlog_store.progress import Progress
 from commitlog_store.queue.consume_queue_writer import ConsumeQueueWriter
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.cut import OnCut, cut_off_after, keep
 from commitlog_store.recovery.kept import CutOff, KeptPiece
-from commitlog_store.recovery.log_end import FoundEnd, LogOnly, Progress, RecoveryPolicy, SoundBlock, find_end
+from commitlog_store.recovery.log_end import FoundEnd, LogOnly, RecoveryPolicy, SoundBlock, find_end
 from commitlog_store.recovery.parts import StoreParts
 
 _LOG = logging.getLogger(__name__)

@@ -67,8 +67,8 @@ from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime
 
 if TYPE_CHECKING:
+    from commitlog_store.progress import Progress
     from commitlog_store.verify.assessment import Assessment
-    from commitlog_store.verify.store import Progress
     from commitlog_store.verify.store_facts import StoreFacts
 
 _T = TypeVar("_T")

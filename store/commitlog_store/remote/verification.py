@@ -14,8 +14,8 @@ from commitlog_store.remote.connection import Connection
 from commitlog_store.remote.wire import Verifying, decode_error, decode_other
 
 if TYPE_CHECKING:
+    from commitlog_store.progress import Progress
     from commitlog_store.verify.assessment import Assessment
-    from commitlog_store.verify.store import Progress
 
 # A verification is asked for in parts of this length: progress is shown, and Ctrl-C works between two of them.
 _WAIT_S = 1.0

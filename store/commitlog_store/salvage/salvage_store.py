@@ -34,6 +34,7 @@ from commitlog_store.format.record import MIN_RECORD_SIZE, own_queue_place
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, LOCK
+from commitlog_store.progress import Progress
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog_store.salvage.file_target import write_files
@@ -45,9 +46,6 @@ from commitlog_store.salvage.survey import Survey, survey_log
 from commitlog_store.salvage.taken_records import taken_blocks
 from commitlog_store.verify.findings import Findings
 from commitlog_store.verify.queue_ends import QueueEnd, find_queue_ends, given_out
-
-# Called with the bytes of the log that were read, in both walks, and the number of all to read.
-Progress = Callable[[int, int], None]
 
 _FILE_KINDS = tuple(kind.value for kind in ExportFormat)
 # The directory in the target that becomes the store: an interrupted salvage must not look like a whole one.
@@ -71,6 +69,8 @@ def salvage_store(
     A new store has the log's file names, sizes and store times, all queues and an index, the source's ``config/``, and
     the ledger of batches. ``config`` says which index it gets. Files get what is visible to consumers, with the queue
     offsets that the messages had. ``uncommitted`` also takes the rows of a batch that a crash left unfinished.
+
+    ``progress`` is called with the bytes of the log that were read, and of all to read: twice the log with a target.
 
     ``InvalidValue`` for a target that cannot be used, ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
     ``LogNotFound`` for a target and a store without any log file, ``StoreLocked`` for a store that has an owner,

@@ -7,7 +7,7 @@ Its result says for each record whether it is taken, and what becomes of its que
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,11 +22,9 @@ from commitlog_store.format.arrays import Int64Array
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.paths import BATCH_TOPIC
+from commitlog_store.progress import Progress
 from commitlog_store.salvage.log_source import LogSource
 from commitlog_store.salvage.queue_chains import Chains
-
-# Called with the bytes that were read, and the number of all to read.
-Progress = Callable[[int, int], None]
 
 _BLOCK_SIZE = 16 << 20
 _TYPES = {

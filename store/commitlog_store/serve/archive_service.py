@@ -17,6 +17,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.object_storage.object_store import ObjectStore
+from commitlog_store.progress import Progress
 from commitlog_store.threads.wakeup import Wakeup
 from commitlog_store.threads.worker import Worker
 
@@ -55,7 +56,7 @@ class ArchiveService:
         self,
         path: str,
         url: str,
-        make_archiver: Callable[[Callable[[int, int], None]], Archiver],
+        make_archiver: Callable[[Progress], Archiver],
         on_archived: Callable[[], None],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -94,7 +95,7 @@ class ArchiveService:
         objects = ObjectStore.open(url, writes=True, retry_timeout_s=_RETRY_S)
         settings = ArchiveSettings(max_rate=max_rate)
 
-        def make(progress: Callable[[int, int], None]) -> Archiver:
+        def make(progress: Progress) -> Archiver:
             return open_archiver(
                 *(path, objects, settings), store_path_commit_log=commit_log, progress=progress, idle_s=_IDLE_S
             )

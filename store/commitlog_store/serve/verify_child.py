@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 
 import msgspec
 
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.progress import Progress
 from commitlog_store.remote.wire import encode_error, encode_printable, utf8_text
 from commitlog_store.verify.assessment import Assessment, assessment_of
 from commitlog_store.verify.findings import Finding, Findings
@@ -121,7 +121,7 @@ def main() -> None:
         os._exit(1)
 
 
-def _pausing(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+def _pausing(report: Progress) -> Progress:
     """A progress that reports now and then, and pauses for as long as the work since the last pause took."""
     worked_since = reported = time.monotonic()
 

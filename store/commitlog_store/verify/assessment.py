@@ -20,13 +20,12 @@ from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog_store.paths import REMOTE_SCHEMES
-from commitlog_store.recovery.log_end import Progress as ScanProgress
+from commitlog_store.progress import Progress
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.next_steps import is_of_the_log, next_steps
 from commitlog_store.verify.opening import Opening
 from commitlog_store.verify.quick_look import QuickLook, look_quickly
 from commitlog_store.verify.store import (
-    Progress,
     VerificationReport,
     paths_to_assess,
     read_claims,
@@ -163,7 +162,7 @@ def _by_server(url: str, config: MessageStoreConfig | None, *, deep: bool, progr
 
 
 def assess_opening(
-    path: str | os.PathLike[str], config: MessageStoreConfig | None = None, progress: ScanProgress | None = None
+    path: str | os.PathLike[str], config: MessageStoreConfig | None = None, progress: Progress | None = None
 ) -> Assessment:
     """The quick assessment, with the scan that opening the store would do, and what that cuts off."""
     return _quick(path, config, scan=True, progress=progress)
@@ -174,7 +173,7 @@ def _quick(
     config: MessageStoreConfig | None,
     *,
     scan: bool = False,
-    progress: ScanProgress | None = None,
+    progress: Progress | None = None,
 ) -> Assessment:
     started = time.perf_counter()
     paths = paths_to_assess(path, config)
@@ -190,9 +189,7 @@ def _quick(
     )
 
 
-def _look(
-    paths: StorePaths, config: MessageStoreConfig | None, *, scan: bool, progress: ScanProgress | None
-) -> QuickLook:
+def _look(paths: StorePaths, config: MessageStoreConfig | None, *, scan: bool, progress: Progress | None) -> QuickLook:
     """The first look that finds nothing wrong beside an owner, of a few: it may remove files during a look."""
     for _ in range(_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):

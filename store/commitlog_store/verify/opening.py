@@ -21,10 +21,10 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.paths import CONSUME_QUEUE
+from commitlog_store.progress import Progress
 from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.recovery.forecast import Forecast, forecast_open
 from commitlog_store.recovery.kept import KeptPiece
-from commitlog_store.recovery.log_end import Progress
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.verify.access import first_unwritable
 from commitlog_store.verify.findings import Finding, Findings, Severity

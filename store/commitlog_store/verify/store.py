@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -37,6 +36,7 @@ from commitlog_store.format.checkpoint import (
 )
 from commitlog_store.log.store_directory import check_log_directory, check_store_directory
 from commitlog_store.paths import ABORT, CHECKPOINT, INDEX, REMOTE_SCHEMES
+from commitlog_store.progress import Progress
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.recovery.broker_deletions import BrokerDeletions
 from commitlog_store.recovery.forecast import Forecast, opening_traces
@@ -56,7 +56,6 @@ from commitlog_store.verify.topics import TopicCount, TopicSummary
 
 __all__ = [
     "Finding",
-    "Progress",
     "VerificationReport",
     "paths_to_assess",
     "read_claims",
@@ -64,8 +63,6 @@ __all__ = [
     "verify_store",
 ]
 
-# Called with the bytes of the log that were verified, and the largest possible number of them.
-Progress = Callable[[int, int], None]
 
 # So often the log's files are listed when retention removes one of them during each time.
 _LISTINGS = 10
@@ -122,6 +119,8 @@ def verify_store(
     store would not open, or when opening it with ``config`` would cut whole records off its log. ``StoreNotFound``,
     ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. The log is where ``config`` says. ``path`` may be the
     address of a ``commitlog serve``, without a ``config``.
+
+    ``progress`` is called with the bytes of the log that were verified, and the largest possible number of them.
 
     ::
 

@@ -11,11 +11,11 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.files.limits import free_bytes, fullest_disk
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.progress import Progress
 from commitlog_store.recovery.indexed import was_indexed
 from commitlog_store.recovery.kept import KeptPiece, kept_pieces
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
 from commitlog_store.verify.assessment import Assessment, assess_store
-from commitlog_store.verify.store import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
