@@ -174,7 +174,7 @@ def is_store_application(app_id: str) -> bool:
     return is_redrive or app_id in (EPOCH_APPLICATION, TIMER_APPLICATION) or delay_level_of(app_id) is not None
 
 
-def check_commit(batch: BatchId, staged: Sequence[StagedFile]) -> None:
+def check_commit(batch: object, staged: object) -> None:
     """``InvalidValue`` for arguments of ``commit_batch`` of other types."""
     if not isinstance(batch, BatchId):
         raise InvalidValue(f"batch is a BatchId, not {batch!r}.")

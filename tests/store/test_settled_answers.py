@@ -98,7 +98,7 @@ def test_the_bounds_of_fifty_thousand_queues_are_kept_while_a_store_is_settled(
     many = [("t00", 0)] * 50_000
     with StoreReader.open(tmp_path / "store") as reader:
         before = reader.queue_infos(many)
-        monkeypatch.setattr(disk, "stamp", lambda path: pytest.fail(path))
+        monkeypatch.setattr(disk, "stamp", pytest.fail)
         monkeypatch.setattr(disk, "directory_signature", _only_of_the_log(disk.directory_signature))
         assert reader.queue_infos(many) == before
 

@@ -69,7 +69,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     | {"archive", "delayed", "filter", "groups", "object_storage"}
     | {"reader", "reading", "threads", "verify"},
     "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "reader", "reading", "verify"},
-    "consumers": _ENGINE | {"consuming", "filter", "groups", "reader", "reader_pool", "owned_store", "transaction"},
+    "consumers": _ENGINE
+    | {"consuming", "filter", "groups", "reader", "reader_pool", "reading", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
     "repair": _LOG | {"recovery", "store", "verify"},
     "testing": frozenset({"leaves", "recovery", "owned_store", "store", "serve"}),
