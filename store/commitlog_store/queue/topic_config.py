@@ -478,6 +478,7 @@ class TopicConfig:
             self._listed[topic] = parsed.writeQueueNums
             self._readable[topic] = parsed.readQueueNums
             self._perms[topic] = parsed.perm
+            self._sys_flags.pop(topic, None)
             if parsed.topicSysFlag:
                 self._sys_flags[topic] = parsed.topicSysFlag
 
