@@ -17,7 +17,7 @@ from commitlog_store.paths import ABORT, INDEX
 from commitlog_store.progress import Progress
 from commitlog_store.queue.saved_ends import load_saved_ends
 from commitlog_store.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog_store.verify.access import check_readable, read_part, report_failed_pages
+from commitlog_store.verify.access import check_owners_files, check_readable, read_part, report_failed_pages
 from commitlog_store.verify.config_files import check_config_files
 from commitlog_store.verify.findings import NOWHERE, Finding, Findings
 from commitlog_store.verify.index_file import check_index_headers
