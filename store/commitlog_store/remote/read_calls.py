@@ -60,6 +60,7 @@ READ_CALLS: Mapping[str, Call] = {
     "query_keys": Call(tuple[str, list[str | None], list[str], int, int, bool], bytes),
     "batches": Call(tuple[()], list[CommittedBatch]),
     "delay_levels": Call(tuple[()], list[DelayLevel]),
+    "waiting_timers": Call(tuple[int], bytes),
     "pending_half_messages": Call(tuple[()], list[PendingHalfMessage]),
     # The verification, whether to begin it, and how long to wait for its end.
     "verify": Call(tuple[VerificationId, bool, float], Verifying),

@@ -63,7 +63,7 @@ from commitlog_store.remote.blocks import RemoteBlocks
 from commitlog_store.remote.connection import Connection, RemoteAddress
 from commitlog_store.remote.listing import Listing, in_topics
 from commitlog_store.remote.verification import verify_at_server
-from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, decode_error
+from commitlog_store.remote.wire import MOST_TIMERS, MOST_UNITS, FilterTexts, decode_error
 from commitlog_store.timestamps import GivenTime
 
 if TYPE_CHECKING:
@@ -474,6 +474,15 @@ class RemoteReader(StoreReader):
 
     def delay_levels(self) -> list[DelayLevel]:
         return list(self._ask("delay_levels"))
+
+    def waiting_timers(self) -> pa.Table:
+        parts, after = [], -1
+        while True:
+            part = pa.ipc.open_stream(self._ask("waiting_timers", after)).read_all()
+            parts.append(part)
+            if len(part) < MOST_TIMERS:
+                return pa.concat_tables(parts)
+            after = part["physicalOffset"][-1].as_py()
 
     def pending_half_messages(self) -> list[PendingHalfMessage]:
         return list(self._ask("pending_half_messages"))

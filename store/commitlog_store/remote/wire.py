@@ -25,12 +25,14 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
 # Units in one answer: 5 MiB.
 MOST_UNITS = 262_144
+# The most timer messages of an answer, of 16 bytes each.
+MOST_TIMERS = 1_000_000
 
 # Of a message: topic, queue id, and queue offset.
 Place = tuple[str, int, int]

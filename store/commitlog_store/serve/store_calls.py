@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import arrow_schema
@@ -14,7 +15,15 @@ from commitlog_store.metadata import table_of
 from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.calls import CALLS
-from commitlog_store.remote.wire import MOST_UNITS, FilterTexts, ListedBounds, Place, encode_error, names_digest
+from commitlog_store.remote.wire import (
+    MOST_TIMERS,
+    MOST_UNITS,
+    FilterTexts,
+    ListedBounds,
+    Place,
+    encode_error,
+    names_digest,
+)
 from commitlog_store.serve.call_limits import Parts, each
 
 
@@ -154,10 +163,20 @@ def _query_keys(
 
 def _metadata(reader: StoreReader, table: str) -> bytes:
     """As an Arrow IPC stream. ``InvalidValue`` for the findings: reading the whole store has no bound."""
+    return _as_stream(table_of(reader, table))
+
+
+def _waiting_timers(reader: StoreReader, after: int) -> bytes:
+    """Those that lie after a place in the log, at most so many as an answer has, as an Arrow IPC stream."""
+    found = reader.waiting_timers()
+    first = np.searchsorted(found["physicalOffset"].to_numpy(), after, side="right")
+    return _as_stream(found.slice(int(first), MOST_TIMERS))
+
+
+def _as_stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    found = table_of(reader, table)
-    with pa.ipc.new_stream(sink, found.schema) as writer:
-        writer.write_table(found)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
     return bytes(sink.getvalue())
 
 
@@ -195,6 +214,7 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "query_keys": _query_keys,
     "batches": StoreReader.batches,
     "delay_levels": StoreReader.delay_levels,
+    "waiting_timers": _waiting_timers,
     "pending_half_messages": StoreReader.pending_half_messages,
 }
 

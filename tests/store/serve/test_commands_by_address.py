@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 "orders", b"body %d" % number, tags="AB"[number % 2], keys=[f"k{number % 5}"], queue_id=number % 2
             )
         store.put_message(Message(topic="orders", body=b"later", delay_level=18)).raise_for_status()
+        store.put("orders", b"tomorrow", delay=timedelta(days=1))
         store.put("%DLQ%billing", b"dead", queue_id=0)
         with store.transaction("loader", 7) as batch:
             batch.put_messages([{"topic": "audit", "body": b"a", "queueId": 0}])
@@ -70,6 +72,7 @@ RIGHT = (
     ["dlq", "ls", "PATH"],
     ["dlq", "export", "PATH", "billing", "--to", "csv:FILE"],
     ["topics", "ls", "PATH"],
+    ["topics", "rm", "PATH", "orders", "--with-messages", "--dry-run"],
 )
 
 WRONG = (

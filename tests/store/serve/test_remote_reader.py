@@ -6,6 +6,7 @@ import pickle
 import random
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ QUESTIONS = [
     "pending_half_messages",
     "physical_bounds",
     "topics",
+    "waiting_timers",
 ]
 
 
@@ -303,3 +305,14 @@ def test_the_bounds_of_very_many_queues_fit_into_one_question(tmp_path: Path, mo
         queues = [(topic, 0)] * 9_000
         assert reader.queue_infos(queues) == [QueueInfo(topic, 0, 0, 1)] * len(queues)
         assert reader.queue_infos([]) == []
+
+
+def test_timer_messages_that_wait_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        for hours in (7, 3, 6, 4, 5):  # no delay level has these
+            store.put("orders", b"later", delay=timedelta(hours=hours))
+    for module in ("remote.reader", "serve.store_calls"):
+        monkeypatch.setattr(f"commitlog_store.{module}.MOST_TIMERS", 2)
+    with served(tmp_path / "store") as url, StoreReader.open(url) as far, StoreReader.open(tmp_path / "store") as near:
+        assert far.waiting_timers() == near.waiting_timers()
+        assert len(far.waiting_timers()) == 5
