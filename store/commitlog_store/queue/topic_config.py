@@ -74,7 +74,6 @@ _OTHER_KINDS = (
     ("cleanup.policy", "COMPACTION", "is a compaction topic"),
 )
 _QueueNums = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
-_Int = Annotated[int, msgspec.Meta(ge=-MAX_INT - 1, le=MAX_INT)]
 _LOG = logging.getLogger(__name__)
 _SUBJECT = "The list of topics"
 _Written = TypeVar("_Written")
@@ -89,7 +88,17 @@ class _TopicEntry(msgspec.Struct):
     writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     perm: _QueueNums = READ_AND_WRITE
-    topicSysFlag: _Int = 0
+    topicSysFlag: Any = 0
+
+    @property
+    def sys_flag(self) -> int:
+        """Nothing in the store depends on it, so what is no int refuses nothing, and counts as 0."""
+        return sys_flag_in(self.topicSysFlag)
+
+
+def sys_flag_in(value: object) -> int:
+    """A topicSysFlag as the list of topics has it; 0 for what is no Java int."""
+    return value if type(value) is int and -MAX_INT - 1 <= value <= MAX_INT else 0
 
 
 def spread_over(present: int, default: int) -> int:
@@ -479,8 +488,8 @@ class TopicConfig:
             self._readable[topic] = parsed.readQueueNums
             self._perms[topic] = parsed.perm
             self._sys_flags.pop(topic, None)
-            if parsed.topicSysFlag:
-                self._sys_flags[topic] = parsed.topicSysFlag
+            if parsed.sys_flag:
+                self._sys_flags[topic] = parsed.sys_flag
 
     def _refresh_if_readable(self) -> None:
         with contextlib.suppress(CorruptConfig, ReadFailed):
@@ -496,7 +505,7 @@ class TopicConfig:
         self._listed = {topic: entry.writeQueueNums for topic, entry in entries.items()}
         self._readable = {topic: entry.readQueueNums for topic, entry in entries.items()}
         self._perms = {topic: entry.perm for topic, entry in entries.items()}
-        self._sys_flags = {topic: entry.topicSysFlag for topic, entry in entries.items() if entry.topicSysFlag}
+        self._sys_flags = {topic: entry.sys_flag for topic, entry in entries.items() if entry.sys_flag}
         self._other_kinds = _other_kinds(root)
         # Taken before the reading: a change during that is read the next time.
         self._signature = signature
@@ -555,7 +564,7 @@ def read_topic_settings(store_path: str) -> dict[str, TopicSettings]:
     """The settings of all listed topics; the errors of ``read_topic_config``."""
     file = _file_of(store_path)
     return {
-        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm, entry.topicSysFlag)
+        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm, entry.sys_flag)
         for topic, entry in _entries(file, file.read()).items()
     }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from commitlog_store import Message, MessageStore
+from commitlog_store import Message, MessageStore, StoreReader
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
@@ -147,3 +147,16 @@ def test_a_changed_flag_is_registered_with_name_servers(tmp_path: Path) -> None:
                 wait_for(lambda: registered_topics(server.requests[-1])["orders"]["topicSysFlag"] == UNIT)
         finally:
             served.stop(5.0)
+
+
+@pytest.mark.parametrize("flag", [None, "1", 1.5, True, 2**31])
+def test_a_flag_that_is_no_int_refuses_no_put(tmp_path: Path, flag: object) -> None:
+    with MessageStore.open(tmp_path / "store") as store:
+        store.put("a", b"x")
+    topics = tmp_path / "store" / "config" / "topics.json"
+    content = orjson.loads(topics.read_text())
+    content["topicConfigTable"]["a"]["topicSysFlag"] = flag
+    topics.write_bytes(orjson.dumps(content))
+    with MessageStore.open(tmp_path / "store") as store, StoreReader.open(tmp_path / "store") as reader:
+        store.put("b", b"x")
+        assert {one.topic_sys_flag for one in reader.topic_settings().values()} == {0}

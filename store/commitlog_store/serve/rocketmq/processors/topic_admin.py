@@ -15,7 +15,7 @@ from typing import Any
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import CommitLogError, TopicNotFound
 from commitlog_store.paths import RETRY_TOPIC_PREFIX, is_system_topic, validate_topic
-from commitlog_store.queue.topic_config import FLAG_UNIT, FLAG_UNIT_SUB
+from commitlog_store.queue.topic_config import FLAG_UNIT, FLAG_UNIT_SUB, sys_flag_in
 from commitlog_store.reader import StoreReader
 from commitlog_store.serve.rocketmq.answering import (
     InThread,
@@ -145,7 +145,7 @@ class TopicAdminProcessor(Processor):
 
     def _names_by_flags(self, request: RemotingCommand, _: Connection) -> RemotingCommand:
         looked_at, expected = _LISTS[request.code]
-        flags = {topic: entry.get("topicSysFlag", 0) for topic, entry in self._table().items()}
+        flags = {topic: sys_flag_in(entry.get("topicSysFlag")) for topic, entry in self._table().items()}
         found = sorted(topic for topic, flag in flags.items() if flag & looked_at == expected)
         return request.answer(ResponseCode.SUCCESS, body=encode_body({"topicList": found}))
 
