@@ -27,7 +27,7 @@ from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog_store.queue.consume_queue import ConsumeQueue
-from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, SavedTopic, load_saved_ends
+from commitlog_store.queue.saved_ends import SavedEnd, SavedEnds, load_saved_ends
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import CatalogView, QueueView
 
@@ -64,7 +64,8 @@ class QueueCatalog:
         self._compared: SavedEnds | None = None
         self._noted: object | None = None
         self._noted_at_s = 0.0
-        # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last.
+        # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last. Where mapped
+        # writes set no times, the entry of one of these has been trusted once: from then on its last unit is read.
         self._unchanged: dict[tuple[str, int], SavedEnds] = {}
 
     def use(self, saved: SavedEnds | None) -> None:
@@ -83,8 +84,7 @@ class QueueCatalog:
     def saved_end(self, topic: str, queue_id: int) -> SavedEnd | None:
         """What is saved of a queue's end, still to be compared with the queue (``SavedEnd.holds``)."""
         saved = self._saved_now()
-        known = None if saved is None else saved.topic(topic)
-        return None if known is None else known.ends.get(queue_id)
+        return None if saved is None else saved.end_of(topic, queue_id)
 
     def topics(self, besides: Container[str] = ()) -> list[str]:
         """All topics that have a directory, sorted, but for those ``besides``. Other names are ignored."""
@@ -164,35 +164,29 @@ class QueueCatalog:
                 raise InvalidValue(f"queue_id is an int, not {queue_id!r}.")
             queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
             seen = self._unchanged.pop((topic, queue_id), None)
-            known = None if seen is None else seen.topic(topic)
-            if known is None and queue_id not in self.queue_ids(topic):
+            end = None if seen is None else seen.end_of(topic, queue_id)
+            if end is None and queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
-            if seen is None or known is None:
-                queue = self._new_queue(topic, queue_id)
+            queue = self._new_queue(topic, queue_id)
+            if seen is None or end is None:
                 queue.saved = self.saved_end(topic, queue_id)
-            else:
-                queue = self._unchanged_queue(topic, queue_id, seen, known)
+            else:  # it was as it is saved when it was asked for last
+                queue.begin_with(end, look_again=seen is self._saved and seen.shows_all_writes)
             self._queues[topic, queue_id] = queue
         return queue
 
     def uncached_queue(self, topic: str, queue_id: int) -> QueueView:
         """``CatalogView.uncached_queue``: one that is as it was saved is not kept."""
         seen = self._unchanged.get((topic, queue_id))
-        known = None if seen is None else seen.topic(topic)
-        if seen is None or known is None:
+        end = None if seen is None else seen.end_of(topic, queue_id)
+        if end is None:
             return self.queue(topic, queue_id)
         directory = f"{self._topics.path}/{topic}/{queue_id}"
-        return UnchangedQueue(directory, topic, queue_id, known.ends[queue_id], self.queue)
+        return UnchangedQueue(directory, topic, queue_id, end, self.queue)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = f"{self._topics.path}/{topic}/{queue_id}"
         return ConsumeQueue(path, topic, queue_id, self._commit_log, self._unflushed, tolerant=self._tolerant)
-
-    def _unchanged_queue(self, topic: str, queue_id: int, seen: SavedEnds, known: SavedTopic) -> ConsumeQueue:
-        """A queue that was as it is saved when it was asked for last."""
-        queue = self._new_queue(topic, queue_id)
-        queue.begin_with(known.ends[queue_id], look_again=seen is self._saved and seen.shows_all_writes)
-        return queue
 
     def _unflushed_from(self) -> int | None:
         """From which physical offset on a crash may have left units without messages; None for a closed store.
@@ -241,10 +235,9 @@ class QueueCatalog:
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``ConsumeQueue.last_unit``, which needs none for a queue that is as it was saved."""
         seen = self._unchanged.get((topic, queue_id))
-        known = None if seen is None else seen.topic(topic)
-        if known is None:
+        saved = None if seen is None else seen.end_of(topic, queue_id)
+        if saved is None:
             return self.queue(topic, queue_id).last_unit()
-        saved = known.ends[queue_id]
         return saved.end - 1, saved.last_place
 
     def _unchanged_of(
@@ -255,17 +248,13 @@ class QueueCatalog:
         if len(asked) > max(saved.queue_count // 2, _FEWEST_OF_ALL):
             return self._unchanged_of_all(saved, asked)
         root = self._topics.path
-        topic, known = "", None
         keys: list[tuple[str, int]] = []
         ends: list[SavedEnd] = []
         for key in asked:
-            if key[0] != topic:
-                topic = key[0]
-                known = saved.topic(topic)
-            end = None if known is None else known.ends.get(key[1])
-            if end is None or end.holds(f"{root}/{topic}/{key[1]}") is None:
+            end = saved.end_of(*key)
+            if end is None or end.holds(f"{root}/{key[0]}/{key[1]}") is None:
                 continue
-            if self._still_ends(saved, key, end):
+            if self._end_is_unchanged(saved, key, end):
                 keys.append(key)
                 ends.append(end)
         held = _log_holds(self._commit_log, ends)
@@ -280,7 +269,9 @@ class QueueCatalog:
         if saved.shows_all_writes or not self._unchanged:
             self._compared = saved
         else:
-            still = [self._still_ends(saved, queues[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()]
+            still = [
+                self._end_is_unchanged(saved, queues[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()
+            ]
             places = places[np.array(still, np.bool_)]
         ends = saved.ends_at(rows[places])
         log = self._commit_log
@@ -288,14 +279,14 @@ class QueueCatalog:
         bounds = zip(ends.starts[held].tolist(), ends.ends[held].tolist(), strict=True)
         return {queues[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
 
-    def _still_ends(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
+    def _end_is_unchanged(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
         """Whether a queue that was compared ends as it was saved. Only where mapped writes set no times, and a writer
         may have come since the queue was asked for last, its last unit is read.
         """
         return (
             saved.shows_all_writes
             or key not in self._unchanged
-            or end.ends_there(f"{self._topics.path}/{key[0]}/{key[1]}")
+            or end.last_unit_is_unchanged(f"{self._topics.path}/{key[0]}/{key[1]}")
         )
 
 

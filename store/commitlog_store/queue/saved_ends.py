@@ -155,7 +155,7 @@ class SavedEnd(NamedTuple):
                 return None
         return found
 
-    def ends_there(self, path: str) -> bool:
+    def last_unit_is_unchanged(self, path: str) -> bool:
         """Whether the queue's last unit is the one that is saved, and none follows it: what the times do not show of a
         write through a mapping.
         """
@@ -317,6 +317,21 @@ class SavedEnds:
         queue_id, *entry, files = _QUEUE.unpack_from(self._data, self._queues_at + row * _QUEUE.size)
         at = self._files_at + self.first_files[row] * _FILE.size
         return queue_id, SavedEnd._make((self.device, *entry, self._data[at : at + files * _FILE.size]))
+
+    def end_of(self, topic: str, queue_id: int) -> SavedEnd | None:
+        """The entry of one queue, found without decoding those of its topic's other queues; None for an unknown one."""
+        topic_row = self._row.get(topic)
+        if topic_row is None:
+            return None
+        rows = self.rows_of_queues(topic_row)
+        at = bisect_left(rows, queue_id, key=self._queue_id_at)  # ids of a topic ascend
+        if at == len(rows):
+            return None
+        found, end = self.end_at(rows[at])
+        return end if found == queue_id else None
+
+    def _queue_id_at(self, row: int) -> int:
+        return int(self.queue_rows["queue_id"][row])
 
     def row(self, topic: str) -> int | None:
         """The topic's row in the table of topics; None for an unknown one."""

@@ -1,0 +1,84 @@
+"""An ``UnchangedQueue`` gives what the ``ConsumeQueue`` gives, whatever has happened to the files since the look."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commitlog_store import StoreReader
+from commitlog_store.errors import CommitLogError
+from commitlog_store.paths import CONSUME_QUEUE
+from commitlog_store.queue import catalog, saved_ends
+from commitlog_store.queue.catalog import QueueCatalog
+from commitlog_store.queue.unchanged_queue import UnchangedQueue
+from commitlog_store.queue.views import QueueView
+from tests.store.queue.test_saved_ends import QUEUES, make
+
+# Messages of each queue, ten of them in the first file.
+COUNT = 14
+RANGES = [(10, 14), (12, 14), (8, 14), (0, 3), (14, 14), (10, 15)]
+
+
+def _last_file(queue: Path) -> Path:
+    return max(queue.iterdir())
+
+
+def _overwrite(at: int, size: int) -> Callable[[Path], object]:
+    def damage(queue: Path) -> None:
+        with _last_file(queue).open("r+b") as file:
+            file.seek(at)
+            file.write(bytes(size))
+
+    return damage
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda _: None,
+    "first unit zeroed": _overwrite(0, 20),
+    "end zeroed": _overwrite(60, 20),
+    "file short": lambda queue: _last_file(queue).write_bytes(_last_file(queue).read_bytes()[:30]),
+    "file gone": lambda queue: _last_file(queue).unlink(),
+    "queue gone": shutil.rmtree,
+    "topic gone": lambda queue: shutil.rmtree(queue.parent),
+}
+
+
+@pytest.fixture
+def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of saved ends is written and read whatever the number of queues."""
+    monkeypatch.setattr(saved_ends, "_LEAST_QUEUES", 1)
+    monkeypatch.setattr(catalog, "_LOOKED_AT_FIRST", 0)
+    return make(tmp_path / "store")
+
+
+def _units(queue: QueueView, chunk: int, *, check: bool) -> list[object]:
+    found: list[object] = []
+    for start, stop in RANGES:
+        try:
+            found += [units.tolist() for units in queue.units(start, stop, chunk=chunk, check=check)]
+        except CommitLogError as error:
+            found.append(type(error))
+    return found
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("chunk", [2, 1_000_000])
+@pytest.mark.parametrize("check", [False, True])
+def test_units_are_those_of_a_consume_queue(closed: Path, damage: str, chunk: int, *, check: bool) -> None:
+    with StoreReader.open(closed) as one, StoreReader.open(closed) as other:
+        for reader in (one, other):
+            assert [info.max_offset for info in reader.queue_infos(QUEUES)] == [COUNT] * len(QUEUES)
+        unchanged = _catalog(one).uncached_queue("orders", 0)
+        whole = _catalog(other).queue("orders", 0)
+        assert isinstance(unchanged, UnchangedQueue)
+        DAMAGES[damage](closed / CONSUME_QUEUE / "orders" / "0")
+        assert _units(unchanged, chunk, check=check) == _units(whole, chunk, check=check)
+
+
+def _catalog(reader: StoreReader) -> QueueCatalog:
+    found = reader._catalog
+    assert isinstance(found, QueueCatalog)
+    return found
