@@ -11,6 +11,7 @@ import pytest
 from commitlog_store import Fence, MessageStore, MessageStoreConfig, QueueInfo, StoreReader
 from commitlog_store.errors import OffsetOutOfRange
 from commitlog_store.files import disk
+from commitlog_store.reading import bounds, settled_answers
 from commitlog_store.testing import parts_of
 from tests.store.serve.servers import served
 
@@ -90,27 +91,20 @@ def test_a_settled_store_is_not_asked_queue_by_queue_again(tmp_path: Path, monke
     assert len([path for path in opened if "consumequeue" in path]) <= len(first[0]), opened
 
 
-def test_the_bounds_of_fifty_thousand_queues_are_kept_while_a_store_is_settled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("too_many", [False, True])
+def test_bounds_are_kept_for_so_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, too_many: bool) -> None:
     with MessageStore.open(tmp_path / "store", CONFIG) as store:
         fill(store, 10, 200)
-    many = [("t00", 0)] * 50_000
+    queues = [(f"t{topic:02}", queue_id) for topic in range(10) for queue_id in range(4)]
+    monkeypatch.setattr(bounds, "MOST_BOUNDS", len(queues) - too_many)
+    monkeypatch.setattr(settled_answers, "MOST_BOUNDS", len(queues) - too_many)
     with StoreReader.open(tmp_path / "store") as reader:
-        before = reader.queue_infos(many)
-        monkeypatch.setattr(disk, "stamp", pytest.fail)
-        monkeypatch.setattr(disk, "directory_signature", _only_of_the_log(disk.directory_signature))
-        assert reader.queue_infos(many) == before
-
-
-def _only_of_the_log(look: Callable[[str], object]) -> Callable[[str], object]:
-    """Looks at directories, of which no queue's may be looked at."""
-
-    def checked(path: str) -> object:
-        assert "consumequeue" not in path
-        return look(path)
-
-    return checked
+        before = reader.queue_infos(queues)
+        for _ in range(3):
+            assert reader.queue_infos(queues) == before
+        assert len(reader._settled.bounds) == (0 if too_many else 40)
+        assert reader.queue_infos(queues[:20]) == before[:20]
+        assert len(reader._settled.bounds) == (20 if too_many else 40)
 
 
 def test_a_range_that_is_not_there_is_refused_before_its_first_unit(asked: tuple[MessageStore, StoreReader]) -> None:

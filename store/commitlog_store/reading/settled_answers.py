@@ -16,9 +16,10 @@ from commitlog_store.queue.views import QueueInfo, QueueView
 
 # The state of the store takes as long to ask for as the bounds of some queues.
 _FEWEST = 16
-# Fences in memory, of some 300 bytes each; of more, those that are asked for together are found more quickly.
+# Fences that are asked for together and kept, of some 300 bytes each, and queues whose units are kept. Twice as many
+# fences are in memory at most.
 _MOST = 16_384
-# Bounds in memory, of some 200 bytes each.
+# The same of bounds, of some 200 bytes each.
 MOST_BOUNDS = 131_072
 # Units of a queue that are read at once where one is wanted: 640 bytes, for the next triggers too.
 UNITS_AHEAD = 32
@@ -45,12 +46,15 @@ class SettledAnswers:
         if not _FEWEST <= asked <= most:
             return None
         state = self._settled_state()
-        if state is None or state != self._state or len(self.bounds) > MOST_BOUNDS or len(self.fences) > _MOST:
+        if state is None or state != self._state or self._would_be_full(asked):
             self.bounds.clear()
             self.fences.clear()
             self._units.clear()
         self._state = state
         return None if state is None else self
+
+    def _would_be_full(self, asked: int) -> bool:
+        return len(self.bounds) + asked > 2 * MOST_BOUNDS or len(self.fences) > _MOST
 
     def units(self, queue: QueueView, start: int, stop: int) -> Units | None:
         """A few good units of a queue whose bounds are known; None if they are to be read as others are."""
@@ -64,6 +68,8 @@ class SettledAnswers:
             found = _good_units(queue, start, min(max(stop, start + UNITS_AHEAD), info.max_offset))
             if found is None or len(found) < stop - start:
                 return None
+            if len(self._units) >= _MOST:
+                self._units.clear()
             first, units = self._units[key] = start, found
         return units[start - first : stop - first]
 
