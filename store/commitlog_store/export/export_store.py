@@ -328,18 +328,18 @@ class _Export:
         for batch in batches:
             for at in range(0, batch.num_rows, self._batch_rows):
                 self._writer.write(topic, batch.slice(at, self._batch_rows))
-            ranges = self._wrote(batch, ranges, batches.positions)
-        return self._wrote(None, ranges, batches.positions)
+            ranges = self._move_positions(batch, ranges, batches.positions)
+        return self._move_positions(None, ranges, batches.positions)
 
     def _read_alone(self, one: ExportRange) -> None:
         """Export one range."""
         batches = self._read(one)
         for batch in batches:
             self._writer.write(one.topic, batch)
-            [one] = self._wrote(batch, [one], [batches.position])
-        self._wrote(None, [one], [one.stop])
+            [one] = self._move_positions(batch, [one], [batches.position])
+        self._move_positions(None, [one], [one.stop])
 
-    def _wrote(
+    def _move_positions(
         self, batch: pa.RecordBatch | None, ranges: Sequence[ExportRange], positions: Sequence[int]
     ) -> list[ExportRange]:
         """Move ranges up to positions, after a batch was written, and commit if that is due. What is left of them."""
