@@ -93,10 +93,12 @@ def test_damage_is_reported_also_when_the_store_is_opened_during_each_look(tmp_p
     assert (found.verdict, found.lost, len(looks)) == (Verdict.DAMAGED, 1, 3)
 
 
-@pytest.mark.parametrize("name", [ABORT, CHECKPOINT])
-def test_a_link_that_leads_nowhere_in_the_place_of_a_file_ends_no_look(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "verdict"), [(ABORT, Verdict.WARNING), (CHECKPOINT, Verdict.OK)])
+def test_a_link_that_leads_nowhere_in_the_place_of_a_file_ends_no_look(
+    tmp_path: Path, name: str, verdict: Verdict
+) -> None:
     path = _closed(tmp_path / "store")
     (path / name).unlink(missing_ok=True)
     (path / name).symlink_to(tmp_path / "nothing")
     for deep in (False, True):
-        assert assess_store(path, deep=deep).verdict is Verdict.OK
+        assert assess_store(path, deep=deep).verdict is verdict
