@@ -22,6 +22,7 @@ Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPat
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from commitlog_store.errors import InvalidValue
@@ -339,6 +340,13 @@ def checked_text(what: str, value: str) -> str:
     """``InvalidValue`` for what is not a text."""
     _require_text(what, value)
     return value
+
+
+def checked_topics_to_retain(retain: Iterable[str]) -> list[str]:
+    """The ``retain`` of ``clean_unused_topics``. ``InvalidValue`` for what is not a list of texts."""
+    if isinstance(retain, str | bytes) or not isinstance(retain, Iterable):
+        raise InvalidValue(f"retain is a list of topics, not {retain!r}.")
+    return [checked_text("topic", topic) for topic in retain]
 
 
 def validate_group(group: str) -> None:

@@ -11,7 +11,7 @@ from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.consumer_offset import check_positions
 from commitlog_store.groups.group_settings import SubscriptionGroupConfig
-from commitlog_store.paths import checked_text, validate_group
+from commitlog_store.paths import checked_text, checked_topics_to_retain, validate_group
 from commitlog_store.queue.get_message import checked_count
 from commitlog_store.queue.skipped import SkippedRange, check_skipped
 from commitlog_store.reader import OnDamage
@@ -45,9 +45,7 @@ class RemoteAdministration:
 
     def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """``MessageStore.clean_unused_topics``."""
-        if isinstance(retain, str | bytes) or not isinstance(retain, Iterable):
-            raise InvalidValue(f"retain is a list of topics, not {retain!r}.")
-        kept = [checked_text("topic", topic) for topic in retain]
+        kept = checked_topics_to_retain(retain)
         with self._sessions.session() as session:
             found: list[str] = session.once("clean_unused_topics", kept, bool(dry_run), is_final=not dry_run)
             return found

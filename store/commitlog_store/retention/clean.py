@@ -18,11 +18,11 @@ from dataclasses import replace
 from commitlog_store.config import MessageStoreConfig, parse_hours
 from commitlog_store.engine.store_engine import StoreEngine
 from commitlog_store.engine.subject import Hold, Subject
-from commitlog_store.errors import CommitLogError, IndexIOError, InvalidValue, StoreIOError
+from commitlog_store.errors import CommitLogError, IndexIOError, StoreIOError
 from commitlog_store.files.limits import DiskUse
 from commitlog_store.files.mapped_file_writer import passes
 from commitlog_store.groups.group_positions import GroupPositions
-from commitlog_store.paths import checked_text
+from commitlog_store.paths import checked_topics_to_retain
 from commitlog_store.retention.decision import CleanReport, Decision, DoomedFile, RetentionLimits
 from commitlog_store.retention.delete_topic import TopicDeletion
 from commitlog_store.retention.survey import CleanRequest, Survey, clean_request, survey, with_archives
@@ -121,9 +121,7 @@ class Retention(Subject):
         self, retain: Iterable[str], on_deleted: Callable[[str], None], *, dry_run: bool
     ) -> list[str]:
         """``MessageStore.clean_unused_topics``. ``on_deleted`` is called on the job thread, for each topic."""
-        if isinstance(retain, str | bytes) or not isinstance(retain, Iterable):
-            raise InvalidValue(f"retain is a list of topics, not {retain!r}.")
-        kept = [checked_text("topic", topic) for topic in retain]
+        kept = checked_topics_to_retain(retain)
 
         def clean() -> list[str]:
             deletion = self._deletion()
