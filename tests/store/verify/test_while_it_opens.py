@@ -74,7 +74,9 @@ def test_an_owner_that_opens_or_closes_the_store_while_it_is_verified_is_no_dama
     found = assess_store(tmp_path / "store", deep=True, progress=change_once)
     assert not changes
     errors = [one for one in found.findings if one.severity == "error"]
-    assert (errors, found.lost, found.found, found.verdict) == ([], 0, 40, Verdict.OK)
+    assert (errors, found.lost, found.verdict) == ([], 0, Verdict.OK)
+    # Beside an owner a look goes up to the log's end at its start; only one that found something wrong is repeated.
+    assert found.found in (20, 40)
 
 
 def test_damage_is_reported_also_when_the_store_is_opened_during_each_look(tmp_path: Path) -> None:
