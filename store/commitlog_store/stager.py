@@ -83,7 +83,7 @@ class _StoreDirectory:
 
     def __init__(self, store_path: str, config: MessageStoreConfig) -> None:
         self._store_path = store_path
-        topics = TopicConfig(store_path, config.default_topic_queue_nums, lambda _: -1)
+        topics = TopicConfig(store_path, config.default_topic_queue_nums)
         self.producers_faults = topics.producers_faults
 
     def writer(self, batch: BatchId, name: str) -> StagedWriter:

@@ -225,7 +225,7 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
     default = MessageStoreConfig().default_topic_queue_nums
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
         known = read_topic_settings(owned).get(topic)
-        TopicConfig(owned, default, lambda _: -1).create_by_name(topic, queues, perm=perm)
+        TopicConfig(owned, default).create_by_name(topic, queues, perm=perm)
         now = read_topic_settings(owned)[topic]
     return _created(topic, known, now)
 

@@ -29,7 +29,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -110,18 +110,25 @@ def spread_over(present: int, default: int) -> int:
     return default if present > MOST_QUEUES else max(default, present)
 
 
+def _none(topics: Sequence[str]) -> list[int]:
+    return [-1] * len(topics)
+
+
 class TopicConfig:
     """The number of queues of every topic of one store, for its owner. Safe for several threads.
 
-    ``highest_id`` returns the highest queue id that a topic has on disk, -1 for none.
+    ``highest_ids`` returns the highest queue id that each of many topics has on disk, -1 for none; by default
+    no topic has any.
     """
 
-    def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
+    def __init__(
+        self, store_path: str, default_queue_nums: int, highest_ids: Callable[[Sequence[str]], list[int]] = _none
+    ) -> None:
         self._file = _file_of(store_path)
         self.path = self._file.path
         self._store_path = store_path
         self._default = default_queue_nums
-        self._highest_id = highest_id
+        self._highest_ids = highest_ids
         self._lock = threading.Lock()
         self._signature: _Signature | None = None
         # Of each listed topic: the queues to write to, those to read, and perm.
@@ -148,7 +155,7 @@ class TopicConfig:
         """
         with self._lock:
             self._refresh()
-            return self._listed.get(topic, 0) or self._unlisted_count(topic)
+            return self._listed.get(topic, 0) or self._unlisted_counts({topic: 0})[topic]
 
     def settings(self, topic: str) -> TopicSettings | None:
         """What the list says of a topic, from memory; None for one that is not listed.
@@ -171,13 +178,14 @@ class TopicConfig:
                 self._refresh()
             return list(self._listed)
 
-    def _unlisted_count(self, topic: str, named_queues: int = 0) -> int:
-        """``named_queues``: the queues that it is going to have, at least."""
-        if topic not in self._kept:
+    def _unlisted_counts(self, topics: Mapping[str, int]) -> dict[str, int]:
+        """The counts of topics, each with the number of queues that it is going to have, at least."""
+        new = [topic for topic in topics if topic not in self._kept]
+        for topic, highest in zip(new, self._highest_ids(new), strict=True):
             has_one = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)) or topic in _LISTED_SYSTEM_TOPICS
-            present = max(self._highest_id(topic) + 1, named_queues)
+            present = max(highest + 1, topics[topic])
             self._kept[topic] = spread_over(present, 1 if has_one else self._default)
-        return self._kept[topic]
+        return {topic: self._kept[topic] for topic in topics}
 
     def list_queues(self, queues: Iterable[tuple[str, int]], *, sys_flag: int = 0) -> None:
         """Have all these queues, each a topic and a queue id, read by the consumers of a broker. One write, or none.
@@ -202,7 +210,7 @@ class TopicConfig:
                         use = TopicUse(topic, 0, queue_id + 1, is_new=False)
                         uses[topic] = use.joined(uses.get(topic, use))
                 if uses or self._may_be_lost:
-                    counts = {use.topic: self._unlisted_count(use.topic, use.named_queues) for use in uses.values()}
+                    counts = self._unlisted_counts({use.topic: use.named_queues for use in uses.values()})
                     self._enter(uses.values(), counts, sys_flag=sys_flag)
             except CommitLogError as error:
                 raise PutRefused(
@@ -386,7 +394,8 @@ class TopicConfig:
             if use.is_new:
                 _check_new_topic(use.topic, queue_nums)
         with self._lock:
-            counts = {use.topic: use.spread_over or self._unlisted_count(use.topic) for use in uses}
+            counts = self._unlisted_counts({use.topic: 0 for use in uses if not use.spread_over})
+            counts |= {use.topic: use.spread_over for use in uses if use.spread_over}
             self._enter(uses, {use.topic: queue_nums if use.is_new else counts[use.topic] for use in uses})
 
     def _enter(

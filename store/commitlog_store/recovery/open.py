@@ -125,7 +125,7 @@ def open_log(
             parts.queues.distrust_saved_ends()
         parts.queues.announce_changes()
         recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
-        topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_id)
+        topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_ids)
         opened = OpenedLog(
             **vars(parts),
             topics=topics,

@@ -22,7 +22,7 @@ def _staging_plan(writer: StoreWriter, topic: str | None, new_topic_queues: int)
     store = writer.store
     config = store.config
     counts = queue_counts(store.path, topic, new_topic_queues)
-    topics = TopicConfig(store.path, new_topic_queues, lambda _: -1)
+    topics = TopicConfig(store.path, new_topic_queues)
     return StagingPlan(
         queue_counts=counts,
         topic_faults={name: fault for name in counts if (fault := topics.put_fault(name)) is not None},

@@ -198,7 +198,7 @@ def test_topics_of_the_store_and_of_brokers_are_not_listed(tmp_path: Path) -> No
 
 def test_ten_thousand_new_topics_are_one_write(tmp_path: Path) -> None:
     names = [f"topic-{number}" for number in range(10_000)]
-    topics = TopicConfig(str(tmp_path), 4, lambda _: -1)
+    topics = TopicConfig(str(tmp_path), 4)
     for _ in range(2):
         topics.list_queues((name, 0) for name in names)
         assert (version(tmp_path), len(listed(tmp_path))) == (1, 10_000)

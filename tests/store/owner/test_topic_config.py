@@ -200,7 +200,7 @@ def test_the_list_is_read_only_when_it_changed(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(disk, "read_file", counted)
     path = _config(tmp_path, '{"topicConfigTable":{"orders":{"writeQueueNums":0}}}')
-    config = TopicConfig(str(tmp_path), 4, lambda _: 5)
+    config = TopicConfig(str(tmp_path), 4, lambda topics: [5] * len(topics))
     assert [config.queue_count("orders") for _ in range(3)] == [6, 6, 6], "with no queue to write to it is not listed"
     assert len(reads) == 1
     path.write_text('{"topicConfigTable":{"orders":{"writeQueueNums":2}}}')
@@ -322,7 +322,7 @@ def test_what_a_broker_delivers_goes_into_a_closed_topic_too(tmp_path: Path) -> 
 
 
 def _listing(store: Path) -> TopicConfig:
-    return TopicConfig(str(store), 4, lambda _: -1)
+    return TopicConfig(str(store), 4)
 
 
 def _broker_list(store: Path, golden_broker_config: Path) -> Path:
@@ -574,7 +574,7 @@ def _decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def _topics_with(store: Path) -> TopicConfig:
     (store / "config").mkdir()
-    return TopicConfig(str(store), 4, lambda _: -1)
+    return TopicConfig(str(store), 4)
 
 
 def test_new_topics_are_added_to_a_known_list_without_decoding_it(
