@@ -340,6 +340,14 @@ def exists(path: str) -> bool:
     return os.path.lexists(path)
 
 
+def mode_of(path: str) -> int | None:
+    """The kind and permissions of what is at the path, a link's own; None when nothing is. ``OSError``."""
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return None
+
+
 def is_directory(path: str) -> bool:
     return os.path.isdir(path)
 

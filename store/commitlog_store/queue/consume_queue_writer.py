@@ -10,7 +10,9 @@ Source: RocketMQ ``store/ConsumeQueue.java`` (``putMessagePositionInfo``, ``fill
 from __future__ import annotations
 
 import os
+import stat
 from collections import OrderedDict
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -81,9 +83,9 @@ class ConsumeQueueWriter:
         self.topic = topic
         self.queue_id = queue_id
         self.next_offset: int | None = None
-        _refuse_links(path)
         self._files = NumberedFiles(path)
-        self._files.refresh()
+        if all(is_there for _, is_there in _directories(path)):
+            self._files.refresh()
         self._file_size = self._size_of_files() or file_size
         self._open_files = open_files
         self._names = names
@@ -484,20 +486,23 @@ class ConsumeQueueWriter:
         self._dirty_bytes = 0
 
 
-def _refuse_links(path: str) -> None:
-    """``NotAStore`` when a queue's directory, or one above it in the store, is a link (invariant 10)."""
+def _directories(path: str) -> Iterator[tuple[str, bool]]:
+    """A queue's directory and those above it in the store, the outermost first, and whether each is there.
+
+    ``NotAStore`` when one is a link (invariant 10).
+    """
     topic = os.path.dirname(path)
     for directory in (os.path.dirname(topic), topic, path):
-        if disk.is_symlink(directory):
+        mode = disk.mode_of(directory)
+        if mode is not None and stat.S_ISLNK(mode):
             raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
+        yield directory, mode is not None
 
 
 def _make_directories(path: str, names: NewNames) -> None:
     """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later."""
-    _refuse_links(path)
-    topic = os.path.dirname(path)
-    for directory in (os.path.dirname(topic), topic, path):
-        if not disk.is_directory(directory):
+    for directory, is_there in _directories(path):
+        if not is_there:
             disk.make_directory(directory)
             names.add_directory(directory)
 
