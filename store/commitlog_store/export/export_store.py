@@ -1,9 +1,10 @@
 """``export_store``: copies messages of a store into Parquet, JSON lines or CSV, each row exactly once.
 
 Queues are read one after the other through ``StoreReader.read``; those of an archive, where they lie among each other
-in the log, a topic's queues together, so that each piece of the log is fetched once. After each finished file (Parquet)
-or piece (lines), everything is synced and the state file gets the next queue offsets (``export/state.py``). An export
-that was killed at any moment is resumed from there.
+in the log, a topic's queues together, so that each piece of the log is fetched once. What is damaged or missing is
+passed queue by queue, and then they are read together again. After each finished file (Parquet) or piece (lines),
+everything is synced and the state file gets the next queue offsets (``export/state.py``). An export that was killed at
+any moment is resumed from there.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ _PAST_DAMAGE = (
 )
 # As many rows as a writer turns into texts at a time.
 _TEXT_ROWS = 4096
+# Messages of all queues that are read queue by queue where damage is in the way, before they are read together again;
+# so many times more where that soon ends again: damaged units end it up to 65,536 messages before them.
+_LEAST_ALONE = 64
+_MORE_ALONE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,18 +311,26 @@ class _Export:
 
     def _run(self, ranges: list[ExportRange]) -> ExportState:
         self._total = sum(one.stop - one.start for one in ranges)
-        for topic, of_topic in groupby(ranges, key=lambda one: one.topic):
+        for _, of_topic in groupby(ranges, key=lambda one: one.topic):
             if self._done:
                 self._writer.end_topics()
-            left = list(of_topic)
-            if self._request.from_objects and len(left) > 1:
-                left = self._read_together(topic, left)
-            for one in left:
-                self._read_alone(one)
+            self._read_topic(list(of_topic))
         self._commit(finished=True)
         return self._state
 
-    def _read_together(self, topic: str, ranges: list[ExportRange]) -> list[ExportRange]:
+    def _read_topic(self, ranges: list[ExportRange]) -> None:
+        """Export ranges of a topic, those of an archive together: damage is passed queue by queue."""
+        left, alone = _messages(ranges), _LEAST_ALONE
+        while self._request.from_objects and len(ranges) > 1:
+            ranges = [one for one in self._read_together(ranges) if one.start < one.stop]
+            together, left = left - _messages(ranges), _messages(ranges)
+            alone = _LEAST_ALONE if together > alone else alone * _MORE_ALONE
+            ranges = [self._read_alone(one, stop) for one, stop in zip(ranges, _ends(ranges, alone), strict=True)]
+            left = _messages(ranges)
+        for one in ranges:
+            self._read_alone(one, one.stop)
+
+    def _read_together(self, ranges: list[ExportRange]) -> list[ExportRange]:
         """Export ranges of a topic in the order of the log. What is left, from damage or a missing file on."""
         batches = self._reader.read_side_by_side(
             ranges,
@@ -327,17 +340,18 @@ class _Export:
         )
         for batch in batches:
             for at in range(0, batch.num_rows, self._batch_rows):
-                self._writer.write(topic, batch.slice(at, self._batch_rows))
+                self._writer.write(ranges[0].topic, batch.slice(at, self._batch_rows))
             ranges = self._move_positions(batch, ranges, batches.positions)
         return self._move_positions(None, ranges, batches.positions)
 
-    def _read_alone(self, one: ExportRange) -> None:
-        """Export one range."""
-        batches = self._read(one)
+    def _read_alone(self, one: ExportRange, stop: int) -> ExportRange:
+        """Export one range up to an offset. What is left of it."""
+        batches = self._read(one, stop)
         for batch in batches:
             self._writer.write(one.topic, batch)
             [one] = self._move_positions(batch, [one], [batches.position])
-        self._move_positions(None, [one], [one.stop])
+        [one] = self._move_positions(None, [one], [stop])
+        return one
 
     def _move_positions(
         self, batch: pa.RecordBatch | None, ranges: Sequence[ExportRange], positions: Sequence[int]
@@ -357,12 +371,12 @@ class _Export:
                 self._request.progress(self._done, self._total)
         return left
 
-    def _read(self, one: ExportRange) -> MessageBatches:
+    def _read(self, one: ExportRange, stop: int) -> MessageBatches:
         return self._reader.read(
             one.topic,
             one.queue_id,
             one.start,
-            one.stop,
+            stop,
             columns=self._state.columns,
             verify_crc=self._request.verify_crc,
             max_batch_rows=self._batch_rows,
@@ -378,3 +392,13 @@ class _Export:
             skipped[one.topic] += one.messages
         self._state = replace(noted, committed=committed, rows=self._rows, skipped=dict(skipped), finished=finished)
         self._place.save(self._state)
+
+
+def _messages(ranges: Sequence[ExportRange]) -> int:
+    return sum(one.stop - one.start for one in ranges)
+
+
+def _ends(ranges: Sequence[ExportRange], messages: int) -> list[int]:
+    """Where ranges with messages end after so many of all of them, or a few more: after the same part of each."""
+    left = max(_messages(ranges), messages)
+    return [one.stop - (one.stop - one.start) * (left - messages) // left for one in ranges]

@@ -227,7 +227,7 @@ class SideBySide(Iterator[pa.RecordBatch]):
 
     def _read(self, blocks: Iterator[Block], decoder: BlockDecoder) -> Iterator[pa.RecordBatch]:
         for block in blocks:
-            for part, batch in decoder.batches(block):
+            for part, batch in decoder.batches(block, tolerant=True):
                 if isinstance(batch, RecordProblem):
                     return
                 # Of equal ranges the last one counts, and the offsets of a range ascend.

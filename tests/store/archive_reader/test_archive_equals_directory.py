@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -260,6 +261,44 @@ def test_an_export_of_an_archive_passes_a_damaged_record(tmp_path: Path) -> None
     report = export_store(source, target, topics=["orders"], resume=True, on_damage="skip")
 
     assert (report.total_rows, report.total_skipped) == (39, {"orders": 1})
+
+
+@pytest.mark.parametrize("is_archived", [True, False])
+def test_an_export_of_an_archive_reads_queues_together_again_after_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_archived: bool
+) -> None:
+    """After bodies that were damaged in the archive, and after a record that was damaged before it was archived."""
+    builder = filled_store(tmp_path / "store", [("orders", 4, 5000, 4000)], log_file_size=16 << 20)
+    with StoreReader.open(builder.path) as reader:
+        begins = np.sort(reader.scan("orders", columns=["physicalOffset"]).read_all()["physicalOffset"].to_numpy())
+    if is_archived:
+        archive_store(builder.path, f"file://{tmp_path}/past", with_last=True)
+        log = min((tmp_path / "past/commitlog").iterdir())
+        places = begins[[500, 1500, 2500]] + 1000
+    else:
+        log = min((builder.path / "commitlog").iterdir())
+        places = begins[[500]] + 4  # its magic code, so that no unit is made of it
+    with log.open("r+b") as file:
+        for place in places.tolist():
+            file.seek(place)
+            file.write(b"\xff" * 4)
+    if not is_archived:
+        archive_store(builder.path, f"file://{tmp_path}/past", with_last=True)
+    # Less than the topic has, as of a larger archive, and more than a block and what is fetched ahead, as always.
+    limits = PageLimits(memory=6 << 20, ahead=1 << 20)
+    monkeypatch.setattr("commitlog_store.object_storage.pages._PAGES_OF_A_REQUEST", 4)
+    monkeypatch.setattr(ArchiveAccess, "pages", lambda _, objects: ObjectPages(objects, None, limits))
+
+    source, target = f"archive+file://{tmp_path}/past", tmp_path / "rows"
+    report = export_store(source, f"ndjson:{target}", topics=["orders"], on_damage="skip")
+
+    assert (report.rows, report.skipped) == (5000 - len(places), {"orders": len(places)})
+    assert sum("skipped the offsets" in one for one in caplog.messages) == len(places)
+    assert report.storage.bytes_fetched < 1.5 * builder.position
+    rows = [json.loads(line)["physicalOffset"] for line in target.read_text().splitlines()]
+    assert len(set(rows)) == len(rows) == report.rows
+    # What follows all damage is in the order of the log: it was read together.
+    assert rows[-2000:] == sorted(rows)[-2000:]
 
 
 def test_an_archive_is_not_opened_for_writing(tmp_path: Path) -> None:
