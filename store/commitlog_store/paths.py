@@ -248,12 +248,21 @@ def path_fault(text: str) -> str | None:
     return None
 
 
+_HDFS_SCHEMES = ("hdfs", "webhdfs", "swebhdfs", "viewfs")
+_WITHOUT_HDFS = (
+    " HDFS has no client here: archive into file:///DIRECTORY, and copy that with 'hdfs dfs -put', manifest/ last; to "
+    "read it, copy it back with 'hdfs dfs -get'."
+)
+
+
 def archive_hint(text: str) -> str:
     """What a text may mean that is not the address of an archive, as a sentence to follow another; or nothing."""
     if found := _URI.fullmatch(text):
         scheme, rest = found[1].lower(), found[2]
         if scheme == "file":
             return f" For an archive in a directory: archive+file:///{without_secrets(rest).lstrip('/')}."
+        if scheme in _HDFS_SCHEMES:
+            return _WITHOUT_HDFS
         lower = f"{scheme}:{rest}"
         return f" In lower case: {without_secrets(lower)}." if lower.startswith(ARCHIVE_SCHEMES) else ""
     if not text or ":" in text or "@" in text:

@@ -52,6 +52,7 @@ _MaxRate = Annotated[
         parser=size_option, metavar="SIZE", help="Upload at most so many bytes a second: 20M.", show_default=False
     ),
 ]
+_Refused = Annotated[list[str] | None, typer.Option("--topic", "-t", "--topics", metavar="TOPIC", hidden=True)]
 _OlderThan = Annotated[
     str, typer.Option(metavar="DURATION", help="With --gc: less than a day only while no archiver and reader runs.")
 ]
@@ -79,6 +80,7 @@ def archive(
     older_than: _OlderThan = "1d",
     dry_run: DryRun = False,
     as_json: AsJson = False,
+    topic: _Refused = None,
 ) -> None:
     """Copy closed log files into object storage, byte for byte, with their queues' units and a manifest.
 
@@ -88,6 +90,12 @@ def archive(
     AZURE_STORAGE_ACCOUNT_NAME, roles of the machine. 'restore' makes a store of an archive.
     """
     options = {} if endpoint is None else {"endpoint": endpoint}
+    if topic:
+        raise typer.BadParameter(
+            "An archive has all topics: it holds log files byte for byte. To keep some topics alone, export them: "
+            "commitlog export PATH --topic 'orders*' --to parquet:s3://BUCKET/PREFIX --resume",
+            param_hint="--topics",
+        )
     if check and gc:
         raise typer.BadParameter("Give one of them.", param_hint="--check, --gc")
     if len(places) != (1 if check or gc else 2):

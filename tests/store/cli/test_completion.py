@@ -70,12 +70,12 @@ def offered(*words: object, last: str = "", by: str = "bash") -> list[str]:
 
 
 def values() -> list[tuple[str, str]]:
-    """Each command, and each option with a value that it has, or argument after the path."""
+    """Each command, and each option with a value that it has, or argument after the path. Hidden ones are refused."""
     return [
         (name, param.opts[-1] if param.opts[-1].startswith("--") else param.opts[0])
         for name, command in commands()
         for param in command.params
-        if param.metavar in OFFERED
+        if param.metavar in OFFERED and not param.hidden
     ]
 
 
