@@ -99,7 +99,7 @@ LATE_IMPORTS = {
 # The modules of commitlog_store that the connector may import from.
 PUBLIC_MODULES = (
     "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.sizes",
-    "commitlog_store.object_storage.reading",
+    "commitlog_store.archive_reader.opening", "commitlog_store.object_storage.reading",
     "commitlog_store.stager", "commitlog_store.timestamps", "commitlog_store.columnar.columns",
 )  # fmt: skip
 

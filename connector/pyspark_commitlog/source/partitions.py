@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
@@ -24,6 +25,9 @@ from pyspark_commitlog.source.units_of_ranges import (
     message_sizes,
     units_around_holes,
 )
+
+if TYPE_CHECKING:
+    from commitlog_store.archive_reader.opening import PlannedManifest
 
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32
@@ -52,7 +56,8 @@ _BLOCKS_A_READ = 64
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
     """The ranges of one task, read one after the other, or ``side_by_side`` in even steps, or all at once where they
-    are ``short``. ``store`` is the name of their store, None if it has none. Only values: Spark pickles it.
+    are ``short``. ``store`` is the name of their store, None if it has none. ``manifest`` is that with which an archive
+    was planned: a task need not look for it again. Only values: Spark pickles it.
 
     Those of a stream have the ``run`` of their source, and are ``number`` of ``count`` in their batch
     (``task_reports``).
@@ -62,6 +67,7 @@ class RangePartition(InputPartition):
     side_by_side: bool = False
     short: bool = False
     store: str | None = None
+    manifest: PlannedManifest | None = None
     run: str = ""
     number: int = 0
     count: int = 0

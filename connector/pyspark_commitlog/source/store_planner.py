@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from commitlog_store import Fence, QueueInfo, StoreReader
 from commitlog_store.errors import CommitLogError, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.remote import is_archive
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 from pyspark_commitlog.source.checked_positions import CheckedPositions
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import RangePartition, limit_records, plan_partitions
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.units_of_ranges import QueueRange, units_around_holes
+
+if TYPE_CHECKING:
+    from commitlog_store.archive_reader.opening import PlannedManifest
 
 # The oldest message that waits is looked for in so many queues: each takes a tenth of a millisecond of every trigger.
 _MOST_QUEUES_ASKED = 32
@@ -214,7 +219,17 @@ class StorePlanner:
             fail_on_data_loss=self._options.fail_on_data_loss,
             fetched=self._options.remote.reads_archive(self._options.path),
         )
-        return limit_records(partitions, self._options.max_records_per_partition)
+        partitions = limit_records(partitions, self._options.max_records_per_partition)
+        manifest = self._manifest()
+        return partitions if manifest is None else [replace(one, manifest=manifest) for one in partitions]
+
+    def _manifest(self) -> PlannedManifest | None:
+        """The manifest with which an archive is planned; None for another store."""
+        if not is_archive(self._options.path):
+            return None
+        from commitlog_store.archive_reader.opening import manifest_of  # other stores do not wait for its import
+
+        return manifest_of(self.reader)
 
     def existing(self, wanted: Sequence[QueueRange], start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """The ranges that the store still has, with the same messages; a loss is handled as failOnDataLoss says."""

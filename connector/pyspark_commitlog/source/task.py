@@ -20,7 +20,7 @@ from commitlog_store.errors import (
 )
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import RemoteOptions
+from pyspark_commitlog.options.remote import RemoteOptions, is_archive
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
@@ -89,7 +89,7 @@ class ReadTask:
         leave_out_imported_modules()
         declared = self.projection.arrow_schema()
         store = partition.store
-        with loss.naming_store(store), self._open(store) as reader:
+        with loss.naming_store(store), self._open(partition) as reader:
             try:
                 for rows, batch in self._batches(reader, partition, tally):
                     tally.rows.update(rows)
@@ -100,8 +100,13 @@ class ReadTask:
             for skipped in reader.skipped:
                 tally.damaged[skipped.topic] += skipped.messages
 
-    def _open(self, store: str | None) -> StoreReader:
+    def _open(self, partition: RangePartition) -> StoreReader:
+        store = partition.store
         path = self.path if store is None else self.stores[store]
+        if is_archive(path):
+            from commitlog_store.archive_reader.opening import open_archive  # other stores do not wait for its import
+
+            return open_archive(path, self.on_damage, manifest=partition.manifest, **self.remote.of(path))
         return StoreReader.open(
             path,
             store_path_commit_log=self.commit_logs.get(store),

@@ -6,11 +6,15 @@ other one reads what that one committed, and continues from there.
 
 from __future__ import annotations
 
+import hashlib
+from typing import NamedTuple
+
 from commitlog_store.archive.damage import RESTORE_ADVICE
 from commitlog_store.archive.layout import IDENTITY, MANIFEST, generation_of, manifest_name
 from commitlog_store.archive.manifest import (
     Identity,
     Manifest,
+    ObjectRef,
     contradiction_in,
     decode_identity,
     decode_manifest,
@@ -18,10 +22,18 @@ from commitlog_store.archive.manifest import (
     encode_manifest,
 )
 from commitlog_store.errors import ArchiveDamaged, ArchiveNotFound
+from commitlog_store.format.checksum import crc32
 from commitlog_store.object_storage.object_store import ObjectStore
 
 # How often to look for the newest manifest again, when that which was listed is deleted before it is read.
 _LOOKS = 8
+
+
+class StoredManifest(NamedTuple):
+    """A manifest, and the object that it is."""
+
+    manifest: Manifest
+    ref: ObjectRef
 
 
 def newest_or_none(objects: ObjectStore, known: Manifest | None = None) -> Manifest | None:
@@ -30,6 +42,11 @@ def newest_or_none(objects: ObjectStore, known: Manifest | None = None) -> Manif
     ``known`` is one that was read before. A listing that does not show it is an old one: then names are asked for,
     which object stores answer from what they hold.
     """
+    found = _newest(objects, known)
+    return None if found is None else found.manifest
+
+
+def _newest(objects: ObjectStore, known: Manifest | None) -> StoredManifest | None:
     name = ""
     for _ in range(_LOOKS):
         found = [generation_of(one.name) for one in objects.list(MANIFEST, first_only=True)]
@@ -39,23 +56,28 @@ def newest_or_none(objects: ObjectStore, known: Manifest | None = None) -> Manif
         if not last:
             return None
         name = manifest_name(last)
-        manifest = read_generation(objects, last)
+        manifest = _read(objects, last)
         if manifest is not None:
             return manifest
     raise ArchiveDamaged(f"{objects} lists {name}, and does not have it. Try again.", name=name)
 
 
-def _by_name(objects: ObjectStore, known: Manifest) -> Manifest | None:
+def _by_name(objects: ObjectStore, known: Manifest) -> StoredManifest | None:
     """The last of the generations from a known one on; None without that one: the archive was deleted."""
-    found = read_generation(objects, known.generation)
+    found = _read(objects, known.generation)
     following = found
     while following is not None:
-        found, following = following, read_generation(objects, following.generation + 1)
+        found, following = following, _read(objects, following.manifest.generation + 1)
     return found
 
 
 def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
     """The manifest of a generation; None without it. ``ArchiveDamaged``, ``UnsupportedArchive``."""
+    found = _read(objects, generation)
+    return None if found is None else found.manifest
+
+
+def _read(objects: ObjectStore, generation: int) -> StoredManifest | None:
     name = manifest_name(generation)
     data = objects.get(name)
     if data is None:
@@ -67,12 +89,18 @@ def read_generation(objects: ObjectStore, generation: int) -> Manifest | None:
             f"{RESTORE_ADVICE}",
             name=name,
         )
-    return manifest
+    sha256 = hashlib.sha256(data).hexdigest()
+    return StoredManifest(manifest, ObjectRef(name=name, size=len(data), crc32=crc32(data), sha256=sha256))
 
 
-def newest(objects: ObjectStore, known: Manifest | None = None) -> Manifest:
+def newest(objects: ObjectStore) -> Manifest:
     """The newest generation. ``ArchiveNotFound`` and the errors of ``newest_or_none``."""
-    manifest = newest_or_none(objects, known)
+    return newest_stored(objects).manifest
+
+
+def newest_stored(objects: ObjectStore, known: Manifest | None = None) -> StoredManifest:
+    """As ``newest``, and as ``newest_or_none`` with a ``known`` one, with the manifest's object."""
+    manifest = _newest(objects, known)
     if manifest is None:
         raise ArchiveNotFound(
             f"No archive at {objects}: it has no manifest. 'commitlog archive PATH {objects}' makes one.",

@@ -6,6 +6,7 @@ the head of the catalog. A queue's row of the catalog, its rows of groups and it
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,9 +23,9 @@ from commitlog_store.archive.catalog import (
     span_at,
 )
 from commitlog_store.archive.damage import damaged, missing, other_bytes, other_page
-from commitlog_store.archive.generations import newest, read_generation
+from commitlog_store.archive.generations import StoredManifest, newest_stored, read_generation
 from commitlog_store.archive.layout import COMMIT_LOG
-from commitlog_store.archive.manifest import Manifest, ObjectRef, Segment
+from commitlog_store.archive.manifest import ObjectRef, Segment, decode_manifest
 from commitlog_store.archive.queue_names import Structured
 from commitlog_store.archive.unit_objects import decode_units
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
@@ -55,8 +56,9 @@ class UnitRun:
 class OpenedArchive:
     """What one manifest names. It never changes."""
 
-    def __init__(self, manifest: Manifest, head: CatalogHead, pages: ObjectPages, url: str) -> None:
-        self.manifest = manifest
+    def __init__(self, stored_manifest: StoredManifest, head: CatalogHead, pages: ObjectPages, url: str) -> None:
+        self.manifest = manifest = stored_manifest.manifest
+        self.manifest_ref = stored_manifest.ref
         self.url = url
         self._head = head
         self._pages = pages
@@ -73,14 +75,24 @@ class OpenedArchive:
         self._compared: dict[str, ArchiveDamaged | None] = {}
 
     @classmethod
-    def open(cls, objects: ObjectStore, pages: ObjectPages) -> OpenedArchive:
-        """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``."""
-        return cls._of(newest(objects), str(objects), pages)
+    def open(cls, objects: ObjectStore, pages: ObjectPages, known: ObjectRef | None = None) -> OpenedArchive:
+        """The newest generation. ``ArchiveNotFound`` without one, ``ArchiveDamaged``, ``ArchiveFailed``.
+
+        Or that of a ``known`` manifest: without a listing, and where a cache has it, without a request. Not one that
+        was deleted since, as it is after a day: then the newest one.
+        """
+        url = str(objects)
+        if known is not None:
+            with contextlib.suppress(ArchiveDamaged):
+                data = bytes(read_object(pages, url, known, 0, known.size))
+                return cls._of(StoredManifest(decode_manifest(data, f"{url}/{known.name}"), known), url, pages)
+        return cls._of(newest_stored(objects), url, pages)
 
     @classmethod
-    def _of(cls, manifest: Manifest, url: str, pages: ObjectPages) -> OpenedArchive:
+    def _of(cls, stored_manifest: StoredManifest, url: str, pages: ObjectPages) -> OpenedArchive:
+        manifest = stored_manifest.manifest
         data = read_object(pages, url, manifest.catalog, 0, manifest.catalog_head)
-        return cls(manifest, decode_head(data, f"{url}/{manifest.catalog.name}"), pages, url)
+        return cls(stored_manifest, decode_head(data, f"{url}/{manifest.catalog.name}"), pages, url)
 
     @classmethod
     def after(
@@ -93,8 +105,8 @@ class OpenedArchive:
         following = read_generation(objects, generation + 1)
         if following is None and not is_late:
             return None
-        manifest = newest(objects, following)
-        return cls._of(manifest, str(objects), pages) if manifest.generation > generation else None
+        found = newest_stored(objects, following)
+        return cls._of(found, str(objects), pages) if found.manifest.generation > generation else None
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The bounds of a queue, by its number."""

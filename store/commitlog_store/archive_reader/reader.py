@@ -18,6 +18,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive_reader.archived_blocks import ArchivedBlocks
 from commitlog_store.archive_reader.archived_config import ArchivedConfig
 from commitlog_store.archive_reader.archived_index import ArchivedIndex
@@ -31,6 +32,7 @@ from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.delayed.levels import DelayLevel, delay_levels
 from commitlog_store.errors import CommitLogError, UnsupportedStore
 from commitlog_store.files import disk
+from commitlog_store.files.memory import keep_freed_memory
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.format.record import HEADER_SIZE, MAGIC_V1, MAGIC_V2, own_position
@@ -66,12 +68,16 @@ _WAIT_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveAccess:
-    """How an archive is reached: its address, and the cache of its pages on the local disk (``cache_dir`` "": none)."""
+    """How an archive is reached: its address, and the cache of its pages on the local disk (``cache_dir`` "": none).
+
+    ``manifest`` is that of the generation to begin with, of another reader that has asked for the newest one.
+    """
 
     address: StorageAddress
     cache_dir: str = ""
     cache_limit: int = DEFAULT_LIMIT
     limits: PageLimits = field(default_factory=PageLimits)
+    manifest: ObjectRef | None = None
 
     def pages(self, objects: ObjectStore) -> ObjectPages:
         """``StoreAccessDenied``, ``OSError`` when the directory of the cache cannot be made."""
@@ -127,7 +133,8 @@ class ArchiveReader(StoreReader):
     ) -> None:
         self.access = access
         self.path = str(access.address)
-        self._objects = ObjectStore.at(access.address)
+        keep_freed_memory()  # pages and blocks are allocated again
+        self._objects = ObjectStore.at(access.address, connects=access.manifest is None)
         self._pages = access.pages(self._objects)
         self._on_damage = on_damage
         self._counts = None
@@ -135,7 +142,7 @@ class ArchiveReader(StoreReader):
         self._snapshot = None
         self._closed = False
         try:
-            self._archive = OpenedArchive.open(self._objects, self._pages)
+            self._archive = OpenedArchive.open(self._objects, self._pages, access.manifest)
         except BaseException:
             self._pages.close()
             raise
@@ -161,6 +168,11 @@ class ArchiveReader(StoreReader):
     def paths(self) -> NoReturn:  # type: ignore[override]
         """``UnsupportedStore``: an archive has no files here."""
         raise self._not_here("this needs the files of a store", f"'commitlog restore {self.for_shell} DIR' makes them")
+
+    @property
+    def manifest(self) -> ObjectRef:
+        """The manifest of the generation that is shown, for ``ArchiveAccess`` of other readers."""
+        return self._archive.manifest_ref
 
     def stats(self) -> StorageStats:
         return self._objects.stats

@@ -7,6 +7,7 @@ plan's text. docs/decisions/0043-reading-archives.md.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -212,6 +213,7 @@ def _bucket_settings(options: Mapping[str, str]) -> dict[str, str]:
     return {} if named else {"region": "us-east-1"}
 
 
+@functools.cache
 def load_obstore() -> ModuleType:
     """The package obstore. ``InvalidValue`` without it."""
     try:

@@ -15,9 +15,11 @@ import contextlib
 import os
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, ArchiveNotFound, CommitLogError
@@ -80,17 +82,16 @@ class ObjectStore:
     Errors are ``ArchiveFailed``, also ``ArchiveAccessRefused``, without secrets. ``stats`` counts what was asked.
     """
 
-    def __init__(
-        self, store: obstore.store.ObjectStore, url: str, *, directory: str = "", timeout_s: float = 180.0
-    ) -> None:
-        """Use ``open``; or a store of ``obstore`` with credentials of one's own, and the URL to show for it."""
-        self.url = url
+    def __init__(self, address: StorageAddress) -> None:
+        """Use ``open`` or ``at``. Made in another way, it connects with the first request."""
+        self._address = address
+        self.url = address.url
         # Of an archive on a local disk.
-        self.directory = directory
-        self.lists_in_order = not directory and StorageAddress.parse(url).lists_in_order
-        self._store = store
-        self._timeout_s = timeout_s
-        self._obstore = load_obstore()
+        self.directory = address.directory
+        self.lists_in_order = address.lists_in_order
+        self._timeout_s = address.timeout_s
+        self._client: obstore.store.ObjectStore | None = None
+        self._connecting = threading.Lock()
         self._counter = StorageCounter()
         self._stopped = False
 
@@ -115,14 +116,31 @@ class ObjectStore:
         return cls.at(StorageAddress.parse(url, options=options, timeout_s=retry_timeout_s), writes=writes)
 
     @classmethod
-    def at(cls, address: StorageAddress, *, writes: bool = False) -> ObjectStore:
+    def at(cls, address: StorageAddress, *, writes: bool = False, connects: bool = True) -> ObjectStore:
         """The objects below an address. ``InvalidValue``, ``StoreForked``; ``ArchiveNotFound`` without the directory,
-        ``ArchiveFailed`` for one that cannot be made."""
+        ``ArchiveFailed`` for one that cannot be made.
+
+        Unless it ``connects``, the first request does, with these errors: for a reader that may find all in its cache.
+        """
         url = address.url
         if address.is_local and not writes and not disk.is_directory(address.directory):
             raise ArchiveNotFound(f"No archive at {url}: {address.directory} is not a directory.", path=url)
-        client = address.connect(makes_directory=writes)
-        return cls(client, address.url, directory=address.directory, timeout_s=address.timeout_s)
+        objects = cls(address)
+        if connects:
+            objects._client = address.connect(makes_directory=writes)
+        return objects
+
+    @property
+    def _store(self) -> obstore.store.ObjectStore:
+        """The client. The errors of ``StorageAddress.connect``."""
+        with self._connecting:
+            if self._client is None:
+                self._client = self._address.connect()
+            return self._client
+
+    @property
+    def _obstore(self) -> ModuleType:
+        return load_obstore()
 
     def __str__(self) -> str:
         return self.url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,14 @@ import pyspark_commitlog
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.archive.archiver import ArchiveSettings, archive_store, open_archiver
 from commitlog_store.errors import FileMissing
+from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.counted import counted_storage
+from commitlog_store.object_storage.object_store import ObjectStore
+from commitlog_store.storage_stats import StorageStats
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.batch_source import CommitLogBatchReader
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
@@ -84,6 +90,61 @@ def test_tasks_fetch_the_log_of_interleaved_queues_once(tmp_path: Path, topics: 
     assert rows == 1600
     assert len(partitions) >= 4
     assert asked.stats.bytes_fetched < 1.5 * size
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_tasks_begin_with_the_manifest_of_the_plan(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They list nothing, and where the cache has all that they read, they ask for nothing."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=4 << 20)
+    for _ in range(40):
+        builder.append("orders", [0, 1, 2, 3], [b"x" * 2000] * 40)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    options = {"path": f"archive+file://{tmp_path}/past", "subscribe": "orders", "startingOffsets": "earliest"}
+    partitions, task = _planned({**options, "minPartitions": "4", "cacheDir": str(tmp_path / "cache")}, kind)
+    assert len(partitions) >= 4
+    monkeypatch.delattr(ObjectStore, "list")
+    cold = [_asked(task, one) for one in partitions]
+    # Planning has left units and catalog in the cache: the log is left, and the manifest for the first task.
+    assert [one.requests for one in cold] == [2] + [1] * (len(partitions) - 1)
+    monkeypatch.delattr(StorageAddress, "connect")
+    assert [_asked(task, one).requests for one in partitions] == [0] * len(partitions)
+    assert max(len(pickle.dumps(one)) for one in partitions) < 2000
+
+
+def test_a_task_whose_manifest_was_deleted_since_reads_the_newest_one(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10)
+    _add(builder, 90)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    partitions, task = _planned({"path": f"archive+file://{tmp_path}/past", "subscribe": "orders"}, "batch")
+    [manifest] = (tmp_path / "past" / "manifest").iterdir()
+    _add(builder, 90)
+    archive_store(tmp_path / "store", f"file://{tmp_path}/past", with_last=True)
+    manifest.unlink()
+    assert sum(batch.num_rows for one in partitions for batch in task.read(one)) == 90
+    manifest.write_bytes(b"{}")
+    assert sum(batch.num_rows for one in partitions for batch in task.read(one)) == 90
+
+
+def _planned(options: dict[str, str], kind: str) -> tuple[list[RangePartition], ReadTask]:
+    """The partitions of a query as Spark gets them, and their task."""
+    schema = check_schema(StructType([StructField("queueOffset", LongType())]))
+    if kind == "batch":
+        parsed = parse_batch_options(options)
+        found = CommitLogBatchReader(parsed, schema).partitions()
+    else:
+        parsed = parse_stream_options(options)
+        planner = StreamPlanner(parsed, clock=lambda: 0.0)
+        start = planner.initial_offset()
+        found = list(planner.partitions(start, planner.latest_offset(start, limited=True)))
+    return pickle.loads(pickle.dumps(found)), ReadTask.of(parsed, schema)
+
+
+def _asked(task: ReadTask, partition: RangePartition) -> StorageStats:
+    """What the task of a partition asks of object storage."""
+    with counted_storage() as asked:
+        for _ in task.read(partition):
+            pass
+    return asked.stats
 
 
 def test_lookups_have_the_messages_of_the_directory(spark: SparkSession, tmp_path: Path) -> None:

@@ -140,3 +140,10 @@ def test_each_cloud_has_an_endpoint_of_ones_own(
 def test_options_that_a_cloud_does_not_have_are_refused(url: str) -> None:
     with pytest.raises(InvalidValue, match=r"not those of a client of it.*no_such_option"):
         StorageAddress.parse(url, options={"no_such_option": "x", "account_name": "a"}).connect()
+
+
+def test_a_client_that_connects_later_refuses_options_then() -> None:
+    address = StorageAddress.parse("s3://box/a", options={"no_such_option": "x"})
+    objects = ObjectStore.at(address, connects=False)
+    with pytest.raises(InvalidValue, match="not those of a client of it"):
+        objects.get("x")
