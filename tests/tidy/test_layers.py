@@ -68,7 +68,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "archive_reader": _PARTS
     | {"archive", "delayed", "filter", "groups", "object_storage"}
     | {"reader", "reading", "threads", "verify"},
-    "history": _PARTS | {"archive_reader", "delayed", "filter", "groups", "half", "reader", "reading", "verify"},
+    "history": _PARTS
+    | {"archive", "archive_reader", "delayed", "filter", "groups", "half", "reader", "reading", "verify"},
     "consumers": _ENGINE
     | {"consuming", "filter", "groups", "reader", "reader_pool", "reading", "owned_store", "transaction"},
     "store": _ENGINE | _SUBJECTS | {"consumers", "filter", "owned_store", "producing", "reader", "transaction"},
@@ -99,7 +100,7 @@ LATE_IMPORTS = {
 # The modules of commitlog_store that the connector may import from.
 PUBLIC_MODULES = (
     "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.sizes",
-    "commitlog_store.archive_reader.opening", "commitlog_store.object_storage.reading",
+    "commitlog_store.history.planned", "commitlog_store.object_storage.reading",
     "commitlog_store.stager", "commitlog_store.timestamps", "commitlog_store.columnar.columns",
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ from pyspark_commitlog.source.units_of_ranges import (
 )
 
 if TYPE_CHECKING:
-    from commitlog_store.archive_reader.opening import PlannedManifest
+    from commitlog_store.history.planned import PlannedManifest
 
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32

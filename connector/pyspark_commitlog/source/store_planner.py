@@ -13,7 +13,6 @@ from commitlog_store import Fence, QueueInfo, StoreReader
 from commitlog_store.errors import CommitLogError, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import is_archive
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 from pyspark_commitlog.source.checked_positions import CheckedPositions
 from pyspark_commitlog.source.offset_rules import resolve_rule
@@ -22,7 +21,7 @@ from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.units_of_ranges import QueueRange, units_around_holes
 
 if TYPE_CHECKING:
-    from commitlog_store.archive_reader.opening import PlannedManifest
+    from commitlog_store.history.planned import PlannedManifest
 
 # The oldest message that waits is looked for in so many queues: each takes a tenth of a millisecond of every trigger.
 _MOST_QUEUES_ASKED = 32
@@ -224,10 +223,10 @@ class StorePlanner:
         return partitions if manifest is None else [replace(one, manifest=manifest) for one in partitions]
 
     def _manifest(self) -> PlannedManifest | None:
-        """The manifest with which an archive is planned; None for another store."""
-        if not is_archive(self._options.path):
+        """The manifest with which an archive is planned; None for a store without one."""
+        if not self._options.remote.reads_archive(self._options.path):
             return None
-        from commitlog_store.archive_reader.opening import manifest_of  # other stores do not wait for its import
+        from commitlog_store.history.planned import manifest_of  # other stores do not wait for its import
 
         return manifest_of(self.reader)
 

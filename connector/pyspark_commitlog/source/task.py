@@ -20,7 +20,7 @@ from commitlog_store.errors import (
 )
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.remote import RemoteOptions, is_archive
+from pyspark_commitlog.options.remote import RemoteOptions
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task_reports import Tally, write_report
@@ -103,16 +103,13 @@ class ReadTask:
     def _open(self, partition: RangePartition) -> StoreReader:
         store = partition.store
         path = self.path if store is None else self.stores[store]
-        if is_archive(path):
-            from commitlog_store.archive_reader.opening import open_archive  # other stores do not wait for its import
+        log, given = self.commit_logs.get(store), self.remote.of(path)
+        if self.remote.reads_archive(path):
+            from commitlog_store.history.planned import open_planned  # other stores do not wait for its import
 
-            return open_archive(path, self.on_damage, manifest=partition.manifest, **self.remote.of(path))
+            return open_planned(path, partition.manifest, store_path_commit_log=log, on_damage=self.on_damage, **given)
         return StoreReader.open(
-            path,
-            store_path_commit_log=self.commit_logs.get(store),
-            from_log=self.from_log,
-            on_damage=self.on_damage,
-            **self.remote.of(path),
+            path, store_path_commit_log=log, from_log=self.from_log, on_damage=self.on_damage, **given
         )
 
     def _batches(self, reader: StoreReader, partition: RangePartition, tally: Tally) -> Iterator[_Counted]:

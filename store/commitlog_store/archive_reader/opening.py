@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TypeAlias
 
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive_reader.reader import ArchiveAccess, ArchiveReader
@@ -12,17 +11,9 @@ from commitlog_store.errors import InvalidValue, StoreAccessDenied
 from commitlog_store.object_storage.address import StorageAddress
 from commitlog_store.object_storage.page_cache import DEFAULT_LIMIT
 from commitlog_store.queue.get_message import checked_count
-from commitlog_store.reader import OnDamage, StoreReader
+from commitlog_store.reader import OnDamage
 
 _CACHE_VARIABLE = "COMMITLOG_CACHE_DIR"
-
-PlannedManifest: TypeAlias = ObjectRef
-"""The manifest of the generation with which something was planned: small, and picklable."""
-
-
-def manifest_of(reader: StoreReader) -> PlannedManifest | None:
-    """The manifest with which the reader of an archive answers; None for the reader of another store."""
-    return reader.manifest if isinstance(reader, ArchiveReader) else None
 
 
 def open_archive(
@@ -31,7 +22,7 @@ def open_archive(
     storage_options: Mapping[str, str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int | None = None,
-    manifest: PlannedManifest | None = None,
+    manifest: ObjectRef | None = None,
 ) -> ArchiveReader:
     """``StoreReader.open`` of an archive. ``COMMITLOG_CACHE_DIR`` is the cache's directory where none is given.
 

@@ -6,6 +6,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive_reader.opening import open_archive
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.errors import (
@@ -29,11 +30,15 @@ def open_history(
     storage_options: Mapping[str, str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int | None = None,
+    manifest: ObjectRef | None = None,
 ) -> HistoryReader:
-    """A reader of both. ``live`` is closed where it cannot be made. ``ArchiveMismatch``, and those of ``open``."""
+    """A reader of both. ``live`` is closed where it cannot be made. ``ArchiveMismatch``, and those of ``open``.
+
+    ``manifest``: see ``open_archive``.
+    """
     past: ArchiveReader | None = None
     try:
-        past = open_archive(archive, on_damage, storage_options, cache_dir, cache_size)
+        past = open_archive(archive, on_damage, storage_options, cache_dir, cache_size, manifest)
         live.consistently(lambda: refuse_other_store(live, past))
         return HistoryReader(live, past, on_damage=on_damage)
     except BaseException:
