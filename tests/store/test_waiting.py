@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,8 @@ from commitlog_store import GetMessageResult, GetMessageStatus, Message, Message
 from commitlog_store.errors import StoreClosed
 from commitlog_store.files import file_watch
 from commitlog_store.queue.get_message import Pulls
-from commitlog_store.testing import waiting_calls
+from commitlog_store.reading import arrivals
+from commitlog_store.testing import parts_of, waiting_calls
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a reader only looks again")
@@ -68,6 +70,30 @@ def test_a_batch_wakes_a_reader_when_it_is_visible(store: MessageStore) -> None:
     with store.reader() as reader:
         result = while_it_waits(reader, lambda: reader.get_message("orders", 0, 1, wait_s=WAIT_LIMIT_S), commit)
         assert [message.body for message in result.messages] == [b"a", b"b", b"c"]  # type: ignore[attr-defined]
+
+
+def test_a_reader_does_not_look_again_for_messages_of_other_queues(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for those, nor for the files by which the owner says that queues have changed."""
+    looks = []
+    is_any_filled = arrivals.is_any_filled
+
+    def counted(*arguments: Any) -> bool:
+        looks.append(1)
+        return is_any_filled(*arguments)
+
+    monkeypatch.setattr(arrivals, "is_any_filled", counted)
+    with store.reader() as reader, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(reader.wait_for_any, {("orders", 0): 1, ("audit", 3): 0}, 10 * WAIT_LIMIT_S)
+        wait_for(lambda: looks)
+        for topic, queue_id in (("orders", 1), ("payments", 3)) * 10:
+            store.put(topic, b"", queue_id=queue_id)
+            store.dispatch()
+            wait_for(lambda: parts_of(store).engine.reput.idle)  # which is when the queues are settled
+        assert len(looks) == 1
+        store.put("orders", b"", queue_id=0)
+        assert waiting.result(WAIT_LIMIT_S)
 
 
 def test_a_wait_for_nothing_ends(store: MessageStore) -> None:

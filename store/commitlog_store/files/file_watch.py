@@ -23,9 +23,10 @@ _MOST_WATCHES = 1000
 
 
 class FileWatch:
-    """The watched directories below one directory. Call ``follow``, then look at the files, then ``wait``.
+    """The watched directories and files below one directory. Call ``follow``, then look at the files, then ``wait``.
 
-    A change after ``follow`` ends the wait, so none is missed between the look and the wait.
+    A change after ``follow`` ends the wait, so none is missed between the look and the wait. Changes of other files do
+    not end it, also of those that lie beside a watched one.
     """
 
     def __init__(self, root: str) -> None:
@@ -34,45 +35,77 @@ class FileWatch:
         self._inotify: INotify | None = None
         self._is_open = False
         self._watched: dict[str, int] = {}
+        # By the number of a watch: the names in that directory that are waited for; None for all.
+        self._names: dict[int, set[str] | None] = {}
 
     @property
     def reports(self) -> bool:
         """Whether the kernel reports changes; otherwise every wait is a pause."""
         return self._inotify is not None
 
-    def follow(self, directories: Iterable[str]) -> None:
-        """Watch these directories too; in place of one that does not exist, its nearest parent."""
+    def follow(self, directories: Iterable[str], files: Iterable[str] = ()) -> None:
+        """Watch these too: all files of a directory, and single files, which may not exist yet.
+
+        In place of a directory that does not exist, its name is watched in the nearest parent that does.
+        """
         if not self._is_open:
             self._is_open, self._inotify = True, _open_inotify()
         if self._inotify is None:
             return
         for directory in directories:
-            path = directory
-            while path not in self._watched and len(self._watched) < _MOST_WATCHES:
-                try:
-                    changes = flags.MODIFY | flags.MOVED_TO | flags.CREATE
-                    self._watched[path] = self._inotify.add_watch(path, changes)
-                except OSError:  # it does not exist, or cannot be watched
-                    if path == self._root or not path.startswith(self._root):
-                        break
-                    path = os.path.dirname(path)
+            self._follow(self._inotify, directory, None)
+        for file in files:
+            self._follow(self._inotify, *os.path.split(file))
 
-    def wait(self, seconds: float) -> None:
-        """Return after a change, after ``seconds``, or when it is time to look again."""
-        seconds = min(max(seconds, 0.0), LOOK_AGAIN_SECONDS)
+    def _follow(self, inotify: INotify, directory: str, name: str | None) -> None:
+        """Watch one name in a directory, or with None all of it."""
+        while directory not in self._watched:
+            if len(self._watched) >= _MOST_WATCHES:
+                return
+            try:
+                changes = flags.MODIFY | flags.MOVED_TO | flags.CREATE
+                self._watched[directory] = inotify.add_watch(directory, changes)
+            except OSError:  # it does not exist, or cannot be watched
+                if directory == self._root or not directory.startswith(self._root):
+                    return
+                directory, name = os.path.split(directory)
+        number = self._watched[directory]
+        names = self._names.setdefault(number, set())
+        if name is None:
+            self._names[number] = None
+        elif names is not None:
+            names.add(name)
+
+    def wait(self, seconds: float) -> bool:
+        """Return after a change, after ``seconds``, or when it is time to look again. Whether one was reported."""
+        left = seconds = min(max(seconds, 0.0), LOOK_AGAIN_SECONDS)
         if self._inotify is None:
             time.sleep(seconds)
-            return
-        events = self._inotify.read(timeout=seconds * 1000)
-        gone = {event.wd for event in events if event.mask & flags.IGNORED}  # directories that were removed
-        if gone:
-            self._watched = {path: number for path, number in self._watched.items() if number not in gone}
+            return False
+        ends = time.monotonic() + seconds
+        while True:
+            events = self._inotify.read(timeout=left * 1000)
+            gone = {event.wd for event in events if event.mask & flags.IGNORED}  # directories that were removed
+            if gone:
+                self._watched = {path: number for path, number in self._watched.items() if number not in gone}
+                for number in gone:
+                    self._names.pop(number, None)
+            if any(self._is_awaited(event.wd, event.name) for event in events):
+                return True
+            if not left:
+                return False
+            left = max(ends - time.monotonic(), 0.0)
+
+    def _is_awaited(self, number: int, name: str) -> bool:
+        """Whether an event ends a wait. One of an unknown watch does: it may say that events were lost."""
+        names = self._names.get(number)
+        return names is None or name in names
 
     def close(self) -> None:
         """End all watches. The next ``follow`` begins again."""
         if self._inotify is not None:
             os.close(self._inotify.fileno())
-        self._inotify, self._is_open, self._watched = None, False, {}
+        self._inotify, self._is_open, self._watched, self._names = None, False, {}, {}
 
     def __del__(self) -> None:
         # Of a reader that was dropped: a user has few descriptors of inotify.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from commitlog_store.errors import QueueNotFound, TopicNotFound
 from commitlog_store.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
 from commitlog_store.format.message_rules import check_queue_place
-from commitlog_store.paths import CONSUME_QUEUE
+from commitlog_store.paths import CONSUME_QUEUE, GATE
 from commitlog_store.queue.get_message import GetMessageResult, checked_int, wait_for_match
 from commitlog_store.queue.views import ReaderView
 from commitlog_store.reading.arguments import Place, checked_positions, checked_queue
@@ -42,10 +42,10 @@ def wait_for_files(reader: ReaderView, watch: FileWatch, positions: Positions, t
     """``StoreReader.wait_for_any`` of a store in a directory, whose files ``watch`` follows."""
     deadline = checked_deadline(positions, timeout_s)
     queues = os.path.join(reader.path, CONSUME_QUEUE)
-    # The gate, which opens after a batch, lies in the store's directory.
-    directories = [reader.path, *(os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions)]
+    directories = [os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions]
+    gate = os.path.join(reader.path, GATE)  # it opens after a batch
     while True:
-        watch.follow(directories)
+        watch.follow(directories, [gate])
         if is_any_filled(reader, positions):
             return True
         left = None if deadline is None else deadline - time.monotonic()

@@ -68,6 +68,44 @@ def test_a_directory_that_was_removed_and_made_again_is_watched_again(tmp_path: 
     watch.close()
 
 
+@on_linux
+@pytest.mark.usefixtures("patient")
+def test_only_the_file_that_is_followed_ends_a_wait(tmp_path: Path) -> None:
+    followed, other = tmp_path / "gate", tmp_path / "settled"
+    watch = FileWatch(str(tmp_path))
+    watch.follow([], [str(followed)])
+    other.write_bytes(b"new")
+    assert not watch.wait(0.01)
+    for content in (b"new", b"newer"):
+        followed.write_bytes(content)
+        assert watch.wait(WAIT_LIMIT_S)
+        while watch.wait(0):
+            pass
+    watch.close()
+
+
+@on_linux
+@pytest.mark.usefixtures("patient")
+def test_another_directory_beside_a_missing_one_does_not_end_a_wait(tmp_path: Path) -> None:
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(tmp_path / "orders" / "0")])
+    (tmp_path / "audit").mkdir()
+    assert not watch.wait(0.01)
+    (tmp_path / "orders").mkdir()
+    assert watch.wait(WAIT_LIMIT_S)
+    watch.close()
+
+
+@on_linux
+@pytest.mark.usefixtures("patient")
+def test_a_directory_that_is_followed_whole_stays_so(tmp_path: Path) -> None:
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(tmp_path)], [str(tmp_path / "gate")])
+    (tmp_path / "settled").touch()
+    assert watch.wait(WAIT_LIMIT_S)
+    watch.close()
+
+
 def test_a_wait_ends_when_it_is_time_to_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_watch, "LOOK_AGAIN_SECONDS", 0.001)
     watch = FileWatch(str(tmp_path))
