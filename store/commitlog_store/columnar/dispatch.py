@@ -95,6 +95,16 @@ class DispatchRequests:
         return len(self.physical_offsets)
 
     @property
+    def queues(self) -> list[tuple[str, int]]:
+        """The queues of the records, light ones too, each once."""
+        codes, ids = self.topic_codes, self.queue_ids
+        if self.light is not None:
+            codes, ids = np.append(codes, self.light.topic_codes), np.append(ids, self.light.queue_ids)
+        pairs = np.unique(codes.astype(np.int64) << 32 | ids.astype(np.int64) & 0xFFFFFFFF)
+        found = zip((pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True)
+        return [(self.topics[code], queue_id) for code, queue_id in found]
+
+    @property
     def has_unit(self) -> BoolArray:
         """Which records get a unit in their consume queue: all but prepared and rolled-back ones."""
         return np.asarray(sys_flag.has_queue_unit(self.sys_flags))

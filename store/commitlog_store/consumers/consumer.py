@@ -9,7 +9,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from operator import index
@@ -18,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 import pyarrow as pa
 
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
-from commitlog_store.consumers.group import ConsumerGroup, MemberClient, Queue
+from commitlog_store.consumers.group import ConsumerGroup, MemberClient, Queue, Share
 from commitlog_store.consumers.queue_progress import QueueProgress
 from commitlog_store.consumers.read_ahead import Moved, ReadAhead
 from commitlog_store.consumers.retry import put_for_retry, retry_topic
@@ -45,17 +46,20 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.reader import StoreReader
 from commitlog_store.reading.arguments import checked_places
 from commitlog_store.threads.calls import Calls
-from commitlog_store.threads.wakeup import LoopWakeup, Wakeup
+from commitlog_store.threads.wakeup import LoopWakeup, Settable, Wakeup
 from commitlog_store.timestamps import GivenTime, checked_seconds, milliseconds_of
 from commitlog_store.transaction import Transaction
 
 _T = TypeVar("_T")
+_Wakeup = TypeVar("_Wakeup", bound=Settable)
 _LOG = logging.getLogger(__name__)
 
 ConsumeFrom = Literal["earliest", "latest"] | GivenTime
 
-# The longest wait in one piece: queues that another consumer of the group has left are noticed then.
+# The longest wait in one piece; whatever ends a wait wakes it before that.
 _LONGEST_WAIT_S = 0.5
+
+_NONE: frozenset[int] = frozenset()
 
 
 class _Ended(NamedTuple):
@@ -158,8 +162,9 @@ class Consumer(Consuming):
         # The queues in the order in which they are asked next.
         self._turns: deque[Queue] = deque()
         self._members = group
+        # The messages that end a wait: those of queues that no other consumer of the group reads.
         self._interests = [
-            Interest(topic, may_match=filters[topic].may_match) for topic in (*self.topics, self._retry_topic)
+            Interest(topic, may_match=None if one.is_all else one.may_match) for topic, one in filters.items()
         ]
         check_store_directory(owned.path)
         self._reader = StoreReader(owned.engine.paths, counts=owned.engine.stats)
@@ -184,8 +189,7 @@ class Consumer(Consuming):
         self._closed = True
         if self._engine.state.forked:
             return
-        self._members.leave(self._member)
-        self._engine.waiters.wake_all()
+        self._members.leave(self._member)  # which wakes a poll that waits
         if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
             with self._lock:
                 self._reader.close()
@@ -233,7 +237,7 @@ class Consumer(Consuming):
         """What ``take`` gives as soon as messages are there; None at the deadline, on the clock ``time.monotonic``."""
         while True:
             # Before looking, so that a message that comes between look and wait is not missed.
-            with self._engine.waiters.waiting_for(Wakeup(), self._interests) as wakeup:
+            with self._waiting(Wakeup()) as (wakeup, interests):
                 found = take()
                 if found is not None:
                     return found
@@ -241,7 +245,16 @@ class Consumer(Consuming):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
-                wakeup.wait(min(left, _LONGEST_WAIT_S))
+                if interests is self._interests:
+                    wakeup.wait(min(left, _LONGEST_WAIT_S))
+
+    @contextmanager
+    def _waiting(self, wakeup: _Wakeup) -> Iterator[tuple[_Wakeup, list[Interest]]]:
+        """Have messages that concern this consumer, and other shares of the queues, set the wakeup. With the interests
+        that it waits with: after a look that has changed the share, they are others."""
+        interests = self._interests
+        with self._members.changes.waiting(wakeup), self._engine.waiters.waiting_for(wakeup, interests):
+            yield wakeup, interests
 
     async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """``poll`` for asyncio: another thread reads, and no thread waits. A task that is cancelled takes no message
@@ -251,7 +264,7 @@ class Consumer(Consuming):
         count = checked_count("max_messages", max_messages)
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
         while True:
-            with self._engine.waiters.waiting_for(LoopWakeup(), self._interests) as wakeup:
+            with self._waiting(LoopWakeup()) as (wakeup, interests):
                 while self._ahead.message_count < count and await asyncio.to_thread(self._read_ahead, count):
                     pass
                 # The result is taken here, after the last place where the task may be cancelled.
@@ -261,7 +274,8 @@ class Consumer(Consuming):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return []
-                await wakeup.wait(min(left, _LONGEST_WAIT_S))
+                if interests is self._interests:
+                    await wakeup.wait(min(left, _LONGEST_WAIT_S))
 
     def ack(self, message: MessageExt) -> None:
         """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``; ``InvalidValue`` for a list."""
@@ -540,20 +554,21 @@ class Consumer(Consuming):
         if self._generation == self._members.generation:
             return
         # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
-        generation, share, positions = self._engine.run(self._look_up_share)
-        kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
+        share, positions = self._engine.run(self._look_up_share)
+        kept = {key: one for key, one in self._progress.items() if share.turns.get(key) == one.turn}
         lost = [one for one in self._progress.values() if one.key not in kept]
         if lost:
             self._forget_read_ahead(lost)
-        for queue, turn in share.items():
+        for queue, turn in share.turns.items():
             if queue not in kept:
                 committed = positions.get(queue, -1)
                 begin = committed if committed >= 0 else self._first_offset(queue)
                 kept[queue] = QueueProgress(queue, turn, begin, committed)
         self._progress = kept
         self._turns = deque(kept)
+        self._interests = [one._replace(besides=share.of_others.get(one.topic, _NONE)) for one in self._interests]
         # Last: what fails before is done again.
-        self._generation = generation
+        self._generation = share.generation
 
     def _first_offset(self, queue: Queue) -> int:
         """Where a queue without a position is read from: it is newer than the group, so from its first message on."""
@@ -562,19 +577,13 @@ class Consumer(Consuming):
         except (Damaged, NotFoundError):
             return 0  # reading from there names the damage, or finds that the queue was deleted
 
-    def _look_up_share(self) -> tuple[int, dict[Queue, int], dict[Queue, int]]:
-        """Generation, the turns of this consumer's queues, and the group's positions in them."""
-        generation, share = self._members.share_of(self._member)
-        positions = {topic: self._offsets.get(self.group, topic) for topic, _ in share}
-        return (
-            generation,
-            share,
-            {
-                (topic, queue_id): positions[topic][queue_id]
-                for topic, queue_id in share
-                if queue_id in positions[topic]
-            },
-        )
+    def _look_up_share(self) -> tuple[Share, dict[Queue, int]]:
+        """This consumer's share, and the group's positions in its queues."""
+        share = self._members.share_of(self._member)
+        offsets = {topic: self._offsets.get(self.group, topic) for topic, _ in share.turns}
+        return share, {
+            (topic, queue_id): offsets[topic][queue_id] for topic, queue_id in share.turns if queue_id in offsets[topic]
+        }
 
     def _set_first_positions(self, consume_from: ConsumeFrom) -> None:
         """Give the group a position in topics that it has none in; at once, or a crash would lose messages."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from commitlog_store.errors import InvalidValue
 from commitlog_store.groups.pulled_offsets import PulledOffsets
+from commitlog_store.threads.wakeup import Waiters
 
 _T = TypeVar("_T")
 # Topic and queue id.
@@ -47,6 +48,15 @@ class GroupMember(NamedTuple):
     client: MemberClient | None
 
 
+class Share(NamedTuple):
+    """The queues of a member in one generation, each with the number of its turn, and those of other members."""
+
+    generation: int
+    turns: dict[Queue, int]
+    of_others: dict[str, frozenset[int]]
+    """Queue ids by topic."""
+
+
 class _Member(NamedTuple):
     topics: tuple[str, ...]
     since_ms: int
@@ -58,12 +68,14 @@ class ConsumerGroup:
 
     ``generation`` changes whenever shares may have changed; members then ask for theirs again. A queue's turn changes
     whenever it passes to another member: what a member knows of a queue, and has pulled of it, counts for one turn.
+    ``changes`` wakes the members then.
     """
 
     def __init__(self, name: str, pulled: PulledOffsets) -> None:
         self.name = name
         self._pulled = pulled
         self.generation = 0
+        self.changes = Waiters()
         # A consumer without references leaves wherever the interpreter notices it, also within a call of its thread.
         self._lock = threading.RLock()
         self._last_member = 0
@@ -122,10 +134,17 @@ class ConsumerGroup:
             self._queue_ids[topic] = tuple(queue_ids)
             self._share()
 
-    def share_of(self, member: int) -> tuple[int, dict[Queue, int]]:
-        """The generation, and the queues that the member reads in it, with the number of the turn of each."""
+    def share_of(self, member: int) -> Share:
+        """What the member reads now."""
+        own: dict[Queue, int] = {}
+        others: dict[str, set[int]] = {}
         with self._lock:
-            return self.generation, {queue: turn for queue, (owner, turn) in self._turns.items() if owner == member}
+            for queue, (owner, turn) in self._turns.items():
+                if owner == member:
+                    own[queue] = turn
+                elif owner in self._members:
+                    others.setdefault(queue[0], set()).add(queue[1])
+            return Share(self.generation, own, {topic: frozenset(ids) for topic, ids in others.items()})
 
     def has(self, member: int, turns: Mapping[Queue, int]) -> bool:
         """Whether the member has these queues, in the same turns."""
@@ -162,6 +181,7 @@ class ConsumerGroup:
                 self._turns[queue] = now, turn + 1
                 passed.append(queue)
         self._pulled.forget(self.name, passed)
+        self.changes.wake_all()
 
 
 def refuse_open_members(group: ConsumerGroup | None, store_path: str) -> None:

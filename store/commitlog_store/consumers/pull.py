@@ -62,6 +62,7 @@ class PullService:
         """``MessageStore.get_message``."""
 
         tagged = wanted if isinstance(wanted, MessageFilter) else MessageFilter.parse_quietly(tags)
+        interest = Interest(topic, queue_id, None if tagged.is_all else tagged.may_match)
 
         def look(position: int) -> GetMessageResult:
             self.refuse_unreadable()
@@ -72,7 +73,7 @@ class PullService:
 
         return wait_for_match(
             look,
-            lambda position, left: self._wait(Interest(topic, queue_id, tagged.may_match), position, left),
+            lambda position, left: self._wait(interest, position, left),
             offset,
             checked_seconds("wait_s", wait_s),
         )
@@ -127,7 +128,7 @@ class PullService:
 
     def _wait(self, interest: Interest, offset: int, wait_s: float) -> bool:
         """Whether a queue has a message at an offset, at the latest after ``wait_s``; looked for at each arrival."""
-        topic, queue_id, _ = interest
+        topic, queue_id = interest.topic, interest.queue_id
         assert queue_id is not None
         deadline = time.monotonic() + wait_s
         while True:

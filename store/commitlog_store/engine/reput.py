@@ -143,6 +143,8 @@ class ReputMessageService:
         self._messages = 0
         # The last frame that was begun.
         self._frame_start = self._frame_end = 0
+        # The queues that have got messages since that frame was begun, by topic.
+        self._frame_queues: dict[str, set[int]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -217,9 +219,17 @@ class ReputMessageService:
         else:
             self._gate.move_to(self._frame_start)  # those before it are whole
         if block.frames or start < self._frame_end:
-            self._arrivals.wake_all()  # the end of a frame shows what came into many queues before
+            self._show_frame(block)
         elif block.requests is not None:
             self._arrivals.arrived(block.requests)
+
+    def _show_frame(self, block: _Block) -> None:
+        """Wake for a block with a part of a frame, whose end shows what came into its queues before."""
+        for topic, queue_id in [] if block.requests is None else block.requests.queues:
+            self._frame_queues.setdefault(topic, set()).add(queue_id)
+        self._arrivals.shown(self._frame_queues)
+        if self.reput_from >= self._frame_end:
+            self._frame_queues = {}
 
     def _blocks(self, start: int, limit: int) -> Generator[_Block, None, None]:
         """Blocks of recent appends, and between them blocks read from the log. ``CorruptRecord``."""
