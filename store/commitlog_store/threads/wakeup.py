@@ -29,24 +29,32 @@ class Wakeup:
 
 
 class LoopWakeup:
-    """Ends a wait of one task of the running event loop. Any thread may set it."""
+    """Ends one wait of a task of the running event loop, also if it has not begun. Any thread may set it.
+
+    A bare future: ``asyncio.wait_for`` around an ``Event`` takes a task and two more rounds of the loop.
+    """
 
     def __init__(self) -> None:
         import asyncio  # programs without it do not import it
 
         self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
 
     def set(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._event.set)
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     async def wait(self, seconds: float) -> None:
         """Return when it is set, or after ``seconds``, without blocking the loop."""
-        import asyncio
-
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+        timer = self._loop.call_later(seconds, self._end)
+        try:
+            await self._ended
+        finally:
+            timer.cancel()
 
 
 class Settable(Protocol):
