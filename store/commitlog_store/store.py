@@ -220,10 +220,17 @@ class MessageStore(Producing):
     async def _aput(self, message: Message) -> PutMessageResult:
         import asyncio  # programs without it do not import it
 
+        putter, puts = self._putter, self._engine.async_puts
         with self._enter():
             self._engine.state.refuse_closed()
-            future = self._engine.async_puts.put(message, asyncio.get_running_loop())
-        return await future
+            encoded = putter.encode_at_once(message) if puts.is_idle and not self._engine.durability.waits else None
+            result = None if encoded is None else putter.put_at_once(encoded)
+            if result is None:
+                future = puts.put(encoded or message, asyncio.get_running_loop())
+        if result is None:
+            return await future
+        await asyncio.sleep(0)  # the other tasks have their turns
+        return result
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.

@@ -87,6 +87,8 @@ from commitlog_store.queue.topic_config import TopicConfig
 from commitlog_store.slow_steps import SLOW_S
 
 _MS = 1000.0
+# The checksum of a larger body takes as long as a hand-over to another thread.
+_SMALL_BODY = 16 << 10
 # ``Appended``, or None where the append may decline.
 _AppendedT = TypeVar("_AppendedT")
 _LOG = logging.getLogger(__name__)
@@ -388,17 +390,12 @@ class PutMessageService:
 
         ``queue_id`` is that of a message with neither queue nor sharding key; None lets the queues take turns.
         """
-        if type(message) is Message and queue_id is None:
-            try:
-                properties = self._plain.properties(message)
-            except (TypeError, ValueError):
-                properties = None
-            if properties is not None:
-                chosen = message.queue_id
-                if chosen is None:
-                    chosen = self._turns.in_turn(message.topic)
-                record = self._plain.encode(message, properties, chosen, int(time.time() * _MS))
-                return EncodedMessage(record, message.topic, chosen, 0, self._store_host, True)
+        properties = self._plain_properties(message) if queue_id is None else None
+        if properties is not None:
+            chosen = message.queue_id
+            return self._encode_plain(
+                message, properties, self._turns.in_turn(message.topic) if chosen is None else chosen
+            )
         try:
             return self._encode(self._checked(plain_message(message)), queue_id)
         except PropertiesTooLarge as error:
@@ -408,6 +405,27 @@ class PutMessageService:
             ) from error
         except (InvalidValue, TypeError, AttributeError, ValueError, LookupError) as error:
             raise refusal_of(message, error) from error
+
+    def encode_at_once(self, message: Message) -> EncodedMessage | None:
+        """``encode`` where that takes microseconds: of a small message of the usual kind; else None."""
+        properties = self._plain_properties(message)
+        if properties is None or len(message.body) > _SMALL_BODY:
+            return None
+        chosen = self._turns.in_turn_at_once(message.topic) if message.queue_id is None else message.queue_id
+        return None if chosen is None else self._encode_plain(message, properties, chosen)
+
+    def _plain_properties(self, message: Message) -> bytes | None:
+        """The properties of a message that ``PlainRecords`` encodes."""
+        if type(message) is not Message:
+            return None
+        try:
+            return self._plain.properties(message)
+        except (TypeError, ValueError):
+            return None
+
+    def _encode_plain(self, message: Message, properties: bytes, queue_id: int) -> EncodedMessage:
+        record = self._plain.encode(message, properties, queue_id, int(time.time() * _MS))
+        return EncodedMessage(record, message.topic, queue_id, 0, self._store_host, True)
 
     def _checked(self, message: Message) -> Message:
         """The message, if its body and queue id are within their limits. ``PutRefused``."""

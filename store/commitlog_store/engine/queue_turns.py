@@ -40,6 +40,11 @@ class QueueTurns:
             known = self._of(topic)
         return known[0]() % known[1]
 
+    def in_turn_at_once(self, topic: str) -> int | None:
+        """``in_turn``, or None where it would ask for the number of queues."""
+        known = self._known.get(topic)
+        return None if known is None or self._clock() >= self._read_again_at else known[0]() % known[1]
+
     def of_sharding_key(self, topic: str, key: str) -> int:
         """The queue of all messages with this key: its Java hash code, without sign, modulo the number of queues."""
         return abs(string_hash_code(key)) % self._of(topic)[1]

@@ -49,6 +49,51 @@ def test_the_event_loop_runs_while_a_put_waits_for_the_device(tmp_path: Path, sy
     _run(work())
 
 
+def test_tasks_have_turns_while_one_puts(tmp_path: Path) -> None:
+    """A put of a store with ASYNC_FLUSH is a copy into memory, which the loop's own thread makes at once."""
+
+    async def work() -> None:
+        async with open_store(tmp_path) as store:
+            await store.aput("orders", b"first", queue_id=0)
+            turns: list[int] = []
+
+            async def count() -> None:
+                while True:
+                    turns.append(1)
+                    await asyncio.sleep(0)
+
+            counting = asyncio.ensure_future(count())
+            for number in range(100):
+                assert (await store.aput("orders", b"x", queue_id=0)).queue_offset == number + 1
+            assert len(turns) >= 100
+            counting.cancel()
+
+    _run(work())
+
+
+def test_the_event_loop_runs_while_another_thread_has_the_put_lock(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path) as store:
+            await store.aput("orders", b"first", queue_id=0)
+            with parts_of(store).engine.log.writer.lock:
+                puts = [asyncio.ensure_future(store.aput("orders", b"%d" % n, queue_id=0)) for n in range(3)]
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert not any(put.done() for put in puts)
+            assert [(await put).queue_offset for put in puts] == [1, 2, 3], "in the order in which they were given"
+
+    _run(work())
+
+
+def test_queues_take_turns_whatever_thread_puts(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path) as store:
+            results = [await store.aput("orders", b"x") for _ in range(12)]
+            assert [result.queue_id for result in results] == [0, 1, 2, 3] * 3
+
+    _run(work())
+
+
 def test_a_refused_put_raises_for_its_own_task_only(tmp_path: Path) -> None:
     async def work() -> None:
         async with open_store(tmp_path, max_message_size=10) as store:
