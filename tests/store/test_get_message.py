@@ -19,6 +19,9 @@ from commitlog_store import (
     StoreReader,
 )
 from commitlog_store.errors import CorruptRecord, InvalidValue, OffsetOutOfRange, StoreBusy, StoreClosed
+from commitlog_store.format.record import HEADER_SIZE, field_offset
+from commitlog_store.queue import get_message
+from commitlog_store.reading.damage import OnDamage
 from tests.support.golden import ROCKETMQ_533, expected
 from tests.support.store_builder import StoreBuilder
 
@@ -169,6 +172,62 @@ def test_damage_is_an_error_or_is_skipped_and_reported(tmp_path: Path) -> None:
     with StoreReader.open(builder.path, on_damage="skip") as reader:
         assert offsets(reader.get_message("orders", 0, 0)) == [0, 1, 3, 4]
         assert [(gap.start, gap.stop) for gap in reader.skipped] == [(2, 3)]
+
+
+# Tags whose hash codes are the same, and others.
+TAGS = ["Aa", "BB", None, "paid", "BB", "Aa", "paid", "BB", "BB", "Aa", None, "sent"]
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """A closed store whose queue 0 has a message with each of ``TAGS``, between those of another queue."""
+    with MessageStore.open(tmp_path / "few") as store:
+        for number, tags in enumerate(TAGS):
+            for queue_id in (0, 1):
+                body = b"%d" % number * (number + 1)
+                store.put("orders", body, tags=tags, keys=["k"], queue_id=queue_id, properties={"number": str(number)})
+    return tmp_path / "few"
+
+
+def answers(path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int, on_damage: OnDamage = "raise") -> list[object]:
+    """What pulls from every offset give, when so many messages are read one by one."""
+    monkeypatch.setattr(get_message, "_FEW", at_a_time)
+    found: list[object] = []
+    with StoreReader.open(path, on_damage=on_damage) as reader:
+        for offset in range(len(TAGS)):
+            for tags in (None, "Aa", "BB || paid", "nobodys"):
+                for limits in ({}, {"max_messages": 3}, {"max_bytes": 400}):
+                    try:
+                        found.append(reader.get_message("orders", 0, offset, tags=tags, **limits))
+                    except CorruptRecord as damage:
+                        found.append(str(damage))
+        found.append(list(reader.skipped))
+    return found
+
+
+def test_few_messages_are_answered_as_many_are(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = answers(few, monkeypatch, 16)
+    assert one_by_one == answers(few, monkeypatch, 0)
+    assert [len(one.messages) for one in one_by_one[:4:3]] == [len(TAGS), 3]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+@pytest.mark.parametrize("field", ["body", "queue_id", "queue_offset", "physical_offset", "total_size"])
+def test_damage_among_few_messages_is_reported_as_among_many(
+    few: Path, monkeypatch: pytest.MonkeyPatch, field: str, on_damage: OnDamage
+) -> None:
+    with StoreReader.open(few) as reader:
+        place = reader.get_message("orders", 0, 5).messages[0].physical_offset
+    (log,) = (few / "commitlog").iterdir()
+    at = place + (HEADER_SIZE if field == "body" else field_offset(field) + 1)
+    with log.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+    one_by_one = answers(few, monkeypatch, 16, on_damage)
+    assert one_by_one == answers(few, monkeypatch, 0, on_damage)
+    assert any(isinstance(one, str) for one in one_by_one) or one_by_one[-1]
 
 
 def test_limits_below_one_are_refused(reader: StoreReader) -> None:
