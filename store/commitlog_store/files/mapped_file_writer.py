@@ -63,10 +63,15 @@ def passes(error: BaseException) -> bool:
 
 
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False, synced: bool = True) -> None:
+    """``made_file``, closed."""
+    disk.close(made_file(path, size, sparse=sparse, warm=warm, synced=synced))
+
+
+def made_file(path: str, size: int, *, sparse: bool = False, warm: bool = False, synced: bool = True) -> int:
     """Make a file of zeros that is whole or does not exist, whenever the machine stops; the former only if ``synced``.
 
-    It has the space of its first step, with ``warm`` all of it, with ``sparse`` none. ``synced`` as for
-    ``new_file``. ``DiskFull``, ``StoreIOError``; then nothing is left.
+    Returns its descriptor, open for writing. It has the space of its first step, with ``warm`` all of it, with
+    ``sparse`` none. ``synced`` as for ``new_file``. ``DiskFull``, ``StoreIOError``; then nothing is left.
     """
     allocated = 0 if sparse else size if warm else space.first_step(size)
 
@@ -79,7 +84,7 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False,
             _write_zeros(descriptor, 0, size)
 
     try:
-        disk.close(new_file(path, prepare, synced=synced))
+        return new_file(path, prepare, synced=synced)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise DiskFull(

@@ -22,7 +22,7 @@ from commitlog_store.errors import CorruptConsumeQueue, NotAStore, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.error_paths import errors_name
 from commitlog_store.files.limits import most_open_files
-from commitlog_store.files.mapped_file_writer import make_file
+from commitlog_store.files.mapped_file_writer import made_file
 from commitlog_store.files.numbered_files import NumberedFiles
 from commitlog_store.format.consume_queue_unit import (
     FILLER_SIZE,
@@ -55,12 +55,17 @@ class OpenFiles:
     def get(self, path: str) -> int:
         descriptor = self._open.get(path)
         if descriptor is None:
-            descriptor = self._open[path] = self._open_one(path)
-            if len(self._open) > self._limit:
-                disk.close(self._open.popitem(last=False)[1])
+            descriptor = self._open_one(path)
+            self.keep(path, descriptor)
         else:
             self._open.move_to_end(path)
         return descriptor
+
+    def keep(self, path: str, descriptor: int) -> None:
+        """Take over the descriptor of a file that was just made or opened."""
+        self._open[path] = descriptor
+        if len(self._open) > self._limit:
+            disk.close(self._open.popitem(last=False)[1])
 
     def forget(self, path: str) -> None:
         """Close a file that is to be deleted."""
@@ -267,7 +272,8 @@ class ConsumeQueueWriter:
                 except OSError as error:
                     raise StoreIOError("make the directory", path=self.path, cause=error) from error
                 # A queue may be one of thousands that a moment brings; a following file is one of 300,000 messages.
-                make_file(path, self._file_size, sparse=True, synced=not self.is_empty)
+                descriptor = made_file(path, self._file_size, sparse=True, synced=not self.is_empty)
+                self._open_files.keep(path, descriptor)
                 self._names.add_file(path)
             self._files.add(base)
         return path
@@ -486,23 +492,33 @@ class ConsumeQueueWriter:
         self._dirty_bytes = 0
 
 
-def _directories(path: str) -> Iterator[tuple[str, bool]]:
-    """A queue's directory and those above it in the store, the outermost first, and whether each is there.
-
-    ``NotAStore`` when one is a link (invariant 10).
-    """
+def _directories(path: str) -> tuple[str, str, str]:
+    """The directory of a queue, and those above it in the store, from the outermost on."""
     topic = os.path.dirname(path)
-    for directory in (os.path.dirname(topic), topic, path):
-        mode = disk.mode_of(directory)
-        if mode is not None and stat.S_ISLNK(mode):
-            raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
-        yield directory, mode is not None
+    return os.path.dirname(topic), topic, path
+
+
+def _refuse_links(path: str) -> None:
+    """``NotAStore`` when a queue's directory, or one above it in the store, is a link (invariant 10)."""
+    for directory in _directories(path):
+        if disk.is_symlink(directory):
+            raise _is_link(directory)
+
+
+def _is_link(directory: str) -> NotAStore:
+    return NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
 
 
 def _make_directories(path: str, names: NewNames) -> None:
-    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later."""
-    for directory, is_there in _directories(path):
-        if not is_there:
+    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later.
+
+    One look at each: a moment may bring thousands of queues.
+    """
+    for directory in _directories(path):
+        found = disk.stamp(directory)
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            raise _is_link(directory)
+        if found is None or not stat.S_ISDIR(found.st_mode):
             disk.make_directory(directory)
             names.add_directory(directory)
 
