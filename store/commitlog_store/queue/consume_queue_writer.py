@@ -39,7 +39,7 @@ from commitlog_store.queue.written_units import last_written
 
 _PAGE = 4096
 # The most and the fewest files that are kept open, and the share of those that the process may open.
-_MAX_OPEN = 256
+_MAX_OPEN = 4096
 _MIN_OPEN = 8
 _OPEN_SHARE = 4
 
