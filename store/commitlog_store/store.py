@@ -224,13 +224,12 @@ class MessageStore(Producing):
         with self._enter():
             self._engine.state.refuse_closed()
             encoded = putter.encode_at_once(message) if puts.is_idle and not self._engine.durability.waits else None
-            result = None if encoded is None else putter.put_at_once(encoded)
-            if result is None:
-                future = puts.put(encoded or message, asyncio.get_running_loop())
-        if result is None:
-            return await future
+            at_once = None if encoded is None else putter.put_at_once(encoded)
+            put = at_once or puts.put(encoded or message, asyncio.get_running_loop())
+        if isinstance(put, asyncio.Future):
+            return await put
         await asyncio.sleep(0)  # the other tasks have their turns
-        return result
+        return put
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.

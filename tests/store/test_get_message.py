@@ -196,9 +196,9 @@ def answers(path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int, on_dama
     with StoreReader.open(path, on_damage=on_damage) as reader:
         for offset in range(len(TAGS)):
             for tags in (None, "Aa", "BB || paid", "nobodys"):
-                for limits in ({}, {"max_messages": 3}, {"max_bytes": 400}):
+                for most, size in ((32, 262_144), (3, 262_144), (32, 400)):
                     try:
-                        found.append(reader.get_message("orders", 0, offset, tags=tags, **limits))
+                        found.append(reader.get_message("orders", 0, offset, most, max_bytes=size, tags=tags))
                     except CorruptRecord as damage:
                         found.append(str(damage))
         found.append(list(reader.skipped))
