@@ -172,11 +172,8 @@ class ConsumeQueueStore:
         A damaged unit has that of the last message before it. ``ReadFailed``.
         """
         with self._lock, failed_reads(self.path):
-            # The store remembers each queue whose offset is read, so only existing queues are read.
-            if queue_id > self._highest_id(topic):
-                return None
-            writer = self._positioned(topic, queue_id)
-            return writer.place_from(max(offset, writer.first_offset))
+            writer = self._existing(topic, queue_id)
+            return None if writer is None else writer.place_from(max(offset, writer.first_offset))
 
     def look(self, topic: str, queue_id: int, offset: int, count: int) -> QueueLook | None:
         """The bounds of a queue as it is written, and up to ``count`` units from an offset on; None for no such queue.
@@ -184,11 +181,9 @@ class ConsumeQueueStore:
         The units are those of one file, as in RocketMQ's ``getMessage``. ``ReadFailed``.
         """
         with self._lock, failed_reads(self.path):
-            writer = self._writers.get((topic, queue_id))
-            if writer is None or writer.is_empty or writer.next_offset is None:
-                if queue_id > self._highest_id(topic):
-                    return None
-                writer = self._positioned(topic, queue_id)
+            writer = self._existing(topic, queue_id)
+            if writer is None:
+                return None
             first, stop = writer.first_offset, self._next_offset(writer)
             units = _NO_UNITS
             if first <= offset < stop:
@@ -206,10 +201,8 @@ class ConsumeQueueStore:
         the fillers with which a queue may begin. ``ReadFailed``.
         """
         with self._lock, failed_reads(self.path):
-            if queue_id > self._highest_id(topic):
-                return None
-            writer = self._positioned(topic, queue_id)
-            return writer.place_from(max(offset, writer.end_before(log_start)))
+            writer = self._existing(topic, queue_id)
+            return None if writer is None else writer.place_from(max(offset, writer.end_before(log_start)))
 
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
@@ -231,6 +224,13 @@ class ConsumeQueueStore:
         except (TopicNotFound, UnsupportedStore):
             ids = []
         return max(ids, default=-1)
+
+    def _existing(self, topic: str, queue_id: int) -> ConsumeQueueWriter | None:
+        """The writer of a queue, if that exists: the store remembers each queue that it makes one for."""
+        writer = self._writers.get((topic, queue_id))
+        if writer is None or writer.is_empty or writer.next_offset is None:
+            return None if queue_id > self._highest_id(topic) else self._positioned(topic, queue_id)
+        return writer
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's message at ``offset``; None where nothing was written. ``ReadFailed``."""
@@ -282,10 +282,8 @@ class ConsumeQueueStore:
     def written_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """The first offset with a place in a file, and the next one to be written; None without such a queue."""
         with self._lock:
-            if queue_id > self._highest_id(topic):
-                return None
-            writer = self._positioned(topic, queue_id)
-            return writer.first_offset, writer.next_offset or 0
+            writer = self._existing(topic, queue_id)
+            return None if writer is None else (writer.first_offset, writer.next_offset or 0)
 
     def read_units(self, topic: str, queue_id: int, first: int, stop: int) -> Units:
         """The units ``[first, stop)`` of a queue that exists, as far as files hold them; fillers included.

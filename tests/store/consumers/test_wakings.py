@@ -42,8 +42,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> dict[Consumer, int]:
     look = Consumer._pull_next
 
     def counted(consumer: Consumer, pull: Callable[..., object]) -> bool:
+        has_moved = look(consumer, pull)  # type: ignore[arg-type]
         found[consumer] = found.get(consumer, 0) + 1
-        return look(consumer, pull)  # type: ignore[arg-type]
+        return has_moved
 
     monkeypatch.setattr(Consumer, "_pull_next", counted)
     return found
