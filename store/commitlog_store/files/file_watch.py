@@ -52,10 +52,10 @@ class FileWatch:
             self._is_open, self._inotify = True, _open_inotify()
         if self._inotify is None:
             return
+        for file in files:  # first: they are few, and no more watches are added after the most
+            self._follow(self._inotify, *os.path.split(file))
         for directory in directories:
             self._follow(self._inotify, directory, None)
-        for file in files:
-            self._follow(self._inotify, *os.path.split(file))
 
     def _follow(self, inotify: INotify, directory: str, name: str | None) -> None:
         """Watch one name in a directory, or with None all of it."""

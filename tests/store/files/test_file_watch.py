@@ -98,6 +98,23 @@ def test_another_directory_beside_a_missing_one_does_not_end_a_wait(tmp_path: Pa
 
 @on_linux
 @pytest.mark.usefixtures("patient")
+def test_single_files_are_watched_before_more_directories_than_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_watch, "_MOST_WATCHES", 2)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(tmp_path / name) for name in ("a", "b", "c")], [str(tmp_path / "gate")])
+    (tmp_path / "c" / "file").touch()
+    assert not watch.wait(0.01)
+    (tmp_path / "gate").touch()
+    assert watch.wait(WAIT_LIMIT_S)
+    watch.close()
+
+
+@on_linux
+@pytest.mark.usefixtures("patient")
 def test_a_directory_that_is_followed_whole_stays_so(tmp_path: Path) -> None:
     watch = FileWatch(str(tmp_path))
     watch.follow([str(tmp_path)], [str(tmp_path / "gate")])
