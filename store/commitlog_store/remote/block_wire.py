@@ -1,8 +1,9 @@
 """Blocks of records as they travel: what a client asks for, and one Arrow row for each block or loss.
 
-The bytes of the records are one value, sent from where they lie. The places of the records are numbers beside them;
-those that follow from others are left out: where a record starts, when the block is a stretch of the log; queue
-offsets, when they follow each other.
+The bytes of the records are one value, sent from where they lie. The places of the records are numbers beside them,
+each in as few bytes as the largest of its kind takes, since a small record is not much longer than they are. Those that
+follow from others are left out: where a record lies, when it begins where the one before it ends; where it starts in
+the bytes, when the block is a stretch of the log; queue offsets, when they follow each other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 from commitlog_store.columnar.arrow_bytes import gather_binary
 from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed
-from commitlog_store.format.arrays import ByteArray
+from commitlog_store.format.arrays import ByteArray, Int32Array, Int64Array
 from commitlog_store.queue.log_blocks import NO_BLOCK, Block, BlockLimits, Lost, Messages
 from commitlog_store.remote.wire import FilterTexts, decode_error, encode_error
 
@@ -65,17 +66,19 @@ def decode_wanted(ticket: bytes) -> BlocksWanted:
 
 
 class _Places(msgspec.Struct, array_like=True, omit_defaults=True):
-    """Numbers of a block, little-endian: ``q`` 8 bytes, ``i`` 4 bytes each. ``shift``: physical offset minus start."""
+    """Numbers of a block: see ``_compact``. ``shift``: physical offset minus start."""
 
-    physical: bytes = b""  # q
-    sizes: bytes = b""  # i
-    positions: bytes = b""  # q
+    count: int = 0
+    sizes: bytes = b""
+    positions: bytes = b""  # 8 bytes each
+    first: int = 0
+    physical: bytes = b""  # after the first one; empty: each record begins where the one before it ends
     first_offset: int = 0
-    offsets: bytes = b""  # q; empty: they follow each other from the first one
+    offsets: bytes = b""  # after the first one, which is the least; empty: they follow each other
     shift: int = 0
-    starts: bytes = b""  # q; empty: physical offset minus shift
+    starts: bytes = b""  # empty: physical offset minus shift
     packed: bool = False  # each record starts where the one before it ends
-    ranges: bytes = b""  # i; empty: all of them 0
+    ranges: bytes = b""  # empty: all of them 0
     lost: tuple[int, int, int, int] | None = None
     error: bytes = b""
     reason: str = ""
@@ -97,20 +100,52 @@ def encode_piece(value: Block | Lost, path: str, base: int) -> pa.RecordBatch:
         reason = "" if error else str(value.error)
         return _row(_Places(lost=(value.start, value.stop, *value.physical), error=error, reason=reason), path, base)
     data, packed = _packed(value)
-    messages, count = value.messages, len(value)
-    places = _Places(positions=value.positions.tobytes(), packed=packed)
-    if count:
-        places.physical = messages.physical_offsets.tobytes()
-        places.sizes = messages.sizes.astype(np.int32).tobytes()
-        places.shift = int(messages.physical_offsets[0] - value.starts[0])
-        if not packed and not (messages.physical_offsets - value.starts == places.shift).all():
-            places.starts = value.starts.tobytes()
-        places.first_offset = int(messages.queue_offsets[0])
-        if not (messages.queue_offsets == places.first_offset + np.arange(count)).all():
-            places.offsets = messages.queue_offsets.tobytes()
+    places = _Places(count=len(value), positions=value.positions.tobytes(), packed=packed)
+    if len(value):
+        messages, starts = value.messages, value.starts
+        physical, offsets = messages.physical_offsets, messages.queue_offsets
+        places.sizes = _compact(messages.sizes)
+        places.first, places.shift = int(physical[0]), int(physical[0] - starts[0])
+        if not _follow(physical, messages.sizes):
+            places.physical = _compact(physical - places.first)
+        if not packed and not (physical - starts == places.shift).all():
+            places.starts = _compact(starts)
+        places.first_offset = int(offsets.min())
+        if not _follow(offsets, 1):
+            places.offsets = _compact(offsets - places.first_offset)
         if messages.ranges.any():
-            places.ranges = messages.ranges.tobytes()
+            places.ranges = _compact(messages.ranges)
     return _row(places, path, base, data)
+
+
+def _follow(values: Int64Array, steps: Int64Array | int) -> bool:
+    """Whether each value is the one before it and its step."""
+    before = steps if isinstance(steps, int) else steps[:-1]
+    length = before * (len(values) - 1) if isinstance(before, int) else int(before.sum())
+    # Most often the sum decides.
+    return int(values[-1] - values[0]) == length and bool((values[1:] - values[:-1] == before).all())
+
+
+# A reader sees from the length which one it is.
+_WIDTHS = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<i4"), 8: np.dtype("<i8")}
+
+
+def _compact(values: Int64Array | Int32Array) -> bytes:
+    """Numbers, little-endian, of the fewest bytes each in which all of them fit."""
+    least, most = int(values.min()), int(values.max())
+    for kind in _WIDTHS.values():
+        limits = np.iinfo(kind)
+        if limits.min <= least and most <= limits.max:
+            return values.astype(kind).tobytes()
+    raise AssertionError(values.dtype)
+
+
+def _numbers(data: bytes, count: int) -> Int64Array:
+    """What ``_compact`` made. ``ValueError`` for bytes that are not so many numbers."""
+    width = len(data) // count if count else 0
+    if width not in _WIDTHS or width * count != len(data):
+        raise ValueError("its numbers are not as many as its records")
+    return np.frombuffer(data, _WIDTHS[width]).astype(np.int64)
 
 
 def _packed(block: Block) -> tuple[ByteArray, bool]:
@@ -164,17 +199,16 @@ def _value(row: pa.RecordBatch, places: _Places) -> Block | Lost | None:
         start, stop, *physical = places.lost
         error: Any = decode_error(places.error) if places.error else places.reason
         return Lost(start, stop, error, (physical[0], physical[1]))
-    physical_offsets = np.frombuffer(places.physical, np.int64)
-    count = len(physical_offsets)
-    sizes = np.frombuffer(places.sizes, np.int32).astype(np.int64)
+    count = places.count
+    sizes = _numbers(places.sizes, count) if count else np.empty(0, np.int64)
+    follow = np.cumsum(sizes) - sizes
+    physical_offsets = places.first + (_numbers(places.physical, count) if places.physical else follow)
     if places.packed:
-        starts = np.cumsum(sizes) - sizes
+        starts = follow
     else:
-        starts = np.frombuffer(places.starts, np.int64) if places.starts else physical_offsets - places.shift
-    offsets = np.frombuffer(places.offsets, np.int64) if places.offsets else places.first_offset + np.arange(count)
-    ranges = np.frombuffer(places.ranges, np.int32) if places.ranges else np.zeros(count, np.int32)
-    if not len(sizes) == len(starts) == len(offsets) == len(ranges) == count:
-        raise ValueError("its numbers are not of one length")
+        starts = _numbers(places.starts, count) if places.starts else physical_offsets - places.shift
+    offsets = places.first_offset + (_numbers(places.offsets, count) if places.offsets else np.arange(count))
+    ranges = _numbers(places.ranges, count).astype(np.int32) if places.ranges else np.zeros(count, np.int32)
     # Where it lies: a scalar of Arrow would have a copy of it.
     (start, stop), values = binary_parts(row.column(0))
     data = values[start:stop]

@@ -25,7 +25,7 @@ from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage
 
 # What client and server say to each other is of one version; a change of ``CALLS`` or of blocks makes the next one.
-WIRE_VERSION = 7
+WIRE_VERSION = 8
 # The header of each call that says it.
 WIRE_HEADER = "commitlog-wire"
 
