@@ -66,13 +66,19 @@ QueueRange: TypeAlias = tuple[QueueView, int, int]
 class BlockLimits:
     """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last if mapped.
 
-    ``for_sending``: the bytes are only given to the system, so that those next to each other stay mapped, uncopied.
+    ``for_sending``: the bytes are only given to the system, so that those next to each other stay mapped, uncopied. Two
+    blocks in a row, most of whose bytes are wanted, are one then: see ``cut``.
     """
 
     rows: int = DEFAULT_ROWS
     size: int = DEFAULT_SIZE
     span: int = 64 << 20
     for_sending: bool = False
+
+    @property
+    def most_rows(self) -> int:
+        """Of one block, or of two that are sent as one."""
+        return 2 * self.rows if self.for_sending else self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,20 @@ class Block:
     def take(self, rows: slice | Int64Array) -> Block:
         """Some of the messages, in the order given."""
         return Block(self.data, self.starts[rows], self.messages.take(rows), self.positions)
+
+    def cut(self, limits: BlockLimits, positions: Int64Array) -> Iterator[Block]:
+        """The block in parts that keep the limits: of one that was sent, the blocks that it was made of.
+
+        ``positions`` are those of the block before it.
+        """
+        at = 0
+        while (left := len(self) - at) > (count := _count_within(self.messages.sizes[at : at + limits.rows], limits)):
+            part = self.take(slice(at, at + count))
+            positions = positions.copy()
+            positions[part.messages.ranges] = part.messages.queue_offsets + 1
+            yield replace(part, positions=positions)
+            at += count
+        yield self.take(slice(at, None)) if left < len(self) else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +265,7 @@ class LogBlocks:
                     file = self._commit_log.find(int(messages.physical_offsets[at]))
                     if file is None:
                         return
-                    window = messages.take(slice(at, at + limits.rows))
+                    window = messages.take(slice(at, at + limits.most_rows))
                     taken = window.take(slice(_count(window, file, limits)))
                     if 0 < at == len(messages) - len(taken) and step < rounds:
                         break  # a short block is left for the next round
@@ -327,7 +347,7 @@ class LogBlocks:
         at = 0
         complete = False
         while at < len(messages):
-            window = messages.take(slice(at, at + limits.rows))
+            window = messages.take(slice(at, at + limits.most_rows))
             found: MappedFile | CommitLogError
             try:
                 found = self._file_of(queue, window, stop)
@@ -587,14 +607,30 @@ def places_of(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> tuple[
 
 def _count(messages: Messages, file: MappedFile, limits: BlockLimits) -> int:
     """The number of messages, of those that the limits allow, that make a block: in one file; at least one."""
+    count = _count_of_one(messages.take(slice(limits.rows)), file, limits)
+    if not limits.for_sending or count == len(messages):
+        return count
+    starts, sizes = messages.physical_offsets, messages.sizes
+    if int(starts[count]) >= file.base + file.size:
+        return count
+    both = count + _count_of_one(messages.take(slice(count, count + limits.rows)), file, limits)
+    reach = int(starts[both - 1] + sizes[both - 1] - starts[0])
+    return both if reach <= min(int(sizes[:both].sum()) * _COPIED_GAP, _MOST_COPIED) else count
+
+
+def _count_of_one(messages: Messages, file: MappedFile, limits: BlockLimits) -> int:
     starts = messages.physical_offsets
-    within_file = np.searchsorted(starts, file.base + file.size)
-    within_size = np.searchsorted(np.cumsum(messages.sizes), limits.size, side="right")
-    count = max(int(min(within_file, within_size)), 1)
+    within_file = int(np.searchsorted(starts, file.base + file.size))
+    count = max(min(within_file, _count_within(messages.sizes, limits)), 1)
     span = int(starts[count - 1] - starts[0])
     if span >= limits.span and not _is_sparse(span, count):
         count = max(int(np.searchsorted(starts, starts[0] + limits.span)), 1)
     return count
+
+
+def _count_within(sizes: Int64Array, limits: BlockLimits) -> int:
+    """How many records of these sizes the limit of bytes allows; at least one."""
+    return max(int(np.searchsorted(np.cumsum(sizes), limits.size, side="right")), 1)
 
 
 def _is_sparse(span: int, count: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+import numpy as np
 import pyarrow.flight as flight
 
 from commitlog_store.errors import RemoteFailed
@@ -37,8 +38,13 @@ class RemoteBlocks(BlockSource):
             return self._wanted(ranges, limits, wanted, tolerant=tolerant) if position < stop else None
 
         for value in self._pieces(question):
-            position = value.stop if isinstance(value, Lost) else int(value.positions[0])
-            yield value
+            if isinstance(value, Lost):
+                position = value.stop
+                yield value
+                continue
+            for block in value.cut(limits, np.array([position])):
+                position = int(block.positions[0])
+                yield block
 
     def of_ranges(
         self, ranges: Sequence[QueueRange], limits: BlockLimits, *, wanted: UnitFilter | None = None
@@ -57,8 +63,9 @@ class RemoteBlocks(BlockSource):
 
         for value in self._pieces(question):
             assert isinstance(value, Block)
-            positions[:] = value.positions.tolist()
-            yield value
+            for block in value.cut(limits, np.array(positions, np.int64)):
+                positions[:] = block.positions.tolist()
+                yield block
 
     def place_of(self, physical_offset: int) -> tuple[str, int]:
         """See ``LogBlocks.place_of``: by the file of the last block."""

@@ -318,8 +318,10 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             _refuse_other_version(context)
             wanted = decode_wanted(ticket.ticket)
             slot: CallSlot = context.get_middleware("access").slot
-            slot.hold(2 * wanted.size)  # one that is being sent, one that is being found
-            is_wanted = slot.begin(_peer(context), context.is_cancelled)
+            # One block that is being sent, one that is being found. Mapped ones, which may be larger, take no memory.
+            slot.hold(2 * wanted.size)
+            # Sending a block to a client that has left ends the stream; to ask gRPC before each one wakes threads.
+            is_wanted = slot.begin(_peer(context), lambda: False)
             return flight.GeneratorStream(BLOCK_SCHEMA, self._blocks(wanted, is_wanted))
 
     def _blocks(self, wanted: BlocksWanted, is_wanted: Callable[[], bool]) -> Iterator[pa.RecordBatch]:

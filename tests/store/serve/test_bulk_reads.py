@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,8 @@ from commitlog_store.queue.log_blocks import Block
 from commitlog_store.remote.block_wire import BlocksWanted, decode_piece
 from commitlog_store.remote.wire import encode
 from commitlog_store.serve.blocks import blocks_of
-from tests.store.serve.servers import SPOKEN, ServeProcess
+from commitlog_store.serve.call_limits import CallLimits
+from tests.store.serve.servers import SPOKEN, ServeProcess, served
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -61,6 +64,28 @@ def test_a_server_sends_bytes_from_the_mapped_file_and_a_client_decodes_them_whe
         assert np.shares_memory(block.data, np.frombuffer(sent, np.uint8))
 
 
+def test_two_blocks_of_the_mapped_log_travel_as_one_and_are_cut_where_they_met(store: Path) -> None:
+    wanted = all_messages()
+
+    def blocks(*, for_sending: bool) -> list[Block]:
+        rows = blocks_of(reader, wanted, for_sending=for_sending)
+        return [value for row in rows if isinstance(value := decode_piece(row).value, Block)]
+
+    with StoreReader.open(store) as reader:
+        apart, sent = blocks(for_sending=False), blocks(for_sending=True)
+    assert len(sent) < len(apart) * 0.6
+    positions, parts = np.zeros(QUEUES, np.int64), []
+    for one in sent:
+        parts += one.cut(wanted.limits, positions)
+        positions = one.positions
+    assert [len(part) for part in parts] == [len(one) for one in apart]
+    for part, one in zip(parts, apart, strict=True):
+        assert part.positions.tolist() == one.positions.tolist()
+        assert part.messages.physical_offsets.tolist() == one.messages.physical_offsets.tolist()
+        records = [block.data[at] for block in (part, one) for at in block.starts[:1].tolist()]
+        assert len(set(records)) <= 1
+
+
 def test_an_answer_goes_on_to_the_end_of_the_units_that_were_found(store: Path) -> None:
     def size_of(budget: int) -> int:
         return sum(len(row.column(0)[0].as_buffer()) for row in blocks_of(reader, all_messages(budget=budget)))
@@ -78,6 +103,25 @@ def test_a_budget_is_of_the_bytes_that_are_sent_and_not_of_what_lies_between_the
     assert isinstance(block, Block)
     assert block.positions.tolist() == [ROWS // QUEUES] * QUEUES
     assert decode_piece(end).value is None
+
+
+def test_a_stream_ends_when_its_client_has_left(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = 0
+
+    def counted(*arguments: Any, **settings: Any) -> Iterator[pa.RecordBatch]:
+        nonlocal sent
+        for row in blocks_of(*arguments, **settings):
+            sent += 1
+            yield row
+
+    monkeypatch.setattr("commitlog_store.serve.flight_server.blocks_of", counted)
+    limits = CallLimits()
+    with served(store, limits=limits) as url, flight.FlightClient(url) as client:
+        stream = client.do_get(flight.Ticket(encode(all_messages(size=32 << 10))), SPOKEN)
+        stream.read_chunk()
+        stream.cancel()
+        wait_for(lambda: not any(limits.calls_of_peers().values()))
+    assert 0 < sent < 300  # of 330
 
 
 def _mapped_pages(pid: int, file: Path) -> int:
