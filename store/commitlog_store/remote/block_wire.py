@@ -127,7 +127,7 @@ def _follow(values: Int64Array, steps: Int64Array | int) -> bool:
 
 
 # A reader sees from the length which one it is.
-_WIDTHS = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<i4"), 8: np.dtype("<i8")}
+_WIDTHS: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<i4"), 8: np.dtype("<i8")}
 
 
 def _compact(values: Int64Array | Int32Array) -> bytes:

@@ -74,7 +74,8 @@ def test_two_blocks_of_the_mapped_log_travel_as_one_and_are_cut_where_they_met(s
     with StoreReader.open(store) as reader:
         apart, sent = blocks(for_sending=False), blocks(for_sending=True)
     assert len(sent) < len(apart) * 0.6
-    positions, parts = np.zeros(QUEUES, np.int64), []
+    positions = np.zeros(QUEUES, np.int64)
+    parts: list[Block] = []
     for one in sent:
         parts += one.cut(wanted.limits, positions)
         positions = one.positions
