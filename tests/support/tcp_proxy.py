@@ -14,6 +14,9 @@ from types import TracebackType
 
 _PIECE = 16 << 10
 _STEP_S = 0.02
+# At most so long a piece is held back; that of a connection that has ended for the client; and so long the latter lasts
+# at the server, so that a call in the piece is done.
+_PAUSE_S, _LATE_S, _ANSWERED_S = 0.05, 0.3, 0.1
 
 
 class TcpProxy:
@@ -21,7 +24,8 @@ class TcpProxy:
 
     With ``lose_answers`` set, what the server sends does not arrive. ``cut`` ends all connections. ``chaos`` is the
     chance that a piece of bytes ends its connection, in part or as a whole; as often, it is held back, or all bytes of
-    a client's connection come a second time, on another one. ``done`` counts that.
+    a client's connection come a second time, on another one; or its connection ends for the client, and the server
+    gets the piece late, after what the client sends on its next connection. ``done`` counts that.
     """
 
     def __init__(self, target: int, seed: int = 0) -> None:
@@ -32,7 +36,7 @@ class TcpProxy:
         self.url = f"grpc://127.0.0.1:{self.port}"
         self.lose_answers = False
         self.chaos = 0.0
-        self.done = {"cut": 0, "delay": 0, "double": 0}
+        self.done = {"cut": 0, "delay": 0, "double": 0, "late": 0}
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
@@ -48,8 +52,7 @@ class TcpProxy:
         """End all connections."""
         with self._lock:
             for one in self._sockets:
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                _end(one)
 
     def _start(self, run: object, *arguments: object) -> None:
         thread = threading.Thread(target=run, args=arguments, daemon=True)  # type: ignore[arg-type]
@@ -79,29 +82,31 @@ class TcpProxy:
                 if self.lose_answers and not is_up:
                     continue
                 sent += data
-                data, goes_on = self._treat(data, bytes(sent) if is_up else b"")
-                target.sendall(data)
-                if not goes_on:
+                kind, place, pause_s = self._chosen(len(data), is_up)
+                if kind == "double":
+                    self._start(self._send_again, bytes(sent), pause_s)
+                if kind == "late":
+                    _end(source)
+                if kind in ("delay", "late"):
+                    time.sleep(pause_s)
+                target.sendall(data[:place] if kind == "cut" else data)
+                if kind == "late":
+                    time.sleep(_ANSWERED_S)
+                if kind in ("cut", "late"):
                     break
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        _end(source)
+        _end(target)
 
-    def _treat(self, data: bytes, sent: bytes) -> tuple[bytes, bool]:
+    def _chosen(self, size: int, is_up: bool) -> tuple[str, int, float]:
+        """What is done to a piece, a place in it, and a time."""
         with self._lock:
             # What was done least often so far: each kind has its turn.
-            least = min(self.done if sent else ("cut", "delay"), key=lambda one: self.done[one])
+            least = min(self.done if is_up else ("cut", "delay"), key=lambda one: self.done[one])
             kind = least if self._chance.random() < self.chaos else ""
-            place, pause = self._chance.randrange(len(data) + 1), self._chance.random() * 0.05
             if kind:
                 self.done[kind] += 1
-        if kind == "cut":
-            return data[:place], False
-        if kind == "delay":
-            time.sleep(pause)
-        elif kind == "double":
-            self._start(self._send_again, sent, pause)
-        return data, True
+            most_s = _LATE_S if kind == "late" else _PAUSE_S
+            return kind, self._chance.randrange(size + 1), self._chance.random() * most_s
 
     def _send_again(self, sent: bytes, pause: float) -> None:
         time.sleep(pause)
@@ -124,3 +129,8 @@ class TcpProxy:
         self._listener.close()
         for one in self._sockets:
             one.close()
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

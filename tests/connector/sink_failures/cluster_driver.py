@@ -9,7 +9,6 @@ partition had when its executor was killed. It prints ``fine`` at the end, or fa
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pyspark.sql.functions import udf
 
 from tests.connector.sink.sink_helpers import append, stream_to
 from tests.connector.sink_failures.driver import QUICK_DRIVER
+from tests.connector.sink_failures.lost_executor import kill_own_executor
 from tests.connector.sink_failures.output import TOPIC, Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query
 from tests.connector.sink_failures.reading_query import ReadingQuery
@@ -77,9 +77,7 @@ def losing_an_executor(base: Path, batch: int) -> Callable[[DataFrame], DataFram
                 time.sleep(0.05)
             with open(killed, "w") as stream:
                 stream.write(str(len(found)))
-            daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
-            os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
-            time.sleep(60)
+            kill_own_executor()
         return body
 
     return lambda frame: frame.select(kill_once("body").alias("body"), "queueId")

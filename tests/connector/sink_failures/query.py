@@ -16,6 +16,7 @@ from tests.support.waiting import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 _FILES = {"mappedFileSizeCommitLog": "16k"}
 
 
-def register(spark: SparkSession) -> None:
-    """Make the failing sink known. Spark's Python has to find these modules, from wherever it was started."""
+def register(spark: SparkSession, source: type[DataSource] = FailingSource) -> None:
+    """Make a sink of the tests known. Spark's Python has to find these modules, from wherever it was started."""
     environment = spark.sparkContext.environment
     before = dict(environment)
     environment["PYTHONPATH"] = python_path()
     try:
-        spark.dataSource.register(FailingSource)
+        spark.dataSource.register(source)
     finally:
         environment.clear()
         environment.update(before)

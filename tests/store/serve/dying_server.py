@@ -3,6 +3,7 @@
     python -m tests.store.serve.dying_server PLANS STORE HOST:PORT
 
 PLANS is a directory; a plan is a file in it, and the one whose name is first is the next. It is a ``Death`` as JSON.
+``command_of`` has this program with a clock that deaths may set.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from commitlog_store.serve import store_writes
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.run import ServeRequest, serve_until_stopped
 from tests.support.disk_changes import CHANGES
+from tests.support.jumping_clock import set_clock
 
 _CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=16 << 10,
@@ -32,21 +34,26 @@ _CONFIG = MessageStoreConfig(
     max_hash_slot_num=100,
     max_index_num=1000,
 )
+_CLOCK = "clock"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
     """The server dies in the next ``call``, at its ``turn``-th change of a file (0: before all), or when it is done.
 
-    So it dies in any case, at the latest before it answers. ``half``: within the change, if that writes to the log or
-    a staged file. Other files get a few bytes at a time, within a page: a kill does not cut such a write in two.
-    ``stalls``: it waits there for a file ``go`` beside the plans in place of dying, and makes one called ``stalled``.
+    So it dies in any case, at the latest before it answers. ``after``: so many of these calls come before that one.
+    ``half``: within the first write to the log or a staged file from that change on. Other files get a few bytes at a
+    time, within a page: a kill does not cut such a write in two. ``stalls``: it waits there for a file ``go`` beside
+    the plans in place of dying, and makes one called ``stalled``. ``hours_ahead`` is what its clock, and that of the
+    next server, is set to then; None leaves it.
     """
 
     call: str
     turn: int = 0
+    after: int = 0
     half: bool = False
     stalls: bool = False
+    hours_ahead: float | None = None
 
     def plan(self, plans: Path, number: int) -> None:
         plans.mkdir(exist_ok=True)
@@ -55,12 +62,18 @@ class Death:
         unfinished.rename(plans / f"{number:06}")
 
 
+def command_of(plans: Path, store: Path) -> tuple[str | Path, ...]:
+    """The module and the arguments of a server whose deaths may set its clock."""
+    return "tests.support.jumping_clock", plans / _CLOCK, __name__, plans, store
+
+
 def plans_left(plans: Path) -> int:
     return len(list(plans.glob("[0-9]*")))
 
 
 def deaths(plans: Path) -> list[dict[str, Any]]:
-    """How the servers died: call, planned turn, and ``changes``, how many files it had changed in that call."""
+    """How the servers died, or stalled: the plan, ``changes``, how many files it had changed in that call, and ``cut``,
+    whether a write was cut in two."""
     path = plans / "deaths"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -72,7 +85,8 @@ class _Dying:
         self._plans = plans
         self._lock = threading.RLock()
         self._death: Death | None = None
-        self._changes = 0
+        self._changes = self._let_through = 0
+        self._cut = False
         for name in CHANGES:
             setattr(disk, name, self._watching(name, getattr(disk, name)))
         calls: Any = store_writes.WRITES
@@ -87,10 +101,13 @@ class _Dying:
             with self._lock:  # nothing else happens once it is to die
                 if self._death is not None:
                     self._changes += 1
-                    if self._changes == self._death.turn:
-                        if self._death.half and name == "write_at" and _is_long(arguments[0]):
+                    if self._death.half and self._changes >= self._death.turn:
+                        if name == "write_at" and _is_long(arguments[0]):
                             target, data, offset = arguments
                             real(target, memoryview(data).cast("B")[: memoryview(data).nbytes // 2], offset, **named)
+                            self._cut = True
+                            self._die()
+                    elif self._changes == self._death.turn:
                         self._die()
             return real(*arguments, **named)
 
@@ -102,9 +119,12 @@ class _Dying:
                 plan = min(self._plans.glob("[0-9]*"), default=None)
                 found = None if plan is None else Death(**json.loads(plan.read_text()))
                 mine = plan is not None and found is not None and found.call == name and self._death is None
+                if mine and found is not None and self._let_through < found.after:
+                    self._let_through += 1
+                    mine = False
                 if mine and plan is not None:
                     plan.unlink()
-                    self._death, self._changes = found, 0
+                    self._death, self._changes, self._let_through, self._cut = found, 0, 0, False
                     if found is not None and not found.turn:
                         self._die()
             answer = real(*arguments)
@@ -118,7 +138,9 @@ class _Dying:
     def _die(self) -> None:
         assert self._death is not None
         with (self._plans / "deaths").open("a") as stream:
-            stream.write(json.dumps(asdict(self._death) | {"changes": self._changes}) + "\n")
+            stream.write(json.dumps(asdict(self._death) | {"changes": self._changes, "cut": self._cut}) + "\n")
+        if self._death.hours_ahead is not None:
+            set_clock(self._plans / _CLOCK, self._death.hours_ahead)
         if not self._death.stalls:
             os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()

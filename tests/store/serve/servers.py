@@ -55,11 +55,16 @@ def served(
 
 
 class ServeProcess:
-    """``commitlog serve`` with these arguments, until ``stop`` or the end of the test. An owner creates its store."""
+    """``commitlog serve`` with these arguments, until ``stop`` or the end of the test. An owner creates its store.
 
-    def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0") -> None:
+    ``clock`` is the file that sets its clock: see ``tests/support/jumping_clock.py``.
+    """
+
+    def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0", clock: Path | None = None) -> None:
         create = [] if "--read-only" in arguments else ["--create"]
-        command = [sys.executable, "-m", "commitlog_store", "serve", *map(str, arguments), *create, "--listen", listen]
+        program = [] if clock is None else ["tests.support.jumping_clock", str(clock)]
+        program += ["commitlog_store", "serve", *map(str, arguments)]
+        command = [sys.executable, "-m", *program, *create, "--listen", listen]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
         assert self.process.stderr is not None
         self.first_line = self.process.stderr.readline()
