@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader, commit_group_offsets
 from commitlog_store.errors import RemoteAccessRefused, RemoteFailed, ServerBusy
+from commitlog_store.remote import connection
 from commitlog_store.remote.block_wire import BlocksWanted
 from commitlog_store.remote.wire import encode
 from commitlog_store.serve.call_limits import CallLimits, answering, each, refuse_unwanted
@@ -416,14 +418,38 @@ def test_slow_readers_cost_a_bounded_memory(store: Path) -> None:
 
 
 @linux_only
+def test_readers_beside_slow_ones_get_all_rows(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_connections_of_their_own(monkeypatch)
+    check_slow_readers(store, 4, reading=4, turns=2)
+
+
+@linux_only
 @pytest.mark.stress
 def test_the_memory_of_a_server_is_flat_at_64_slow_readers(store: Path, progress: Progress) -> None:
     check_slow_readers(store, 64, turns=10)
     progress.count("slow readers", 640)
 
 
-def check_slow_readers(store: Path, count: int, *, turns: int) -> None:
-    """Of each two one reads what is gathered for it. A turn costs no more than the first."""
+@linux_only
+@pytest.mark.stress
+def test_the_memory_of_a_server_is_flat_at_64_readers_of_which_32_are_slow(
+    store: Path, progress: Progress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_connections_of_their_own(monkeypatch)
+    check_slow_readers(store, 32, reading=32, turns=5)
+    progress.count("readers beside slow ones", 160)
+
+
+def with_connections_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients of a process share a connection to a server, unless they say that they do not."""
+    monkeypatch.setattr(connection, "_OPTIONS", [*connection._OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
+
+
+def check_slow_readers(store: Path, count: int, *, reading: int = 1, turns: int) -> None:
+    """Of each two slow ones, one reads what is gathered for it. A turn costs no more than the first.
+
+    As many as ``reading`` read all rows concurrently.
+    """
     with ServeProcess(store, "--read-only") as server, StoreReader.open(server.url) as reader:
         pid = server.process.pid
         reader.topics()
@@ -431,9 +457,21 @@ def check_slow_readers(store: Path, count: int, *, turns: int) -> None:
         most = []
         for _ in range(turns):
             with stalled(server.url, count // 2), stalled(server.url, count - count // 2, tags="a"):
-                assert reader.scan("orders", columns=["queueOffset"]).read_all().num_rows == ROWS
-                most.append(anonymous_mib(pid) - before)
-                assert threads(pid) <= threads_before + count + 16
+                with ThreadPoolExecutor(reading) as pool:
+                    read = [pool.submit(offsets_read, server.url) for _ in range(reading)]
+                    peak = anonymous_mib(pid)
+                    while not all(one.done() for one in read):
+                        peak = max(peak, anonymous_mib(pid))
+                        time.sleep(0.01)
+                assert all(one.result() == list(range(ROWS)) for one in read)
+                most.append(peak - before)
+                assert threads(pid) <= threads_before + count + reading + 16
             wait_for(lambda: threads(pid) <= threads_before + 16)
-        assert max(most) < 8 * count + 150, most
+        assert max(most) < 8 * (count + reading) + 150, most
         assert most[-1] <= 1.3 * most[0] + 100, most
+
+
+def offsets_read(url: str) -> list[int]:
+    with StoreReader.open(url) as reader:
+        offsets: list[int] = reader.scan("orders", columns=["queueOffset"]).read_all()["queueOffset"].to_pylist()
+        return offsets
