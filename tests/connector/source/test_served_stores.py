@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -23,6 +25,8 @@ from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.stream_planner import StreamPlanner
+from tests.connector.source.spark_helpers import Batches, stream
+from tests.store.retention.small_stores import SMALL, fill
 from tests.store.serve.servers import ServeProcess
 
 PLACE = StructType([StructField("topic", StringType()), StructField("queueOffset", LongType())])
@@ -95,6 +99,39 @@ def test_filters_tables_and_lookups_are_those_of_the_directory(spark: SparkSessi
         )
     assert frames[0] == frames[1]
     assert len(frames[0][0]) >= 199
+
+
+def test_a_stream_whose_positions_retention_has_removed_at_the_server(spark: SparkSession, tmp_path: Path) -> None:
+    """It ends with the same error as beside the directory, and goes on where that is allowed."""
+    path, conf = tmp_path / "store", tmp_path / "broker.conf"
+    conf.write_text(
+        f"mappedFileSizeCommitLog={16 << 10}\nmappedFileSizeConsumeQueue=200\nmaxHashSlotNum=50\nmaxIndexNum=60\n"
+    )
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 30)
+    with ServeProcess(path, "--config", conf) as server:
+
+        def run(place: str, checkpoint: Path, fail: str) -> list[int]:
+            options = {"subscribe": "orders", "startingOffsets": "earliest", "failOnDataLoss": fail}
+            frame = stream(spark, place, **options).select("queueOffset")
+            return [row.queueOffset for row in Batches(checkpoint).run(frame)]
+
+        assert sorted(run(server.url, tmp_path / "address", "true")) == list(range(30))
+        shutil.copytree(tmp_path / "address", tmp_path / "directory")
+        with connect(server.url) as remote:
+            fill(remote, 100)
+            assert remote.clean(max_bytes=40_000).deleted
+        with StoreReader.open(server.url) as reader:
+            first = reader.queues("orders")[0].min_offset
+        assert first > 30
+        said = []
+        for place, checkpoint in ((server.url, tmp_path / "address"), (str(path), tmp_path / "directory")):
+            with pytest.raises(StreamingQueryException, match="DataLossError") as caught:
+                run(place, checkpoint, "true")
+            said.append(str(caught.value).partition("DataLossError")[2].splitlines()[0])
+            assert sorted(run(place, checkpoint, "false")) == list(range(first, 130))
+        assert f"wanted offsets [30, 130), available are [{first}, 130)" in said[0]
+        assert said[0] == said[1]
 
 
 @pytest.mark.parametrize(

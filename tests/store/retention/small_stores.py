@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import Message, MessageStore, MessageStoreConfig
+from commitlog_store import Message, MessageStore, MessageStoreConfig, RemoteStore
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 from commitlog_store.recovery import open as opened_log
 
@@ -41,7 +41,9 @@ def store_clock(clock: Callable[[], float]) -> Iterator[None]:
         yield
 
 
-def fill(store: MessageStore, count: int, *, topic: str = "orders", size: int = 1000, **given: object) -> None:
+def fill(
+    store: MessageStore | RemoteStore, count: int, *, topic: str = "orders", size: int = 1000, **given: object
+) -> None:
     """Put messages into queue 0 of a topic, about 14 to a file, and dispatch them."""
     for number in range(count):
         message = Message(topic=topic, body=f"{number:06d}".encode() * (size // 6), keys=[f"{number}"], queue_id=0)
