@@ -94,7 +94,7 @@ def copy_and_lose_an_executor(spark: SparkSession, options: dict[str, str], base
     place = concat_ws("-", "store", "queueId", "queueOffset")
     copies = stream.select(losing_an_executor(base)(place).alias("body"), "queueId")
     writer = copies.writeStream.format(FORMAT).options(topic="copies", part=PART_SIZE)
-    writer = writer.options(tokenFile=base / "write-token", tlsRootCertificates=base / "server.pem")
+    writer = writer.options(tokenFile=str(base / "write-token"), tlsRootCertificates=str(base / "server.pem"))
     writer = writer.option("checkpointLocation", str(base / "copying")).trigger(availableNow=True)
     query = writer.start(url)
     wait_for(lambda: (base / "about-to-be-killed").exists() or query.exception())

@@ -10,6 +10,7 @@ from tests.support.long_runs import share_of
 # fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
 _PROGRAMS = (
     "tests/connector/sink/test_retry",
+    "tests/connector/test_tokens",
     "tests/connector/test_unix_sockets",
     "tests/examples/test_examples",
     "tests/examples/test_readme",

@@ -62,9 +62,9 @@ class Death:
         unfinished.rename(plans / f"{number:06}")
 
 
-def command_of(plans: Path, store: Path) -> tuple[str | Path, ...]:
+def command_of(plans: Path, store: Path) -> tuple[str, ...]:
     """The module and the arguments of a server whose deaths may set its clock."""
-    return "tests.support.jumping_clock", plans / _CLOCK, __name__, plans, store
+    return "tests.support.jumping_clock", str(plans / _CLOCK), __name__, str(plans), str(store)
 
 
 def plans_left(plans: Path) -> int:
