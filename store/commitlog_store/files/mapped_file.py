@@ -19,10 +19,6 @@ from commitlog_store.errors import FileChanged, ReaderClosed, ReadFailed
 from commitlog_store.files import disk
 from commitlog_store.files.memory import drop_pages, populate_pages, zeroed_bytes
 
-# Pages this far before the last one that was read stay with the process, since the queues of a log are interleaved: a
-# task that reads several of them side by side comes by again. Pages further back are given back, so that memory stays
-# flat for files of any length.
-_RESIDENT_SIZE = 64 << 20
 # The kernel brings in a page together with those of the same 64 KiB: single pages of it are not asked for.
 _NEAR = 64 << 10
 # So many small pieces are read one by one in the time that it takes to find the pages of all.
@@ -37,6 +33,10 @@ class MappedFile:
     ``capacity`` is its size when it was opened.
     """
 
+    # Pages this far before the last one that was read stay with the process, since the queues of a log are interleaved:
+    # a task that reads several of them side by side comes by again. Pages further back are given back, so that memory
+    # stays flat for files of any length.
+    _resident_size = 64 << 20
     _descriptor = _NONE
 
     def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
@@ -179,7 +179,7 @@ class MappedFile:
             self.release()
             low = high = start
         high = max(high, stop)
-        keep_from = min(start, high - _RESIDENT_SIZE)
+        keep_from = min(start, high - self._resident_size)
         if low < keep_from:
             drop_pages(mapping, low, keep_from)
             low = keep_from

@@ -46,7 +46,7 @@ _ZEROS = bytes(1 << 20)
 _SMALL = 64 << 10
 # Up to this many an append may run on an event loop: batches of 100 messages of 1 KiB came out a tenth faster.
 _AT_ONCE = 256 << 10
-# Bytes written through the mapping that stay in the process's memory.
+# Bytes written through the mapping, or read by dispatch, that stay in the process's memory.
 _RESIDENT = 8 << 20
 # In place of a descriptor. A closed file has the same number in MappedFile, whose __del__ then closes nothing.
 _UNOPENED, _CLOSED = -2, -1
@@ -102,6 +102,9 @@ def _write_zeros(descriptor: int, start: int, stop: int) -> None:
 
 class MappedFileWriter(MappedFile):
     """One file of the log. One thread appends at a time, another may commit or flush concurrently."""
+
+    # Dispatch comes by once: readers have mappings of their own.
+    _resident_size = _RESIDENT
 
     def __init__(
         self,

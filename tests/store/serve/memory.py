@@ -10,6 +10,11 @@ def anonymous_mib(pid: int) -> float:
     return _status(pid, "RssAnon") / 1024
 
 
+def resident_mib(pid: int) -> float:
+    """Its resident memory, with pages of files and libraries."""
+    return _status(pid, "VmRSS") / 1024
+
+
 def threads(pid: int) -> int:
     return _status(pid, "Threads")
 

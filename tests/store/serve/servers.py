@@ -71,6 +71,13 @@ class ServeProcess:
         found = re.search(r"grpc\S*://\S+", self.first_line)
         self.url = found[0] if found else ""
 
+    @property
+    def broker(self) -> str:
+        """The HOST:PORT for RocketMQ's clients."""
+        found = re.search(r"at (\S+) to RocketMQ's clients", self.first_line)
+        assert found, self.first_line
+        return found[1]
+
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Exit code and what was printed after the first line."""
         os.kill(self.process.pid, number)

@@ -73,7 +73,8 @@ class RemotingClient:
             raise ConnectionError("The server has closed the connection.")
         (size,) = struct.unpack(">i", head)
         frame = self._file.read(size)
-        assert len(frame) == size
+        if len(frame) < size:
+            raise ConnectionError("The server has closed the connection within a frame.")
         return decode(frame)
 
     def answer(self, opaque: int) -> RemotingCommand:
@@ -101,7 +102,17 @@ class RemotingClient:
         properties: Mapping[str, str] | None = None,
         **more: object,
     ) -> RemotingCommand:
-        return self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties, **more), body)
+        return self.answer(self.start_send(topic, body, queue_id, properties, **more))
+
+    def start_send(
+        self,
+        topic: str,
+        body: bytes,
+        queue_id: int = 0,
+        properties: Mapping[str, str] | None = None,
+        **more: object,
+    ) -> int:
+        return self.start(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties, **more), body)
 
     def pull(
         self, topic: str, queue_id: int, offset: int, subscription: str = "*", hold_ms: int = 0, **more: object

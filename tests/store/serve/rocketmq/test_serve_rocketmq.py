@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import re
 import signal
 import socket
 import subprocess
@@ -22,9 +21,10 @@ from commitlog_store.format.message_id import decode_message_id
 from commitlog_store.serve.listen import ListenSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.run import ServeRequest
+from tests.store.serve.memory import resident_mib
 from tests.store.serve.rocketmq.brokers import broker
 from tests.store.serve.rocketmq.name_servers import NameServerForTests
-from tests.store.serve.rocketmq.remoting_client import RemotingClient
+from tests.store.serve.rocketmq.remoting_client import RemotingClient, batch_body, send_fields
 from tests.store.serve.rocketmq.signed_client import SignedClient
 from tests.store.serve.rocketmq.test_clients import heartbeat
 from tests.store.serve.servers import ServeProcess
@@ -32,17 +32,11 @@ from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
-def _broker_of(server: ServeProcess) -> str:
-    found = re.search(r"at (\S+) to RocketMQ's clients", server.first_line)
-    assert found, server.first_line
-    return found[1]
-
-
 def test_a_client_finds_the_broker_and_its_messages_stay(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0") as server:
-        with RemotingClient(_broker_of(server)) as client:
+        with RemotingClient(server.broker) as client:
             (data,) = client.route("TBW102")["brokerDatas"]
-            assert data["brokerAddrs"] == {"0": _broker_of(server)}
+            assert data["brokerAddrs"] == {"0": server.broker}
             assert client.send("orders", b"kept").code == 0
         code, said = server.stop(signal.SIGTERM)
         assert (code, "stopping" in said) == (0, True)
@@ -56,7 +50,7 @@ def test_the_advertised_address_is_in_routes_and_message_ids(tmp_path: Path) -> 
         port = free.getsockname()[1]
     arguments = ("--rocketmq", f"127.0.0.1:{port}", "--advertise", "192.0.2.7")
     with ServeProcess(tmp_path / "s", *arguments) as server, RemotingClient(f"127.0.0.1:{port}") as client:
-        assert _broker_of(server) == "192.0.2.7:10911"
+        assert server.broker == "192.0.2.7:10911"
         assert client.route("TBW102")["brokerDatas"][0]["brokerAddrs"] == {"0": "192.0.2.7:10911"}
         place = decode_message_id(client.send("orders", b"x").fields["msgId"])
         assert (place.host, place.port) == (bytes([192, 0, 2, 7]), 10911)
@@ -72,7 +66,7 @@ def test_a_broker_that_listens_on_all_addresses_has_one_that_clients_reach(
     config.write_text(own)
     arguments = ("--rocketmq", "0.0.0.0:0", "--acl", str(acl), "--config", config)
     with ServeProcess(tmp_path / "s", *arguments) as server:
-        host, _, port = _broker_of(server).rpartition(":")
+        host, _, port = server.broker.rpartition(":")
         assert host == (expected or local_address())
         with RemotingClient(f"127.0.0.1:{port}") as client:
             assert client.route("TBW102")["brokerDatas"][0]["brokerAddrs"] == {"0": f"{host}:{port}"}
@@ -98,7 +92,7 @@ def test_slaves_find_the_log_at_the_second_address_of_the_brokers_file(tmp_path:
         options = ("--rocketmq", "127.0.0.1:0", "--namesrv", name_server.address, "--config", config)
         with ServeProcess(tmp_path / "s", *options) as server:
             wait_for(lambda: name_server.requests)
-            port = int(_broker_of(server).rpartition(":")[2])
+            port = int(server.broker.rpartition(":")[2])
             assert name_server.requests[0].fields["haServerAddr"] == f"192.0.2.8:{port + 1}"
 
 
@@ -107,10 +101,10 @@ def test_message_ids_name_the_brokers_address(tmp_path: Path, host: str) -> None
     """By which clients ask for messages: an ip, and the port that was taken for port 0."""
     with (
         ServeProcess(tmp_path / "s", "--rocketmq", f"{host}:0") as server,
-        RemotingClient(_broker_of(server)) as client,
+        RemotingClient(server.broker) as client,
     ):
         place = decode_message_id(client.send("orders", b"x").fields["msgId"])
-        assert (place.host, place.port) == (bytes([127, 0, 0, 1]), int(_broker_of(server).rpartition(":")[2]))
+        assert (place.host, place.port) == (bytes([127, 0, 0, 1]), int(server.broker.rpartition(":")[2]))
 
 
 def test_names_of_a_brokers_file_are_those_of_the_broker(tmp_path: Path) -> None:
@@ -119,7 +113,7 @@ def test_names_of_a_brokers_file_are_those_of_the_broker(tmp_path: Path) -> None
     config.write_text("brokerName=orders-b\nbrokerClusterName=shop\n")
     with (
         ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
-        RemotingClient(_broker_of(server)) as client,
+        RemotingClient(server.broker) as client,
     ):
         (data,) = client.route("TBW102")["brokerDatas"]
         assert (data["brokerName"], data["cluster"]) == ("orders-b", "shop")
@@ -141,7 +135,7 @@ def test_first_messages_create_no_topics_if_the_brokers_file_says_so(tmp_path: P
         file.write_text(json.dumps(topics))
     with (
         ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
-        RemotingClient(_broker_of(server)) as client,
+        RemotingClient(server.broker) as client,
     ):
         fields = {"topic": "TBW102"}
         route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
@@ -162,7 +156,7 @@ def test_consumers_create_no_groups_if_the_brokers_file_says_so(tmp_path: Path) 
         store.set_group_settings(SubscriptionGroupConfig(group_name="shipping"))
     with (
         ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server,
-        RemotingClient(_broker_of(server)) as client,
+        RemotingClient(server.broker) as client,
     ):
         data = heartbeat(consumers={"billing": {"orders": "*"}, "shipping": {"orders": "*"}})
         assert client.ask(RequestCode.HEART_BEAT, {}, msgspec.json.encode(data)).code == ResponseCode.SUCCESS
@@ -227,7 +221,7 @@ def test_with_accounts_other_hosts_may_reach_it_and_each_request_is_signed(tmp_p
     arguments = ("--rocketmq", "0.0.0.0:0", "--acl", str(acl))
     with ServeProcess(tmp_path / "s", *arguments) as server:
         assert "RocketMQ's clients with an account" in server.first_line
-        address = "127.0.0.1:" + _broker_of(server).rpartition(":")[2]
+        address = "127.0.0.1:" + server.broker.rpartition(":")[2]
         with SignedClient(address, "somebody", "a-secret") as client, RemotingClient(address) as other:
             assert client.send("orders", b"x").code == 0
             assert other.send("orders", b"x").code == ResponseCode.NO_PERMISSION
@@ -251,6 +245,20 @@ def test_a_server_without_it_loads_none_of_it(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked for in /proc")
+def test_a_hundred_thousand_messages_take_no_more_than_150_mib(tmp_path: Path) -> None:
+    """Most of which the process takes at its start: pages of the log that were written and read are released."""
+    with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0") as server, RemotingClient(server.broker) as client:
+        for number in range(1_000):
+            batch = batch_body([(b"x" * 1024, {"UNIQ_KEY": f"7F{number * 100 + place:030X}"}) for place in range(100)])
+            assert (
+                client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("orders", number % 4, m="true"), batch).code == 0
+            )
+        end = "orders", 3, 25_000 - 100
+        wait_for(lambda: client.pull(*end).code == ResponseCode.SUCCESS)  # dispatch has come to the end
+        assert resident_mib(server.process.pid) <= 150
+
+
 def test_nothing_that_was_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None:
     """Under SYNC_FLUSH; messages that were not acknowledged may be there, too."""
     config = tmp_path / "broker.conf"
@@ -265,7 +273,7 @@ def test_nothing_that_was_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None
                     acknowledged[number].append(body)
 
     with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", "--config", config) as server:
-        senders = [threading.Thread(target=send, args=(_broker_of(server), number)) for number in range(4)]
+        senders = [threading.Thread(target=send, args=(server.broker, number)) for number in range(4)]
         for sender in senders:
             sender.start()
         wait_for(lambda: min(map(len, acknowledged)) >= 50)
