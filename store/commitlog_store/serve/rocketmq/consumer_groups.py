@@ -1,7 +1,7 @@
 """ConsumerGroups: the consumer groups of the owned store as clients see them: whether they exist, and their positions.
 
-A group exists with its settings in ``subscriptionGroup.json``, or with a position. The first heartbeat of a consumer
-creates its group, and its retry topic, whose route clients ask for.
+A group exists with its settings in ``subscriptionGroup.json``, or with a position. The first pull of a consumer creates
+its group, the first heartbeat also its retry topic, whose route clients ask for: the heartbeat says which flags it has.
 
 Source: RocketMQ ``broker/subscription/SubscriptionGroupManager.java`` (``findSubscriptionGroupConfig``),
 ``broker/topic/TopicConfigManager.java`` (``createTopicInSendMessageBackMethod``),
@@ -38,20 +38,31 @@ class ConsumerGroups:
         self._readers = readers
         # Groups that exist and whose positions are corrected; each is in the store's files, which bounds them.
         self._ready: set[str] = set()
-        # Those whose retry topic is listed, too.
+        # Those that have settings, and of these, those whose retry topic is listed, too.
+        self._with_settings: set[str] = set()
         self._created: set[str] = set()
 
     def is_ready(self, group: str) -> bool:
         """Whether the group is known to exist, and its positions can be asked for without waiting."""
         return group in self._ready
 
+    def has_settings(self, group: str) -> bool:
+        """Whether ``create_group`` has nothing to do."""
+        return group in self._with_settings
+
     def is_created(self, group: str) -> bool:
         """Whether ``create`` has nothing to do."""
         return group in self._created
 
+    def create_group(self, group: str) -> None:
+        """Create the group, unless it exists. Waits. ``RequestFault`` for one that is not created, ``InvalidValue``,
+        and the errors of ``SubscriptionGroups.put``."""
+        validate_group(group)
+        self._engine.run(lambda: self._create_group(group))
+
     def create(self, group: str, *, retry_sys_flag: int = 0) -> None:
-        """Create the group and its retry topic, unless they exist. Waits. ``RequestFault`` for one that is not created,
-        ``InvalidValue``, and the errors of ``SubscriptionGroups.put`` and ``TopicConfig.create_topic``.
+        """``create_group``, and create its retry topic, unless that exists. Also the errors of
+        ``TopicConfig.create_topic``.
 
         ``retry_sys_flag``: the topicSysFlag of a retry topic that does not exist.
         """
@@ -59,6 +70,13 @@ class ConsumerGroups:
         self._engine.run(lambda: self._create(group, retry_sys_flag))
 
     def _create(self, group: str, retry_sys_flag: int) -> None:
+        self._create_group(group)
+        queues = self._groups.settings(group).retry_queue_nums
+        if queues > 0:
+            self._engine.topics.create_topic(retry_topic(group), queues, sys_flag=retry_sys_flag)
+        self._created.add(group)
+
+    def _create_group(self, group: str) -> None:
         self._engine.state.refuse_on_replica()
         settings = self._groups.subscription_groups
         if settings.get(group) is None:
@@ -70,11 +88,8 @@ class ConsumerGroups:
                     f"the store has {MOST_CREATED_GROUPS} consumer groups; {group} is not created. Delete some.",
                 )
             settings.put(SubscriptionGroupConfig(group_name=group))
-        queues = self._groups.settings(group).retry_queue_nums
-        if queues > 0:
-            self._engine.topics.create_topic(retry_topic(group), queues, sys_flag=retry_sys_flag)
         self._make_ready(group)
-        self._created.add(group)
+        self._with_settings.add(group)
 
     def make_ready(self, group: str) -> None:
         """See that the group exists, and correct its positions. Waits. ``RequestFault`` if it does not exist."""
@@ -132,8 +147,8 @@ class ConsumerGroups:
 
     def forget(self, group: str) -> None:
         """Note that the group, or its retry topic, may not exist any more."""
-        self._ready.discard(group)
-        self._created.discard(group)
+        for known in (self._ready, self._with_settings, self._created):
+            known.discard(group)
 
 
 def _no_group(group: str) -> RequestFault:

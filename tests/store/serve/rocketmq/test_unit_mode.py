@@ -99,6 +99,18 @@ def test_the_retry_topic_has_the_flag_of_its_consumers(tmp_path: Path) -> None:
         assert client.route("%RETRY%unit")["queueDatas"][0]["topicSysFlag"] == UNIT_SUB
 
 
+def test_a_pull_before_the_first_heartbeat_leaves_the_retry_topic_to_it(tmp_path: Path) -> None:
+    """As with a broker: a pull does not say whether its consumer is in unit mode."""
+    with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
+        client.send("orders", b"x")
+        served.store.dispatch()
+        assert client.pull("orders", 0, 0, consumerGroup="unit").code == 0
+        assert [one.group_name for one in served.store.reader().group_settings()] == ["unit"]
+        assert flags_in(served.store.path) == {"orders": 0}
+        assert client.ask(RequestCode.HEART_BEAT, body=consumer("unit", unit_mode=True)).code == 0
+        assert flags_in(served.store.path) == {"orders": 0, "%RETRY%unit": UNIT_SUB}
+
+
 @on_a_loop
 async def test_a_message_that_is_sent_back_creates_the_retry_topic_with_the_flag(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:

@@ -97,10 +97,10 @@ class Groups(Protocol):
     """Settings and positions of consumer groups."""
 
     def settings(self, group: str) -> SubscriptionGroupConfig: ...
-    def is_created(self, group: str) -> bool:
-        """Whether ``create`` has nothing to do."""
+    def has_settings(self, group: str) -> bool:
+        """Whether ``create_group`` has nothing to do."""
 
-    def create(self, group: str) -> None:
+    def create_group(self, group: str) -> None:
         """Create the group with a broker's defaults, unless it exists. Waits. ``InvalidValue``."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -163,7 +163,7 @@ class PullMessageProcessor(Processor):
         except _Forbidden as forbidden:
             fields = {**_header(0, 0, 0), "forbiddenType": str(forbidden.kind)}
             return request.answer(ResponseCode.NO_PERMISSION, str(forbidden), fields=fields)
-        found = self._look_in_memory(pull) if self._groups.is_created(pull.group.group_name) else None
+        found = self._look_in_memory(pull) if self._groups.has_settings(pull.group.group_name) else None
         if found is None:
             return self._pull_slowly(pull, connection)
         if self._may_hold(pull, found):
@@ -172,9 +172,9 @@ class PullMessageProcessor(Processor):
 
     async def _pull_slowly(self, pull: _Pull, connection: Connection) -> RemotingCommand:
         group = pull.group.group_name
-        if not self._groups.is_created(group):
+        if not self._groups.has_settings(group):
             # As with autoCreateSubscriptionGroup: pull consumers commit positions before their first heartbeat.
-            await pull.in_thread(lambda: self._groups.create(group))
+            await pull.in_thread(lambda: self._groups.create_group(group))
         found = await self._look(pull)
         if self._may_hold(pull, found):
             return await self._hold_for(connection, pull)
