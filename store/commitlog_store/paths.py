@@ -56,6 +56,7 @@ __all__ = [
     "GATE",
     "INDEX",
     "KEPT",
+    "KV_CONFIG",
     "LIGHT_QUEUE_PREFIX",
     "LOCK",
     "MAX_QUEUE_ID",
@@ -141,6 +142,7 @@ CONSUMER_OFFSET_CONFIG = "consumerOffset.json"
 DELAY_OFFSET_CONFIG = "delayOffset.json"
 CONSUMER_FILTER_CONFIG = "consumerFilter.json"
 BATCH_LEDGER = "batchLedger.json"
+KV_CONFIG = "kvConfig.json"
 CREATED_BY = "createdBy.json"
 DELETED_TOPICS = "deletedTopics.json"
 ARCHIVE_HOLD = "archiveHold.json"

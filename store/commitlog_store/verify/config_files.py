@@ -23,6 +23,7 @@ from commitlog_store.paths import (
     CREATED_BY,
     DELAY_OFFSET_CONFIG,
     DELETED_TOPICS,
+    KV_CONFIG,
     REPLICA_MARK,
     SUBSCRIPTION_GROUP_CONFIG,
     TOPICS_CONFIG,
@@ -44,6 +45,7 @@ _FILES: dict[str, tuple[str, Callable[[str], object] | None]] = {
     DELAY_OFFSET_CONFIG: ("the positions of delayed messages", lambda path: DelayOffsetFile(path).read()),
     DELETED_TOPICS: ("the list of deleted topics", lambda path: iter(DeletedTopics(path))),
     BATCH_LEDGER: ("the ledger of batches", saved_batches),
+    KV_CONFIG: ("the settings of a name server", None),
     CREATED_BY: ("the note of the store's creation", None),
     REPLICA_MARK: ("the mark of a replica", None),
 }

@@ -16,6 +16,7 @@ from commitlog_store.serve.rocketmq.processors.consumer_admin import ConsumerAdm
 from commitlog_store.serve.rocketmq.processors.consumer_manage import ConsumerManageProcessor
 from commitlog_store.serve.rocketmq.processors.end_transaction import EndTransactionProcessor
 from commitlog_store.serve.rocketmq.processors.group_admin import GroupAdminProcessor
+from commitlog_store.serve.rocketmq.processors.kv_config import KVConfigProcessor
 from commitlog_store.serve.rocketmq.processors.query_message import QueryMessageProcessor
 from commitlog_store.serve.rocketmq.processors.rebalance_lock import RebalanceLockProcessor
 from commitlog_store.serve.rocketmq.processors.send_back import SendBackProcessor
@@ -54,6 +55,7 @@ class GroupProcessors:
             GroupAdminProcessor(store, identity, clients, groups, readers, admin, times),
             ConsumerAdminProcessor(store, identity, clients, calls, groups, readers, admin),
             BrokerAdminProcessor(store, identity, readers, admin),
+            KVConfigProcessor(owned, admin),
         )
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ As RocketMQ's validator has it, with these differences, each of which closes a w
 - Locks, resets of positions and calls that go on to a consumer need SUB of the group, and of the topic that is reset.
 - A message that is sent back, or consumed directly, needs SUB of its own topic, too, which ``AccessControl`` asks for:
   an account would otherwise get any message by its place.
-- DELETE_TOPIC_IN_NAMESRV needs an admin, as DELETE_TOPIC_IN_BROKER does: one server answers both.
+- DELETE_TOPIC_IN_NAMESRV, and changes of a name server's settings, need an admin, as DELETE_TOPIC_IN_BROKER does: one
+  server answers all of them.
 
 Source: RocketMQ 4.9.8 ``acl/plain/PlainAccessValidator.java``, ``acl/common/Permission.java``; 5.2.0
 ``acl/plain/PlainAccessResource.java`` (``parse``).
@@ -37,6 +38,8 @@ ADMIN_CODES = frozenset(
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
     )
 )
 # The topic of message traces: every account may put into it.
