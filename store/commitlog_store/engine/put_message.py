@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from operator import index
 from typing import NamedTuple, TypeVar
 
@@ -73,7 +73,7 @@ from commitlog_store.format.timer_messages import (
     timer_properties,
 )
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
-from commitlog_store.log.commit_log_writer import Appended, CommitLogWriter
+from commitlog_store.log.commit_log_writer import Appended, CommitLogWriter, RecordsOfQueue
 from commitlog_store.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog_store.paths import (
     MAX_QUEUE_ID,
@@ -293,25 +293,33 @@ class PutMessageService:
             _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
         return outcomes
 
-    def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
-        """Put a message if that is a copy into memory; None where it would wait for a device, slaves or another put.
+    def put_at_once(self, messages: Sequence[EncodedMessage]) -> list[PutMessageResult]:
+        """Put messages of several callers together, up to the first one that is not a copy into memory: one that would
+        wait for a device, slaves or another put.
 
         For event loops, which must not block: most messages of a store with ASYNC_FLUSH go in this way, and a hand-over
         to another thread costs several times as much as the append.
         """
-        if (self._waits and encoded.wait) or self._state.refusal is not None or self._log.locked_at:
-            return None
+        if self._state.refusal is not None or self._log.locked_at:
+            return []
         started = time.perf_counter()
-        try:
-            appended = self._explained(self._log.append_at_once, encoded.record, encoded.sizes, encoded)
-        except (PutRefused, PutNotConfirmed) as refusal:
-            self._stats.failed()
-            return PutMessageResult(refusal.status, reason=refusal.reason)
-        if appended is None:
-            return None
+        if self._waits:
+            messages = tuple(takewhile(lambda one: not one.wait, messages))
+        appended = self._log.append_at_once([_to_append(one) for one in messages])
+        if not appended:
+            return []
         self._on_appended()
-        self._stats.put(encoded.topic, appended.rows, len(encoded.record), time.perf_counter() - started)
-        return _result(encoded, appended)
+        elapsed = time.perf_counter() - started
+        results = []
+        for encoded, one in zip(messages, appended, strict=False):
+            if isinstance(one, Exception):
+                self._stats.failed()
+                status, reason = self.status_of(one)
+                results.append(PutMessageResult(status, reason=reason))
+            else:
+                self._stats.put(encoded.topic, one.rows, len(encoded.record), elapsed)
+                results.append(_result(encoded, one))
+        return results
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """RocketMQ's MessageExtBatch: messages of one queue, in the log together or not at all until a crash.
@@ -594,6 +602,15 @@ class PutMessageService:
         if status is not PutMessageStatus.PUT_OK:
             self._stats.failed()
         return status, reason
+
+
+def _to_append(encoded: EncodedMessage) -> RecordsOfQueue:
+    flags = encoded.sys_flags
+    has_unit = not flags or bool(has_queue_unit(flags))
+    # The same as RecordsOfQueue(...), in less than half the time.
+    return tuple.__new__(
+        RecordsOfQueue, (encoded.record, encoded.sizes, flags, (encoded.topic, encoded.queue_id), has_unit)
+    )
 
 
 def _result(encoded: EncodedMessage, appended: Appended) -> PutMessageResult:

@@ -40,6 +40,16 @@ _Result = TypeVar("_Result", bound="Appended | AppendedFrame | AppendedRows | No
 _Given = TypeVar("_Given")
 
 
+class RecordsOfQueue(NamedTuple):
+    """Consecutive records of one queue in one file, without their late fields."""
+
+    records: bytearray
+    sizes: Sequence[int]
+    sys_flags: int
+    queue: _Queue
+    has_unit: bool
+
+
 class Appended(NamedTuple):
     """The place of an appended message, or of the first of several. Times are milliseconds."""
 
@@ -133,21 +143,29 @@ class CommitLogWriter:
         queue = topic, queue_id
         if has_unit and queue not in self._queue_offsets:
             self._find_ahead((queue,))
-        return self._locked(self._append, (records, sizes, sys_flags, queue, has_unit))
+        return self._locked(self._append, RecordsOfQueue(records, sizes, sys_flags, queue, has_unit))
 
-    def append_at_once(
-        self, records: bytearray, sizes: Sequence[int], sys_flags: int, topic: str, queue_id: int, *, has_unit: bool
-    ) -> Appended | None:
-        """``append``, or None where it would wait: for another append, for space, or for the next offset of a queue."""
-        queue = topic, queue_id
-        if (has_unit and queue not in self._queue_offsets) or not self.lock.acquire(blocking=False):
-            return None
+    def append_at_once(self, given: Sequence[RecordsOfQueue]) -> list[Appended | Exception]:
+        """``append`` each, under one hold of the lock, up to the first that would wait: for another append, for space,
+        or for the next offset of its queue. In place of a result stands the error that ``append`` would raise."""
+        found: list[Appended | Exception] = []
+        if not self.lock.acquire(blocking=False):
+            return found
         try:
-            if not self.files.files or not self.files.files[-1].takes_at_once(len(records), FILLER_SIZE):
-                return None
-            return self._under_lock(self._append, (records, sizes, sys_flags, queue, has_unit))
+            files = self.files.files
+            for one in given:
+                records, _, _, queue, has_unit = one
+                if has_unit and queue not in self._queue_offsets:
+                    break
+                if not files or not files[-1].takes_at_once(len(records), FILLER_SIZE):
+                    break
+                try:
+                    found.append(self._under_lock(self._append, one))
+                except (CommitLogError, OSError) as error:
+                    found.append(error)
         finally:
             self.lock.release()
+        return found
 
     def _locked(self, append: Callable[[_Given], _Result], given: _Given) -> _Result:
         """Append under the put lock, and report when it held the lock for long.
@@ -208,7 +226,7 @@ class CommitLogWriter:
         self.failure = error
         self._on_failure(error)
 
-    def _append(self, given: tuple[bytearray, Sequence[int], int, _Queue, bool]) -> Appended:
+    def _append(self, given: RecordsOfQueue) -> Appended:
         records, sizes, sys_flags, queue, has_unit = given
         first = queue_offset = 0
         if has_unit:

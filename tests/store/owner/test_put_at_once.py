@@ -18,6 +18,7 @@ from commitlog_store.errors import PutRefused
 from commitlog_store.format.message_batch import BatchedMessage
 from commitlog_store.format.properties import decode_properties
 from commitlog_store.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog_store.log.commit_log_writer import Appended, RecordsOfQueue
 from commitlog_store.message import MessageExtBrokerInner
 from commitlog_store.testing import parts_of
 
@@ -30,6 +31,12 @@ def _encoded(engine: StoreEngine, body: bytes = b"x", **properties: str) -> Enco
     return engine.produced.encode(_message(body, **properties))
 
 
+def _put_at_once(engine: StoreEngine, encoded: EncodedMessage) -> PutMessageResult | None:
+    """None where the put is left to another thread."""
+    results = engine.putter.put_at_once([encoded])
+    return results[0] if results else None
+
+
 def _warm(store: MessageStore) -> StoreEngine:
     """A store whose log file is mapped, and where the queue has a next offset."""
     store.put("orders", b"first", queue_id=0)
@@ -39,13 +46,68 @@ def _warm(store: MessageStore) -> StoreEngine:
 def test_it_is_stored_as_any_other_put(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
         engine = _warm(store)
-        result = engine.putter.put_at_once(_encoded(engine, b"second", TAGS="a"))
+        result = _put_at_once(engine, _encoded(engine, b"second", TAGS="a"))
         assert result is not None
         assert result.raise_for_status().queue_offset == 1
         store.dispatch()
         message = store.get_message("orders", 0, 1).messages[0]
         assert (message.body, message.tags, message.message_id) == (b"second", "a", result.message_id)
         assert store.stats().put_message_times_total == 2
+
+
+def test_messages_of_several_clients_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under one hold of the lock, with one wake of dispatch; the refusal of one is no other's."""
+    with MessageStore.open(tmp_path / "s") as store:
+        engine = _warm(store)
+        writer, lock, wakes = engine.log.writer, _CountingLock(), list[bool]()
+        append = writer._append
+
+        def append_or_refuse(given: RecordsOfQueue) -> Appended:
+            if b"refused" in given.records:
+                raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, "why")
+            return append(given)
+
+        monkeypatch.setattr(writer, "_append", append_or_refuse)
+        monkeypatch.setattr(writer, "lock", lock)
+        monkeypatch.setattr(engine.putter, "_on_appended", lambda: wakes.append(lock.is_held))
+        results = engine.putter.put_at_once([_encoded(engine, body) for body in (b"one", b"refused", b"two")])
+        assert (lock.times, wakes) == (1, [False])
+        assert [one.status.name for one in results] == ["PUT_OK", "MESSAGE_ILLEGAL", "PUT_OK"]
+        assert [one.queue_offset for one in results] == [1, -1, 2]
+        assert store.stats().put_message_failed_times == 1
+        store.dispatch()
+        assert [one.body for one in store.get_message("orders", 0, 1).messages] == [b"one", b"two"]
+
+
+class _CountingLock:
+    """The log's lock, with the number of times that it was taken."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.is_held = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self.times += 1
+        self.is_held = True
+        return True
+
+    def release(self) -> None:
+        self.is_held = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_those_after_one_that_is_left_are_left_too(tmp_path: Path) -> None:
+    """Messages of one client may be among them, and stay in their order."""
+    with MessageStore.open(tmp_path / "s") as store:
+        engine = _warm(store)
+        of_new_topic = engine.produced.encode(_message(topic="others"))
+        messages = [_encoded(engine), of_new_topic, _encoded(engine), _encoded(engine)]
+        assert [one.queue_offset for one in engine.putter.put_at_once(messages)] == [1]
 
 
 def test_large_batches_stay_copies_into_memory(tmp_path: Path) -> None:
@@ -56,13 +118,13 @@ def test_large_batches_stay_copies_into_memory(tmp_path: Path) -> None:
         times, at_once = 200, 0  # 21 MiB: more than the mapping keeps
         for _ in range(times):
             encoded = engine.produced.encode_batch(_message(), messages)
-            if engine.putter.put_at_once(encoded) is not None:
+            if _put_at_once(engine, encoded) is not None:
                 at_once += 1
             else:
                 engine.putter.put_together([encoded])
         assert at_once > times * 0.9, "the others wait for space"
         store.put("orders", b"small", queue_id=0)
-        assert engine.putter.put_at_once(_encoded(engine)) is not None
+        assert _put_at_once(engine, _encoded(engine)) is not None
 
 
 def test_the_record_is_that_of_a_brokers_message(tmp_path: Path) -> None:
@@ -78,25 +140,25 @@ def test_the_record_is_that_of_a_brokers_message(tmp_path: Path) -> None:
 def test_a_first_message_and_a_new_queue_are_left_to_another_thread(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
         engine = parts_of(store).engine
-        assert engine.putter.put_at_once(_encoded(engine)) is None
+        assert _put_at_once(engine, _encoded(engine)) is None
         engine = _warm(store)
         other = engine.produced.encode(_message(topic="others"))
-        assert engine.putter.put_at_once(other) is None
+        assert _put_at_once(engine, other) is None
 
 
 def test_while_another_put_has_the_log_it_does_not_wait(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
         engine = _warm(store)
         with engine.log.writer.lock:
-            assert engine.putter.put_at_once(_encoded(engine)) is None
-        assert engine.putter.put_at_once(_encoded(engine)) is not None
+            assert _put_at_once(engine, _encoded(engine)) is None
+        assert _put_at_once(engine, _encoded(engine)) is not None
 
 
 def test_what_would_wait_for_the_device_is_left(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)) as store:
         engine = _warm(store)
-        assert engine.putter.put_at_once(_encoded(engine)) is None
-        assert engine.putter.put_at_once(_encoded(engine, WAIT="false")) is not None
+        assert _put_at_once(engine, _encoded(engine)) is None
+        assert _put_at_once(engine, _encoded(engine, WAIT="false")) is not None
 
 
 def test_the_end_of_a_file_is_left_and_every_message_is_whole(tmp_path: Path) -> None:
@@ -106,7 +168,7 @@ def test_the_end_of_a_file_is_left_and_every_message_is_whole(tmp_path: Path) ->
         left = 0
         for number in range(1, 500):
             encoded = _encoded(engine, b"%05d" % number * 100)
-            result = engine.putter.put_at_once(encoded)
+            result = _put_at_once(engine, encoded)
             if result is None:
                 left += 1
                 (found,) = engine.putter.put_together([encoded])
@@ -124,7 +186,7 @@ def test_a_store_that_rejects_puts_says_so_elsewhere(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
         engine = _warm(store)
         store.set_writable(False)
-        assert engine.putter.put_at_once(_encoded(engine)) is None
+        assert _put_at_once(engine, _encoded(engine)) is None
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -163,7 +225,7 @@ def test_a_batch_is_one_result_with_a_place_for_each(tmp_path: Path) -> None:
         encoded = engine.produced.encode_batch(
             _message(), [BatchedMessage(0, one, b"") for one in (b"a", b"bb", b"ccc")]
         )
-        result = engine.putter.put_at_once(encoded)
+        result = _put_at_once(engine, encoded)
         assert result is not None
         assert (result.status, result.message_num, result.queue_offset) == (PutMessageStatus.PUT_OK, 3, 1)
         store.dispatch()
@@ -176,7 +238,7 @@ def test_a_clients_host_of_ipv6_is_stored(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s") as store:
         engine = _warm(store)
         message = _message()._replace(born_host=(bytes(15) + b"\x01", 4000))
-        assert engine.putter.put_at_once(engine.produced.encode(message)) is not None
+        assert _put_at_once(engine, engine.produced.encode(message)) is not None
         store.put_message(Message(topic="orders", body=b"after", queue_id=0))
         store.dispatch()
         first, second = store.get_message("orders", 0, 1).messages
@@ -208,7 +270,7 @@ def test_a_client_that_claims_hosts_of_ipv6_damages_no_record_of_a_batch(tmp_pat
     with MessageStore.open(tmp_path / "s") as store:
         engine = _warm(store)
         batch = _message()._replace(sys_flag=flag)
-        assert engine.putter.put_at_once(engine.produced.encode_batch(batch, [BatchedMessage(0, b"x", b"")] * 2))
+        assert _put_at_once(engine, engine.produced.encode_batch(batch, [BatchedMessage(0, b"x", b"")] * 2))
         store.dispatch()
         assert [one.body for one in store.get_message("orders", 0, 1).messages] == [b"x"] * 2
 

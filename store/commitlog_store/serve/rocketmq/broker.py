@@ -162,7 +162,7 @@ class RocketMQBroker:
         self._in_thread = in_thread
         self._processors: list[Processor] = [
             *self._groups.processors,
-            *_processors(store, identity, self._groups, self._hold, loop, self._waiting.threads_of),
+            *_processors(store, identity, self._groups, self._hold, self._server, self._waiting.threads_of),
         ]
         if self._access is not None:
             self._processors = [self._access.guarded(processor) for processor in self._processors]
@@ -203,7 +203,7 @@ def _processors(
     identity: BrokerIdentity,
     groups: GroupProcessors,
     hold: PullRequestHoldService,
-    loop: asyncio.AbstractEventLoop,
+    server: RemotingServer,
     threads_of: ThreadsOf,
 ) -> Sequence[Processor]:
     """Those of routes, sends and pulls."""
@@ -212,7 +212,7 @@ def _processors(
     return (
         RouteInfoProcessor(identity, topics),
         SendMessageProcessor(
-            StorePuts(owned, loop),
+            StorePuts(owned, server.loop, server.is_alone),
             topics,
             _retry_max_times(groups.groups),
             threads_of(_SEND),
@@ -230,23 +230,50 @@ def _retry_max_times(groups: ConsumerGroups) -> Callable[[str], int]:
 class StorePuts:
     """Puts of clients into an open store, for one loop."""
 
-    def __init__(self, owned: OwnedStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, owned: OwnedStore, loop: asyncio.AbstractEventLoop, is_alone: Callable[[], bool] = lambda: True
+    ) -> None:
+        """``is_alone``: whether only one connection has been received from in this turn of the loop."""
         self._owned = owned
         self._engine = owned.engine
         self._loop = loop
+        self._is_alone = is_alone
         self._store_host = parse_host(owned.engine.config.store_host)
         self.encode = owned.engine.produced.encode
         self.encode_batch = owned.engine.produced.encode_batch
+        # Those of all connections that came in this turn, to be put together at its end.
+        self._of_turn: list[tuple[EncodedMessage, Callable[[Outcome], None]]] = []
 
     def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
+        if self._of_turn or not self._is_alone():
+            return None
         with self._engine.calls.enter():
             self._engine.state.refuse_closed()
-            return self._engine.putter.put_at_once(encoded) if self._engine.async_puts.is_idle else None
+            if not self._engine.async_puts.is_idle:
+                return None
+            results = self._engine.putter.put_at_once((encoded,))
+            return results[0] if results else None
 
     def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
-        with self._engine.calls.enter():
-            self._engine.state.refuse_closed()
-            self._engine.async_puts.put_for(encoded, self._loop, receive)
+        if not self._of_turn:
+            self._loop.call_soon(self._put_together)
+        self._of_turn.append((encoded, receive))
+
+    def _put_together(self) -> None:
+        """Put what came in this turn, in its order: the first ones at once, the rest in the store's thread for it."""
+        of_turn, self._of_turn = self._of_turn, []
+        outcomes: Sequence[Outcome] = ()
+        try:
+            with self._engine.calls.enter():
+                self._engine.state.refuse_closed()
+                if self._engine.async_puts.is_idle:
+                    outcomes = self._engine.putter.put_at_once([encoded for encoded, _ in of_turn])
+                for encoded, receive in of_turn[len(outcomes) :]:
+                    self._engine.async_puts.put_for(encoded, self._loop, receive)
+        except Exception as error:  # noqa: BLE001 - each client gets an answer in any case
+            outcomes = [error] * len(of_turn)
+        for (_, receive), outcome in zip(of_turn, outcomes, strict=False):
+            receive(outcome)
 
     def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
         half = MessageExtBrokerInner(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import selectors
 import socket
 import ssl
 import threading
@@ -73,7 +74,8 @@ class RemotingServer:
         self._waiting: list[RemotingConnection] = []
         self._socket = bound
         self.port: int = self._socket.getsockname()[1]
-        self.loop = asyncio.new_event_loop()
+        self._turns = _TurnSelector()
+        self.loop: asyncio.AbstractEventLoop = asyncio.SelectorEventLoop(self._turns)
         self._thread = threading.Thread(target=self._run, name="RocketMQListener", daemon=True)
         self._stopping: asyncio.Event | None = None
         self._drain_s = 0.0
@@ -121,6 +123,10 @@ class RemotingServer:
     def run_on_loop(self, work: Coroutine[Any, Any, None]) -> None:
         """Have the loop do this until it ends, or the server stops. An error that ends it is logged."""
         asyncio.run_coroutine_threadsafe(logged(work, "the listener of RocketMQ's clients"), self.loop)
+
+    def is_alone(self) -> bool:
+        """Whether a single socket was ready in this turn of the loop."""
+        return self._turns.ready <= 1
 
     # What connections need.
 
@@ -251,6 +257,17 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
+
+
+class _TurnSelector(selectors.DefaultSelector):
+    """Knows how many sockets were ready in this turn of its loop."""
+
+    ready = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(timeout)
+        self.ready = len(found)
+        return found
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:

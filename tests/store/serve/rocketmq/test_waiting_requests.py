@@ -105,7 +105,7 @@ def test_messages_that_wait_to_be_put_together_are_sends_that_wait(
             done.wait(WAIT_LIMIT_S)
             return put_together(messages)
 
-        monkeypatch.setattr(putter, "put_at_once", lambda _: None)
+        monkeypatch.setattr(putter, "put_at_once", lambda _: [])
         monkeypatch.setattr(putter, "put_together", put_later)
         with _broker(store, ThreadPoolExecutor(1)) as (served, counts), RemotingClient(served.address) as client:
             try:

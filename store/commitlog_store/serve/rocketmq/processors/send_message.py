@@ -77,10 +77,12 @@ class Puts(Protocol):
     def encode(self, message: ProducedMessage) -> EncodedMessage: ...
     def encode_batch(self, batch: ProducedMessage, messages: Sequence[BatchedMessage]) -> EncodedMessage: ...
     def put_at_once(self, encoded: EncodedMessage) -> PutMessageResult | None:
-        """Append if that is a copy into memory; None where it is not. ``StoreClosed``."""
+        """Append if that is a copy into memory, and no other connection was received from in this turn of the loop;
+        None where it is not. ``StoreClosed``."""
 
     def put_for(self, encoded: EncodedMessage, receive: Callable[[Outcome], None]) -> None:
-        """Append, together with what other clients put; ``receive`` gets the outcome, on the loop. ``StoreClosed``."""
+        """Append at the end of this turn, together with what other clients put; ``receive`` gets the outcome, on the
+        loop."""
 
     def prepare(self, message: ProducedMessage, producer_group: str) -> PutMessageResult:
         """Store a half message; in another thread. ``PutRefused``, ``PutNotConfirmed``, ``InvalidValue``."""
