@@ -41,8 +41,8 @@ _NO_SPACE_SECONDS = 0.2
 # tenths of the time are left to the puts.
 _REST = 9.0
 # A round of fewer messages owes less: a rest gathers more of them only where they come faster than rounds end. Where
-# they do not, dispatch takes up to half of the lock, and the puts need little of it.
-_MESSAGES_OF_FULL_REST = 8
+# they do not, dispatch takes up to a third of the lock, and the puts need little of it.
+_MESSAGES_OF_FULL_REST = 4
 _LONGEST_REST_SECONDS = 0.02
 # As much may be owed before dispatch rests: messages that come seldom are dispatched at once.
 _RESTS_OWED_SECONDS = 0.01
