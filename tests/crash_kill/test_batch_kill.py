@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from commitlog_store import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash_kill.batch_writer import APP, QUEUES, SMALL, TOPIC, bodies_of, ends_after
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
@@ -33,7 +33,9 @@ class Writers:
         self._path = path
         self._flush = flush
         self._chance = random.Random(seed)
-        self._process = subprocess.Popen([*COMMAND, "write"], stdin=-1, stdout=-1, stderr=-1, cwd=PROJECT, bufsize=0)
+        self._process = quick_programs.Popen(
+            [*COMMAND, "write"], stdin=-1, stdout=-1, stderr=-1, cwd=PROJECT, bufsize=0
+        )
         self._output = b""
         self.acknowledged = 0
         self.opened = 0
@@ -81,7 +83,7 @@ class Writers:
 @contextmanager
 def watched(path: Path) -> Iterator[Callable[[], int]]:
     """A reader runs beside: waits for a look of its that begins now; how many different ends it has seen by then."""
-    with subprocess.Popen([*COMMAND, "read", str(path)], stdin=-1, stdout=-1, stderr=-1, cwd=PROJECT) as reader:
+    with quick_programs.Popen([*COMMAND, "read", str(path)], stdin=-1, stdout=-1, stderr=-1, cwd=PROJECT) as reader:
 
         def look() -> int:
             assert reader.stdin is not None

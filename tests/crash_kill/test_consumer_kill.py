@@ -13,6 +13,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from tests.crash_kill.consumer_program import CONFIG
+from tests.support import quick_programs
 from tests.support.source_tree import PROJECT
 
 MESSAGES = 3_000
@@ -45,7 +46,7 @@ def test_killed_consumers_lose_nothing(tmp_path: Path, how: str, kills: int) -> 
 def run(path: Path, how: str, *, kill_after: int | None) -> None:
     """Run the program, and kill it after so many steps, wherever it is by then."""
     command = [sys.executable, "-m", "tests.crash_kill.consumer_program", str(path), how]
-    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
+    with quick_programs.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         last = ""
         for steps, line in enumerate(process.stdout, 1):

@@ -12,6 +12,7 @@ import pytest
 
 from commitlog_store import MessageStore
 from tests.crash_kill.delayed_writer import config
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import bodies_of
 from tests.support.waiting import wait_for
@@ -23,7 +24,7 @@ COMMAND = [sys.executable, "-m", "tests.crash_kill.delayed_writer"]
 def _kill_one(path: Path, flush: str, first: int, lines: int) -> int:
     """Let a writer put so many messages, kill it, and return the number after the last that it said."""
     command = [*COMMAND, str(path), flush, str(first)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT, text=True) as writer:
+    with quick_programs.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT, text=True) as writer:
         assert writer.stdout is not None
         said = [int(writer.stdout.readline()) for _ in range(lines)]
         writer.kill()

@@ -14,6 +14,7 @@ import pytest
 from commitlog_store import MessageStore, MessageStoreConfig
 from tests.crash_kill.half_writer import TOPIC
 from tests.crash_kill.writer import SMALL
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
 from tests.support.stored_bodies import topic_bodies
 
@@ -23,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 def killed(path: Path, round_: int, lines: int) -> list[tuple[str, str]]:
     """What a process said that was killed after so many lines."""
     command = [sys.executable, "-m", "tests.crash_kill.half_writer", str(path), str(round_)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT, text=True) as process:
+    with quick_programs.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT, text=True) as process:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(lines)]
         process.send_signal(signal.SIGKILL)

@@ -14,6 +14,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from tests.crash_kill.writer import QUEUES, TOPIC, body_of
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
@@ -38,7 +39,7 @@ class Killer:
     def kill_one(self, round_: int) -> None:
         """One writer: killed after it has opened the store, mostly while it writes."""
         command = [sys.executable, "-m", "tests.crash_kill.writer", self._flush, str(self._path), str(round_)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT)
+        process = quick_programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT)
         assert process.stdout is not None
         assert process.stderr is not None
         puts = self._chance.choice([0, 0, 1, 3, 10, 30])
@@ -73,7 +74,7 @@ class Killer:
 def _kill_while_opening(path: Path, flush: str, round_: int, seconds: float) -> None:
     """A writer that is killed some time after it has begun to open the store: recovering, or writing."""
     command = [sys.executable, "-m", "tests.crash_kill.writer", flush, str(path), str(round_)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT) as process:
+    with quick_programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"opening\n"
         try:

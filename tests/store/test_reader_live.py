@@ -14,6 +14,7 @@ import pytest
 
 from commitlog_store import StoreReader
 from commitlog_store.errors import FileChanged, FileMissing, LogNotFound, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from tests.support import quick_programs
 from tests.support.live_owner import LIVE_QUEUES, live_body
 from tests.support.source_tree import PROJECT
 from tests.support.store_builder import StoreBuilder
@@ -24,7 +25,7 @@ def _owner(store: Path, *, seed: int, keep: int) -> Iterator[Callable[[], int]]:
     """A process that appends until the function is called, which gives the number of messages."""
     StoreBuilder(store).write_abort()
     command = [sys.executable, "-m", "tests.support.live_owner", str(store), str(seed), str(keep)]
-    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = quick_programs.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def stop() -> int:
         (store / "stop").touch()
@@ -113,7 +114,7 @@ def _run_with_store(store: Path, program: str) -> str:
     """Run a program that has ``reader`` in a process of its own: SIGBUS would kill it."""
     text = "import os, sys\nfrom commitlog_store import StoreReader\nfrom commitlog_store.errors import *\n"
     text += f"store = {str(store)!r}\nreader = StoreReader.open(store)\n" + textwrap.dedent(program)
-    done = subprocess.run([sys.executable, "-c", text], cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = quick_programs.run([sys.executable, "-c", text], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return done.stdout.strip()
 

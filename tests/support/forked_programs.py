@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
+from tests.support import quick_programs
 from tests.support.local_spark import PROJECT
 from tests.support.programs import child_environment
 from tests.support.readable import readable
@@ -50,7 +51,7 @@ class ForkedProgram:
     def __init__(self, module: str) -> None:
         self._module = module
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving)
-        self._process = subprocess.Popen(
+        self._process = quick_programs.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 
+from tests.support import quick_programs
 from tests.support.http_proxy import HttpProxy
 from tests.support.programs import child_environment
 from tests.support.s3_server import KEYS
@@ -26,7 +27,7 @@ class KillingProxy(HttpProxy):
             self._left, self._is_after = at, is_after
             keys = {f"AWS_{name.upper()}": given for name, given in KEYS.items()}
             environment = child_environment() | keys | {"AWS_ENDPOINT_URL": self.url}
-            self._victim = subprocess.Popen(
+            self._victim = quick_programs.Popen(
                 command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         try:

@@ -21,6 +21,7 @@ from tests.connector.sink.sink_helpers import SMALL, append, body_texts, message
 from tests.connector.sink.test_batch import error_of
 from tests.connector.sink.test_stream import Files
 from tests.connector.source.spark_helpers import read
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
 from tests.support.local_spark import PROJECT
 from tests.support.programs import child_environment
@@ -167,7 +168,7 @@ def owner_of(store: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the store's lock, until its standard input is closed."""
     command = [sys.executable, "-m", "tests.store.owner.lock_holder", "lock", str(store / "lock")]
     environment = child_environment()
-    with subprocess.Popen(
+    with quick_programs.Popen(
         command, cwd=PROJECT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from tests.connector.sink_failures.deaths import Deaths, points
 from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
+from tests.support import quick_programs
 from tests.support.long_runs import LONG_RUN_S, ONE_IN, Progress, part_of
 from tests.support.waiting import wait_for
 
@@ -168,7 +168,9 @@ def test_an_older_checkpoint_that_plans_again_is_refused_until_the_ledger_is_res
         check_output(query.store, source)
         script = str(Path(sys.executable).with_name("commitlog"))
         command = [script, "txn", "reset", str(query.store), query_id, "--yes"]
-        assert "whose last batch was 1" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert (
+            "whose last batch was 1" in quick_programs.run(command, check=True, capture_output=True, text=True).stdout
+        )
         query.run_well()
         source.order = [0, 1, 1]  # the batch is wanted again after a reset of the ledger
     check_output(query.store, source)

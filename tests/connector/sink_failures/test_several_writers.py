@@ -18,6 +18,7 @@ from tests.connector.sink_failures.output import TOPIC, Input, Watcher, check_ou
 from tests.connector.sink_failures.owner import OWNERS_QUEUES
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
+from tests.support import quick_programs
 from tests.support.local_spark import PROJECT
 from tests.support.long_runs import part_of
 from tests.support.programs import child_environment
@@ -34,7 +35,7 @@ STRESS_BATCHES = part_of(50)
 @contextmanager
 def helper(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Another Python process."""
-    with subprocess.Popen(
+    with quick_programs.Popen(
         [sys.executable, "-m", *arguments],
         cwd=PROJECT,
         env=child_environment(),

@@ -19,6 +19,7 @@ from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
 from tests.store.archive_reader.test_archive_equals_directory import add
 from tests.store.history.test_one_history import Aged, aged_store, delete_head
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -112,7 +113,7 @@ def test_a_stream_beside_retention_in_another_process_reads_each_row_once(spark:
     store, past = tmp_path / "store", tmp_path / "past"
     command = [sys.executable, "-m", "tests.support.aging_owner", str(store), f"file://{past}"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=child_environment()) as owner:
+    with quick_programs.Popen(command, stdin=pipe, stdout=pipe, text=True, env=child_environment()) as owner:
         assert owner.stdin
         assert owner.stdout
         try:

@@ -16,6 +16,7 @@ from commitlog_store.archive.generations import commit, newest, newest_or_none
 from commitlog_store.errors import FileChanged
 from commitlog_store.object_storage.object_store import ObjectStore
 from tests.store.archive.archives import archived_bytes, assert_sound, log_bytes, objects_of, small_store, tree, url_of
+from tests.support import quick_programs
 from tests.support.long_runs import Progress, part_of
 from tests.support.programs import child_environment
 from tests.support.waiting import wait_for
@@ -26,7 +27,7 @@ STRESS_KILLS = part_of(200)
 
 def _archive(store: Path, archive: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "commitlog_store", "archive", str(store), url_of(archive), "--max-rate", "100K"]
-    return subprocess.Popen(
+    return quick_programs.Popen(
         [*command, "--with-last"], env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from commitlog_store.archive.restore import restore_store
 from commitlog_store.errors import ArchiveFailed, ArchiveMismatch, ArchiveNotFound
 from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
 from tests.store.archive.archives import FILE_SIZE, add_messages, archived_bytes, assert_sound, log_bytes, small_store
+from tests.support import quick_programs
 from tests.support.s3_server import BUCKET, SECRET, options_for, s3_server
 from tests.support.store_builder import StoreBuilder
 
@@ -97,7 +97,7 @@ def test_the_command_takes_keys_from_the_environment(endpoint: str, tmp_path: Pa
         ["archive", "--check", f"s3://{BUCKET}/command", "--deep"],
         ["restore", f"s3://{BUCKET}/command", str(tmp_path / "restored")],
     ):
-        done = subprocess.run(
+        done = quick_programs.run(
             [sys.executable, "-m", "commitlog_store", *arguments, "--endpoint", endpoint],
             env=environment,
             capture_output=True,

@@ -19,6 +19,7 @@ from commitlog_store.archive.generations import newest
 from commitlog_store.cli.app import app
 from commitlog_store.errors import ArchiveDamaged
 from commitlog_store.object_storage.object_store import ObjectStore
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -89,7 +90,7 @@ def test_a_command_that_a_signal_ends_leaves_nothing_in_the_temporary_directory(
     temporary.mkdir()
     environment = {**child_environment(), "TMPDIR": str(temporary)}
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment) as reading:
+    with quick_programs.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=environment) as reading:
         assert reading.stdout is not None
         assert reading.stdout.readline() == b"read\n"
         reading.terminate()

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from commitlog_store.cli import main
 from commitlog_store.cli.app import app
-from tests.support import golden
+from tests.support import golden, quick_programs
 from tests.support.waiting import WAIT_LIMIT_S
 
 SCRIPT = str(Path(sys.executable).parent / "commitlog")
@@ -64,8 +64,14 @@ def ended(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def script(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The installed script as a process, a fork of one that has imported it."""
+    command = [SCRIPT, *map(str, arguments)]
+    return quick_programs.run(command, capture_output=True, text=True, timeout=WAIT_LIMIT_S, **options)
+
+
+def new_script(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """The installed script, as a user runs it."""
-    command = [SCRIPT, *(str(argument) for argument in arguments)]
+    command = [SCRIPT, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S, **options)
 
 
@@ -91,7 +97,7 @@ def on_a_terminal(width: int, *arguments: object) -> str:
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
     command = [SCRIPT, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=side, stderr=subprocess.PIPE, env=environment) as process:
+    with quick_programs.Popen(command, stdout=side, stderr=subprocess.PIPE, env=environment) as process:
         os.close(side)
         printed = b""
         while True:
@@ -135,7 +141,7 @@ def answered(
 
     command = [SCRIPT, *map(str, arguments)]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
-    with subprocess.Popen(
+    with quick_programs.Popen(
         command, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, env=environment, text=True
     ) as process:
         os.close(terminal)

@@ -12,12 +12,13 @@ import pytest
 
 from commitlog_store.archive.generations import newest_or_none
 from tests.store.archive.archives import add_messages, objects_of, small_store, tree, url_of
-from tests.support.programs import child_environment, run_program
+from tests.support import quick_programs
+from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return run_program("-m", "commitlog_store", *arguments, timeout=200)
+    return quick_programs.run_program("-m", "commitlog_store", *arguments, timeout=200)
 
 
 def test_a_store_is_archived_checked_collected_and_restored(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_the_directory_of_an_archive_is_not_a_store(tmp_path: Path) -> None:
 def test_following_archives_what_comes_and_ends_with_a_signal(tmp_path: Path) -> None:
     builder = small_store(tmp_path / "store", 100)
     command = [sys.executable, "-m", "commitlog_store", "archive", str(tmp_path / "store"), url_of(tmp_path / "a")]
-    process = subprocess.Popen(
+    process = quick_programs.Popen(
         [*command, "--follow", "--every", "0.1"], env=child_environment(), stdout=subprocess.PIPE, text=True
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from tests.store.cli.commands import COUNTS, EXPECTED, SCRIPT, ended, iso, lines, run
+from tests.support import quick_programs
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -91,10 +91,12 @@ def test_text_that_the_terminal_cannot_show_does_not_stop_cat(tmp_path: Path, en
     builder.append("t", 0, ["größer 😀".encode()] * 3)
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     command = [SCRIPT, "cat", str(builder.path), "t"]
-    done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=WAIT_LIMIT_S)
+    done = quick_programs.run(command, capture_output=True, env=environment, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.count(b"\n") == 3
-    done = subprocess.run([*command, "--json"], capture_output=True, env=environment, check=False, timeout=WAIT_LIMIT_S)
+    done = quick_programs.run(
+        [*command, "--json"], capture_output=True, env=environment, check=False, timeout=WAIT_LIMIT_S
+    )
     assert [json.loads(line)["body"] for line in done.stdout.decode(encoding).splitlines()] == ["größer 😀"] * 3
 
 
@@ -120,6 +122,6 @@ def test_a_doubtful_filter_is_warned_of(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("orders", 0, [b"x"], more="x\x011\x02")
     command = [SCRIPT, "cat", str(builder.path), "orders", "--filter", "NOT x = 1"]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    ran = quick_programs.run(command, check=False, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr.count("NOT x = 1 is read as (NOT x) = 1, as RocketMQ does") == 1, ran.stderr

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from commitlog_store.cli.app import app
 from commitlog_store.errors import CommitLogError
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG
-from tests.store.cli.commands import SCRIPT, ended, script
+from tests.store.cli.commands import SCRIPT, ended, new_script
+from tests.support import quick_programs
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -80,7 +81,7 @@ def test_a_path_that_is_not_a_store_is_reported_in_one_sentence_with_code_2(
 @pytest.mark.parametrize("arguments", [["cat", "{store}", "nope"], ["cat", "{store}"], ["get", "{store}", "0"]])
 def test_the_installed_script_ends_as_its_entry_point_does(golden_533: Path, arguments: list[str]) -> None:
     given = [argument.format(store=golden_533) for argument in arguments]
-    installed, called = script(*given), ended(*given)
+    installed, called = new_script(*given), ended(*given)
     assert (installed.returncode, installed.stdout) == (called.returncode, called.stdout)
     assert installed.stderr == called.stderr
 
@@ -117,7 +118,7 @@ def test_a_reader_that_goes_hides_no_verdict(command: str, tmp_path: Path) -> No
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as closed:
-        done = subprocess.run([SCRIPT, *command.split(), store], check=False, stdout=closed, stderr=subprocess.PIPE)
+        done = quick_programs.run([SCRIPT, *command.split(), store], check=False, stdout=closed, stderr=subprocess.PIPE)
     assert done.returncode == 1, done.stderr
     assert b"Traceback" not in done.stderr
 
@@ -140,7 +141,7 @@ def test_a_table_without_a_reader_is_not_a_failure(golden_533: Path, command: st
     os.close(read)
     with os.fdopen(write, "wb") as gone:
         arguments = [SCRIPT, name, str(golden_533), *more]
-        done = subprocess.run(arguments, stdout=gone, stderr=subprocess.PIPE, check=False, timeout=WAIT_LIMIT_S)
+        done = quick_programs.run(arguments, stdout=gone, stderr=subprocess.PIPE, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stderr) == (0, b"")
 
 

@@ -16,6 +16,7 @@ from commitlog_store import MessageStore, StoreReader
 from tests.store.cli.commands import ended, lines, plain
 from tests.store.follower.mirrors import log_bytes
 from tests.store.owner.owned_store import open_store, put_ok, small
+from tests.support import quick_programs
 from tests.support.local_spark import PROJECT
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_master import ScriptedMaster, Slave
@@ -47,7 +48,7 @@ def master_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def follow_to(end: int, *arguments: object, ending: signal.Signals = signal.SIGTERM) -> str:
     """Run the command until its mirror ends there, and send the signal; what it printed to stderr."""
     command = [sys.executable, "-m", "commitlog_store", "follow", *map(str, arguments), "--json", "--every", "0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with quick_programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if json.loads(line)["end"] >= end:
@@ -150,7 +151,7 @@ def test_a_wait_for_a_broker_is_said_once_and_ended_by_a_signal(tmp_path: Path) 
         "--config-from",
         "127.0.0.1:1",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with quick_programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "mirror waits for its master: The broker at 127.0.0.1:1 cannot be reached" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)

@@ -21,6 +21,7 @@ from commitlog_store.cli.exit_codes import EXIT_CODES
 from tests.store.cli.commands import shell
 from tests.store.cli.test_verify import damaged_and_left_open
 from tests.store.verify.made_store import damage, files, make_store, message_place
+from tests.support import quick_programs
 from tests.support.local_spark import PROJECT
 from tests.support.shown_commands import matches, steps_of
 
@@ -90,7 +91,7 @@ def owner_at_work(store: Path) -> Iterator[None]:
         "        print('put', flush=True)\n"
         "        time.sleep(0.01)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(store)], stdout=subprocess.PIPE) as process:
+    with quick_programs.Popen([sys.executable, "-c", program, str(store)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"put\n"
         try:

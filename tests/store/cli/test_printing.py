@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from commitlog_store import MessageFilter, StoreReader
 from commitlog_store.queries import scan
 from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, on_a_terminal, plain, run
+from tests.support import quick_programs
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -120,7 +120,7 @@ def test_rare_matches_of_long_queues_are_merged_in_the_order_of_the_log(tmp_path
 
 def test_body_prints_the_bytes_of_bodies_and_nothing_else(shop: StoreBuilder) -> None:
     command = [SCRIPT, "cat", str(shop.path), "refunds", "--body"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=WAIT_LIMIT_S)
+    done = quick_programs.run(command, capture_output=True, check=True, timeout=WAIT_LIMIT_S)
     assert done.stdout == b"\xff\0\n"
     assert run("cat", shop.path, "orders", "--body", "-n", 2) == "order 0order 1"
     place = lines("cat", shop.path, "orders", "--json")[1]["physicalOffset"]

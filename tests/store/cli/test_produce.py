@@ -24,6 +24,7 @@ from commitlog_store.cli.message_lines import BadLine, Defaults, read_batches
 from commitlog_store.cli.options import LineFormat
 from commitlog_store.verify.store import verify_store
 from tests.store.cli.commands import SCRIPT, lines, plain, script
+from tests.support import quick_programs
 from tests.support.waiting import WAIT_LIMIT_S
 
 SIZES = ("--mapped-file-size-commit-log", 1 << 16, "--mapped-file-size-consume-queue", 4000)
@@ -311,7 +312,7 @@ def test_a_store_with_an_owner_is_refused_in_one_sentence(path: Path) -> None:
 def test_messages_are_put_as_they_come_and_an_interrupt_closes_the_store(path: Path) -> None:
     """A pipe that stays open must not hold messages back until a batch is full."""
     command = [SCRIPT, "produce", *SMALL_INDEX, str(path), "-t", "t", "--json"]
-    process = subprocess.Popen(
+    process = quick_programs.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
@@ -373,7 +374,7 @@ def test_a_line_that_comes_in_many_pieces_is_one() -> None:
 def test_on_a_terminal_it_says_what_it_waits_for(path: Path) -> None:
     main_side, terminal = pty.openpty()
     command = [SCRIPT, "produce", *SMALL_INDEX, str(path), "-t", "t"]
-    with subprocess.Popen(
+    with quick_programs.Popen(
         command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None

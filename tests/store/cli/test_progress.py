@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.cli.commands import SCRIPT, lines
+from tests.support import quick_programs
 from tests.support.waiting import WAIT_LIMIT_S
 
 SMALL = ("--mapped-file-size-commit-log", "1M", "--max-hash-slot-num", "100", "--max-index-num", "400")
@@ -35,7 +36,7 @@ def on_a_terminal(*arguments: object, stdin: bytes | None = None) -> tuple[int, 
 
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
     command = [SCRIPT, *map(str, arguments)]
-    with subprocess.Popen(
+    with quick_programs.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=terminal, env=environment
     ) as process:
         os.close(terminal)

@@ -18,6 +18,7 @@ from commitlog_store.queries import scan
 from commitlog_store.queries.body_pattern import BodyPattern
 from commitlog_store.queries.scan_back import newest_matching
 from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, run, shell
+from tests.support import quick_programs
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -71,7 +72,7 @@ def test_tail_follows_what_another_process_appends_until_it_is_interrupted(tmp_p
     builder = StoreBuilder(tmp_path / "store", queue_file_units=5)
     builder.append("t", 0, [b"old 1", b"old 2"])
     command = [SCRIPT, "tail", "-f", "-n", "1", str(builder.path), "t", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = quick_programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert json.loads(process.stdout.readline())["body"] == "old 2"
@@ -90,7 +91,7 @@ def test_tail_ends_when_its_pipe_is_closed(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"old"])
     command = [SCRIPT, "tail", "-f", str(builder.path), "t"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = quick_programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
     assert "old" in process.stdout.readline()
@@ -116,7 +117,7 @@ def test_tail_follows_into_a_file(tmp_path: Path) -> None:
     builder.append("t", 0, [b"old"])
     printed = tmp_path / "printed"
     with printed.open("w") as file:
-        process = subprocess.Popen([SCRIPT, "tail", "-f", str(builder.path), "t"], stdout=file)
+        process = quick_programs.Popen([SCRIPT, "tail", "-f", str(builder.path), "t"], stdout=file)
         try:
             wait_for(lambda: printed.stat().st_size)
             builder.append("t", 0, [b"new"])
@@ -212,7 +213,7 @@ def test_tail_follows_what_matches(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"old"], tags="a")
     command = [SCRIPT, "tail", "-f", str(builder.path), "t", "--tag", "a", "--grep", "ol|new", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = quick_programs.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert json.loads(process.stdout.readline())["body"] == "old"

@@ -20,6 +20,7 @@ from commitlog_store.cli.top_screen import TopScreen
 from commitlog_store.queries.store_overview import OverviewLooks, StoreOverview, TopicLook
 from tests.store.cli.commands import SCRIPT, ended
 from tests.store.serve.servers import served
+from tests.support import quick_programs
 from tests.support.readable import readable
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -158,7 +159,7 @@ def test_an_hour_of_looks_does_not_grow_the_screen() -> None:
 def test_on_a_terminal_it_shows_the_store_until_it_is_ended(store: MessageStore, end: str) -> None:
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": "100", "LINES": "30", "TERM": "xterm-256color"}
-    with subprocess.Popen(
+    with quick_programs.Popen(
         [SCRIPT, "top", store.path], stdin=side, stdout=side, stderr=side, env=environment
     ) as process:
         os.close(side)

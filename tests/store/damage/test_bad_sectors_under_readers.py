@@ -15,7 +15,7 @@ from commitlog_store import StoreReader
 from commitlog_store.files import mapped_file
 from tests.power_cut.block_device import power_cuts, why_not
 from tests.store.verify.test_bad_sectors import PAGE, place_on_device
-from tests.support.programs import run_program
+from tests.support import quick_programs
 from tests.support.store_builder import StoreBuilder
 
 QUEUES, MESSAGES = 16, 60
@@ -99,7 +99,7 @@ def test_a_bad_sector_of_the_log_is_an_error_and_the_messages_there_are_skipped(
             bad = place_on_device(log_file(path), at)
         device.fail_reads(bad, PAGE)
         with device.power_on() as mount:
-            done = run_program("-c", READS, path, timeout=120)
+            done = quick_programs.run_program("-c", READS, path, timeout=120)
     assert done.returncode == 0, done.stderr
     *errors, raised, skipped = done.stdout.splitlines()
     assert set(errors) == {f"ReadFailed {log_file(path)}"}
@@ -124,7 +124,7 @@ def test_a_bad_sector_of_an_index_file_is_an_error_of_a_look_up(tmp_path: Path, 
             bad = place_on_device(index, 40 + 5000 * 4)
         device.fail_reads(bad, PAGE)
         with device.power_on() as mount:
-            done = run_program("-c", LOOKS_UP, path, str(keys), timeout=120)
+            done = quick_programs.run_program("-c", LOOKS_UP, path, str(keys), timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"ReadFailed {index}\n", "")
 
 
@@ -132,7 +132,7 @@ def test_a_bad_sector_of_an_index_file_is_an_error_of_a_look_up(tmp_path: Path, 
 def test_a_log_file_cut_between_the_look_at_its_size_and_the_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "store"
     interleaved(path)
-    done = run_program("-c", IS_CUT, path, log_file(path), timeout=120)
+    done = quick_programs.run_program("-c", IS_CUT, path, log_file(path), timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"FileChanged {log_file(path)}\n", "")
 
 

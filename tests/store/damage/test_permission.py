@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support import quick_programs
 from tests.support.store_builder import StoreBuilder
 
 # Who owns the store when root runs the tests.
@@ -30,7 +30,7 @@ def run_with_file_modes(program: str) -> str:
     """
     text = WITHOUT_CAPABILITIES if os.geteuid() == 0 else ""
     text += "from commitlog_store import StoreReader\nfrom commitlog_store.errors import *\n" + textwrap.dedent(program)
-    done = subprocess.run(
+    done = quick_programs.run(
         [sys.executable, "-c", text], cwd="/", capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from commitlog_store.export.export_store import EXPORT_COLUMNS
 from commitlog_store.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import lines
 from tests.store.retention.small_stores import SMALL, fill
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -175,7 +175,7 @@ def test_parquet_files_have_a_bounded_size_and_say_their_topic(store: Path, tmp_
 @pytest.mark.parametrize("kind", READ)
 def test_rows_are_there_exactly_once_after_exports_were_killed(store: Path, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "out"
-    ran = subprocess.run(
+    ran = quick_programs.run(
         [sys.executable, "-m", "tests.store.export.killed_exports", str(store), f"{kind}:{target}"],
         cwd=PROJECT,
         env=child_environment(),
@@ -233,7 +233,7 @@ def test_skipped_messages_are_counted_once_by_exports_that_were_killed(
     damaged: Path, tmp_path: Path, kind: str
 ) -> None:
     target = tmp_path / "out"
-    subprocess.run(
+    quick_programs.run(
         [sys.executable, "-m", "tests.store.export.killed_exports", str(damaged), f"{kind}:{target}", "skip"],
         cwd=PROJECT,
         env=child_environment(),

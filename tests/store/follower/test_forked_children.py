@@ -14,6 +14,7 @@ import pytest
 from tests.store.follower.certificates import make_certificate
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import put_ok
+from tests.support import quick_programs
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 # Follows a master, forks a child that stays, and is killed.
@@ -80,7 +81,7 @@ def test_a_master_sees_the_end_of_a_killed_follower_whose_child_lives(tmp_path: 
     with master_of(tmp_path / "master", ha_housekeeping_interval=3_600_000) as master:
         put_ok(master)
         command = [sys.executable, "-c", _FORKING_FOLLOWER, str(master.ha_address), str(tmp_path / "mirror")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        with quick_programs.Popen(command, stdout=subprocess.PIPE) as program:
             assert program.stdout is not None
             child = int(program.stdout.readline())  # not up to the end: the child has it, too
             try:

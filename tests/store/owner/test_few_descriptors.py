@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.owner.calls_without_descriptors import PARTS
+from tests.support import quick_programs
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -16,14 +17,14 @@ _PROGRAM = "tests.store.owner.with_few_descriptors"
 
 @pytest.mark.parametrize("kind", ["async", "sync", "lagging", "pooled", "queues"])
 def test_a_store_works_with_more_files_than_may_be_open(tmp_path: Path, kind: str) -> None:
-    done = run_program("-m", _PROGRAM, tmp_path / "store", kind, timeout=WAIT_LIMIT_S)
+    done = quick_programs.run_program("-m", _PROGRAM, tmp_path / "store", kind, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
 def test_a_log_of_more_files_than_may_be_open_is_recovered(tmp_path: Path) -> None:
-    killed = run_program("-m", _PROGRAM, tmp_path / "store", "killed", timeout=WAIT_LIMIT_S)
+    killed = quick_programs.run_program("-m", _PROGRAM, tmp_path / "store", "killed", timeout=WAIT_LIMIT_S)
     assert killed.returncode == 0, killed.stderr
-    done = run_program("-m", _PROGRAM, tmp_path / "store", "recovered", timeout=WAIT_LIMIT_S)
+    done = quick_programs.run_program("-m", _PROGRAM, tmp_path / "store", "recovered", timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import StoreClosed, StoreLocked
 from tests.store.owner.owned_store import open_store, put_ok
+from tests.support import quick_programs
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -23,7 +24,9 @@ PROJECT = Path(__file__).resolve().parents[3]
 @contextmanager
 def _holder(kind: str, path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.store.owner.lock_holder", kind, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
+    with quick_programs.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         assert process.stdout.readline() == "ready\n"
@@ -82,7 +85,7 @@ def _lock_is_free(store: Path) -> bool:
     """Whether another process could take the lock as RocketMQ does."""
     code = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'ab'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
     command = [sys.executable, "-c", code, str(store / "lock")]
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    return quick_programs.run(command, check=False, capture_output=True).returncode == 0
 
 
 def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:

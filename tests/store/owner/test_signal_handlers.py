@@ -28,6 +28,7 @@ from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.testing import parts_of, waiting_calls
 from commitlog_store.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
+from tests.support import quick_programs
 from tests.support.interrupter import signal_handler
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -356,7 +357,7 @@ def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path,
     for turn in range(2):
         path = tmp_path / str(turn)
         command = [sys.executable, "-m", "tests.store.owner.closed_by_signal", how, flush, str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
+        with quick_programs.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             wait_for(lambda path=path: (path / "consumequeue" / "orders" / "0").exists())  # type: ignore[misc]

@@ -16,6 +16,7 @@ import pytest
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.store.owner.owned_store import SYNC
 from tests.store.owner.stress_reader import TOPIC, follow
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -87,7 +88,7 @@ def _run(path: Path, seconds: float, **settings: Any) -> None:
     with (
         MessageStore.open(path, MessageStoreConfig(**SIZES | settings)) as store,
         ThreadPoolExecutor(WRITERS + READERS) as threads,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as other,
+        quick_programs.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as other,
     ):
         assert other.stdin is not None
         assert other.stdout is not None

@@ -21,6 +21,7 @@ from commitlog_store.testing import kill
 from commitlog_store.verify.store import verification_report
 from tests.crash.cuts import whole_records
 from tests.store.owner.owned_store import open_store, put_ok, small
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 
 
@@ -98,7 +99,7 @@ def test_a_process_that_dies_within_a_commit_has_lost_nothing(tmp_path: Path) ->
     store = tmp_path / "store"
     for _ in range(3):
         program = [sys.executable, "-c", _KILLED_WITHIN_A_COMMIT, str(store)]
-        assert subprocess.run(program, check=False, env=child_environment()).returncode == -signal.SIGKILL
+        assert quick_programs.run(program, check=False, env=child_environment()).returncode == -signal.SIGKILL
         forecast = forecast_open(store, small())
         assert forecast.cut is not None
         assert forecast.cut.uncommitted

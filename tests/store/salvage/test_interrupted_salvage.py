@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from commitlog_store import Message, MessageStore, StoreReader, salvage_store
 from commitlog_store.errors import InvalidValue, NotAStore, StoreLocked, TargetFailed
 from commitlog_store.files import disk
 from tests.store.salvage.damaged_stores import GOLDEN_498, SMALL_INDEX, messages
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.source_tree import PROJECT
 from tests.support.waiting import WAIT_LIMIT_S
@@ -36,7 +36,7 @@ def test_a_salvage_killed_at_any_call_leaves_no_store_or_a_whole_one(tmp_path: P
 def check_killed_salvages(tmp_path: Path, step: int) -> None:
     module, target = "tests.store.salvage.killed_salvages", str(tmp_path / "target")
     command = [sys.executable, "-m", module, str(GOLDEN_498), target, str(step)]
-    ran = subprocess.run(
+    ran = quick_programs.run(
         command,
         cwd=PROJECT,
         env=child_environment(),

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -61,7 +62,7 @@ class KeptServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as said:
-            return subprocess.Popen([*self._command, self._place], stderr=said, env=child_environment())
+            return quick_programs.Popen([*self._command, self._place], stderr=said, env=child_environment())
 
     def _keep(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION
 from commitlog_store.serve.call_limits import CallLimits
 from commitlog_store.serve.flight_server import StoreServer
 from commitlog_store.serve.listen import ListenSettings, TlsFiles
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -57,15 +58,14 @@ def served(
 class ServeProcess:
     """``commitlog serve`` with these arguments, until ``stop`` or the end of the test. An owner creates its store.
 
-    ``clock`` is the file that sets its clock: see ``tests/support/jumping_clock.py``.
+    It is a fork of a process that has imported all, or a new interpreter.
     """
 
-    def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0", clock: Path | None = None) -> None:
+    def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0", new_interpreter: bool = False) -> None:
         create = [] if "--read-only" in arguments else ["--create"]
-        program = [] if clock is None else ["tests.support.jumping_clock", str(clock)]
-        program += ["commitlog_store", "serve", *map(str, arguments)]
-        command = [sys.executable, "-m", *program, *create, "--listen", listen]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
+        command = [sys.executable, "-m", "commitlog_store", "serve", *map(str, arguments), *create, "--listen", listen]
+        popen = subprocess.Popen if new_interpreter else quick_programs.Popen
+        self.process = popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
         assert self.process.stderr is not None
         self.first_line = self.process.stderr.readline()
         found = re.search(r"grpc\S*://\S+", self.first_line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from commitlog_store.serve.listen import ListenSettings, TlsFiles
 from commitlog_store.serve.tokens import Role, TokenFile, new_token
 from tests.store.follower.certificates import make_certificate
 from tests.store.serve.servers import SPOKEN, SPOKEN_HEADERS, served
+from tests.support import quick_programs
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_the_token_may_come_from_the_environment(store: Path, tmp_path: Path, mo
     tls = TlsFiles(certificate=str(certificate), key=str(key))
     with served(store, tls=tls, tokens=str(tmp_path / "tokens")) as url:
         command = [sys.executable, "-m", "commitlog_store", "cat", url, "orders", "--json"]
-        shown = subprocess.run(command, check=True, capture_output=True, text=True)
+        shown = quick_programs.run(command, check=True, capture_output=True, text=True)
         assert '"body"' in shown.stdout
-        verified = subprocess.run([*command[:3], "verify", url], check=True, capture_output=True, text=True)
+        verified = quick_programs.run([*command[:3], "verify", url], check=True, capture_output=True, text=True)
         assert "all is well" in verified.stdout
 
 
@@ -237,8 +237,8 @@ def test_the_command_makes_a_token_and_shows_it_once(tmp_path: Path) -> None:
         "--role",
         "write",
     ]
-    made = subprocess.run(command, check=True, capture_output=True, text=True)
+    made = quick_programs.run(command, check=True, capture_output=True, text=True)
     assert TokenFile(str(tmp_path / "t")).role_of(made.stdout.strip()) == ("me", Role.WRITE)
-    again = subprocess.run(command, check=False, capture_output=True, text=True)
+    again = quick_programs.run(command, check=False, capture_output=True, text=True)
     assert again.returncode == 1
     assert "has a token 'me' already" in again.stderr

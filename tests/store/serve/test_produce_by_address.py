@@ -26,6 +26,7 @@ from commitlog_store.message import PutMessageStatus
 from commitlog_store.remote import put_wire
 from tests.store.cli.commands import SCRIPT, ended, plain
 from tests.store.serve.servers import ServeProcess, served
+from tests.support import quick_programs
 from tests.support.long_runs import LONG_RUN_S, Progress, part_of
 from tests.support.programs import child_environment
 from tests.support.readable import readable
@@ -137,7 +138,7 @@ def test_what_only_the_owner_decides_is_refused(both: Both, option: str) -> None
 def test_lines_whose_answer_is_not_waited_for_are_named(both: Both) -> None:
     with TcpProxy(int(both.url.rpartition(":")[2])) as proxy:
         command = [SCRIPT, "produce", proxy.url, "-t", "typed", "--queue", "0", "--json", "--batch-size", "3"]
-        with subprocess.Popen(
+        with quick_programs.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             assert process.stdin is not None
@@ -235,7 +236,7 @@ def _producer(url: str, *, first: int, count: int) -> subprocess.Popen[str]:
     """The command, which is given so many lines in batches of three."""
     command = [SCRIPT, "produce", url, "-t", "orders", "--queue", "0", "--json", "--batch-size", "3"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=child_environment())
+    process = quick_programs.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=child_environment())
     assert process.stdin is not None
     process.stdin.write("".join(f"{number}\n" for number in range(first, first + count)))
     process.stdin.close()

@@ -32,6 +32,7 @@ from commitlog_store.remote.consumer import RemoteConsumer
 from commitlog_store.remote.session import CLOSE_SECONDS, Session
 from commitlog_store.serve import consumer_calls, sessions
 from tests.store.serve.servers import ServeProcess, served
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -159,7 +160,7 @@ def test_consumers_in_different_processes_get_each_message_once(url: str) -> Non
         programs = []
         for _ in range(2):
             command = [sys.executable, "-c", _PROGRAM, url]
-            program = subprocess.Popen(
+            program = quick_programs.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment()
             )
             stack.enter_context(program)
@@ -228,7 +229,9 @@ def test_a_consumer_that_is_dropped_gives_its_queues_back(url: str, remote: Remo
 def started_program(program: str, url: str) -> subprocess.Popen[str]:
     """It writes a line when it is ready, and ends when it gets one."""
     command = [sys.executable, "-c", program, url]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment())
+    return quick_programs.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment()
+    )
 
 
 def test_a_program_that_ends_gives_its_queues_back(url: str, remote: RemoteStore) -> None:
@@ -377,7 +380,7 @@ def test_a_process_that_is_forked_from_a_consumer_ends(url: str, end: str) -> No
         "print(os.waitpid(child, 0)[1], len(consumer.positions()))\n"
     )
     command = [sys.executable, "-c", program, url]
-    ended = subprocess.run(
+    ended = quick_programs.run(
         command, stdout=subprocess.PIPE, text=True, env=child_environment(), timeout=WAIT_LIMIT_S, check=True
     )
     assert ended.stdout == "0 4\n", "not killed by SIGALRM, and the parent has its queues"

@@ -18,6 +18,7 @@ from commitlog_store.paths import FIGURES
 from commitlog_store.serve.figures.figure_ring import FigureRing
 from commitlog_store.serve.figures.series import of_store
 from tests.store.cli.commands import ended, plain
+from tests.store.owner.owned_store import small
 from tests.store.serve.servers import ServeProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_it_says_what_it_serves_and_stops_at_sigterm(store: Path) -> None:
-    with ServeProcess(store, "--read-only") as server:
+    with ServeProcess(store, "--read-only", new_interpreter=True) as server:
         assert f"serving {store} (read only) at {server.url} to every client of this host" in server.first_line
         with StoreReader.open(server.url) as reader:
             assert reader.queue_info("orders", 0).max_offset == 20_000
@@ -43,7 +44,7 @@ def test_it_says_what_it_serves_and_stops_at_sigterm(store: Path) -> None:
 
 
 def test_an_owner_serves_its_store_and_closes_it_cleanly(store: Path) -> None:
-    with ServeProcess(store) as server:
+    with ServeProcess(store, new_interpreter=True) as server:
         assert "(its owner)" in server.first_line
         with pytest.raises(StoreLocked):
             MessageStore.open(store)
@@ -109,7 +110,7 @@ def test_several_stores_do_not_share_a_log(store: Path, tmp_path: Path) -> None:
 
 def test_a_copy_is_not_shown_with_the_log_of_the_live_store(tmp_path: Path) -> None:
     log, live, copy = tmp_path / "log", tmp_path / "live", tmp_path / "copy"
-    with MessageStore.open(live, MessageStoreConfig(store_path_commit_log=str(log))) as store:
+    with MessageStore.open(live, small(store_path_commit_log=str(log))) as store:
         store.put("orders", b"copied")
     shutil.copytree(live, copy)
     shutil.copytree(log, copy / "commitlog")

@@ -35,6 +35,7 @@ from tests.store.cli.commands import ended
 from tests.store.serve.servers import ServeProcess
 from tests.store.serve.servers import served as serve
 from tests.store.serve.verifying import make_store_with_a_damaged_body, stopped
+from tests.support import quick_programs
 from tests.support.programs import child_environment
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -172,7 +173,7 @@ def test_ctrl_c_cancels_the_verification(served: Served) -> None:
     command = [sys.executable, "-m", "commitlog_store", "doctor", served.url, "--deep"]
     environment = child_environment() | {"COMMITLOG_TOKEN": served.token}
     with (
-        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as client,
+        quick_programs.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as client,
         _stopped(served.verification) as process,
     ):
         client.send_signal(signal.SIGINT)

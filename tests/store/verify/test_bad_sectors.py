@@ -18,7 +18,7 @@ from commitlog_store.files import disk
 from tests.power_cut.block_device import power_cuts, why_not
 from tests.store.verify.made_store import files, make_store, message_place
 from tests.store.verify.test_assessment import newest_file
-from tests.support.programs import run_program
+from tests.support import quick_programs
 
 PAGE = 4096
 # Truncates each file of the log as soon as its records are found, and uses them after that.
@@ -144,9 +144,13 @@ def test_a_deep_look_reads_around_a_bad_sector_of_a_mapped_file(made: Path, tmp_
             bad = place_on_device(file, at)
         device.fail_reads(bad, PAGE)
         with device.power_on() as mount:
-            done = run_program("-m", "commitlog_store", "doctor", "--deep", "--json", mount / "store", timeout=120)
+            done = quick_programs.run_program(
+                "-m", "commitlog_store", "doctor", "--deep", "--json", mount / "store", timeout=120
+            )
             found = json.loads(done.stdout)
-            kept = run_program("-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120)
+            kept = quick_programs.run_program(
+                "-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120
+            )
     assert done.returncode == 1, done.stderr
     (finding,) = found["findings"]
     assert (finding["check"], finding["path"]) == ("access.read", str(file))
@@ -174,13 +178,17 @@ def test_only_the_messages_on_the_bad_first_pages_of_a_log_file_count_as_unreada
         looks = {}
         for deep in ((), ("--deep",)):
             with device.power_on() as mount:  # no page is in memory
-                done = run_program("-m", "commitlog_store", "doctor", *deep, "--json", mount / "store", timeout=120)
+                done = quick_programs.run_program(
+                    "-m", "commitlog_store", "doctor", *deep, "--json", mount / "store", timeout=120
+                )
             looks[deep] = json.loads(done.stdout)
             assert done.returncode == 1, done.stderr
             (finding,) = (one for one in looks[deep]["findings"] if one["check"] == "access.read")
             assert (finding["path"], finding["offset"]) == (str(file), 0)
         with device.power_on() as mount:
-            kept = run_program("-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120)
+            kept = quick_programs.run_program(
+                "-m", "commitlog_store", "cat", mount / "store", "*", "--on-damage", "skip", timeout=120
+            )
     counts = [
         (look["lost"], look["unreadable"], {one["topic"]: one["lostOffsets"] for one in look["topics"] if one["lost"]})
         for look in looks.values()
@@ -192,6 +200,6 @@ def test_only_the_messages_on_the_bad_first_pages_of_a_log_file_count_as_unreada
 
 
 def test_a_file_that_is_truncated_while_it_is_walked_does_not_kill_the_process(path: Path) -> None:
-    done = run_program("-c", TRUNCATES, path / "commitlog", timeout=120)
+    done = quick_programs.run_program("-c", TRUNCATES, path / "commitlog", timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) == 900

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store.verify.assessment import Verdict, assess_store
+from tests.support import quick_programs
 from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.programs import child_environment
 
@@ -27,7 +28,7 @@ def test_a_living_owner_is_no_damage_for_minutes(tmp_path: Path, progress: Progr
 def check_beside_an_owner(path: Path, seconds: float, progress: Progress) -> None:
     """Deep and quick in turns, both at least twice."""
     command = [sys.executable, "-m", "tests.store.verify.busy_owner", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment()) as owner:
+    with quick_programs.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment()) as owner:
         try:
             assert owner.stdout is not None
             assert owner.stdout.readline() == "open\n"

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_command_says_where_browsers_find_it_and_stops(store: Path) -> None:
-    with ServeProcess(store, "--http", "127.0.0.1:0") as server:
+    with ServeProcess(store, "--http", "127.0.0.1:0", new_interpreter=True) as server:
         place = server.first_line.partition("and at ")[2].partition(" to browsers")[0]
         assert place.startswith("http://127.0.0.1:")
         assert httpx.get(f"{place}/no-such-page", timeout=60, trust_env=False).status_code == 404

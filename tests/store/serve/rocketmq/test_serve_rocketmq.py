@@ -33,8 +33,8 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 
 def test_a_client_finds_the_broker_and_its_messages_stay(tmp_path: Path) -> None:
-    with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0") as server:
-        with RemotingClient(server.broker) as client:
+    with ServeProcess(tmp_path / "s", "--rocketmq", "127.0.0.1:0", new_interpreter=True) as server:
+        with RemotingClient(_broker_of(server)) as client:
             (data,) = client.route("TBW102")["brokerDatas"]
             assert data["brokerAddrs"] == {"0": server.broker}
             assert client.send("orders", b"kept").code == 0
