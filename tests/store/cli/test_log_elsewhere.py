@@ -12,6 +12,7 @@ import pytest
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, commit_group_offsets
 from tests.store.cli.commands import ended, plain, script, shell
+from tests.store.owner.owned_store import small
 from tests.store.verify.made_store import make_store
 
 
@@ -187,7 +188,7 @@ def test_the_commands_that_repair_prints_name_the_logs_directory(large: Path, tm
 def test_no_command_opens_a_copy_with_the_log_of_the_live_store(tmp_path: Path, words: list[str]) -> None:
     """Its lock is the copy's: the live store's owner would go on beside it."""
     log, live, copy = tmp_path / "log", tmp_path / "live", tmp_path / "copy"
-    with MessageStore.open(live, MessageStoreConfig(store_path_commit_log=str(log))) as store:
+    with MessageStore.open(live, small(store_path_commit_log=str(log))) as store:
         store.put("orders", b"copied")
     shutil.copytree(live, copy)
     shutil.copytree(log, copy / "commitlog")
