@@ -216,6 +216,7 @@ def test_a_real_prometheus_scrapes_a_real_server_and_every_panel_has_values(tmp_
                 assert of_rocketmq.ask(RequestCode.HEART_BEAT, {}, beat).code == 0
                 _use(server.url, rounds)
                 missing = [one for one in missing if not query(client, one)]
+                time.sleep(0.3)  # it scrapes once a second
             assert query(client, 'rocketmq_messages_in_total{topic="orders"}')[0]["metric"]["job"] == "commitlog"
             for one in alert_expressions():
                 query(client, one)

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -161,7 +162,8 @@ def _wait_for_request(number: int) -> tuple[dict[str, Any], list[int]] | None:
             message, files, _, _ = socket.recv_fds(asked, _LONGEST_REQUEST, 3)
             if not message:
                 return None
-            child = _fork_for_the_parent()
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of forks beside threads
+                child = _fork_for_the_parent()
             if not child:
                 return json.loads(message), files
             asked.send(str(child).encode())

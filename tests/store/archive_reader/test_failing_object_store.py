@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import obstore
@@ -119,6 +120,9 @@ def test_what_fails_for_good_is_named_without_secrets(
     proxy: HttpProxy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    at_once = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=1), "base": 2}
+    retries = {"max_retries": 10, "backoff": at_once, "retry_timeout": timedelta(seconds=60)}
+    monkeypatch.setattr(StorageAddress, "_retries", lambda _: retries)
     with opened(proxy) as archive:
         assert SECRET not in repr(archive) + repr(archive.access)
         proxy.faults.extend(["cut"] * 2000)
