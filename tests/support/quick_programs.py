@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, AnyStr, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tests.support.local_spark import PROJECT
 from tests.support.programs import child_environment
@@ -43,17 +43,18 @@ _READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "OPENBLAS_", "OMP_"
 _READ_BY_TYPER = ("TERMINAL_WIDTH", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "_TYPER", "TYPER_")
 # Beside the packages of this project: what its commands import when they are called.
 _USED = ("pyarrow.parquet", "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto")
-
+# What a caller may ask of a process beside its streams, directory and environment.
+_SPECIAL = ("executable", "preexec_fn", "pass_fds", "shell", "start_new_session", "uid", "gid", "gids")
 # Of Arrow's allocator, which stops it before a fork.
 _STOPPED_BY_A_FORK = ("jemalloc_bg_thd\n",)
 
 
-class Popen(subprocess.Popen[AnyStr]):
+class _Popen(subprocess.Popen[Any]):
     """``subprocess.Popen`` of this Python with ``-m`` or ``-c``, or of a script that is installed beside it."""
 
     def _execute_child(self, *given: Any) -> None:
         in_a_new_interpreter = super()._execute_child  # type: ignore[misc]
-        asked = inspect.signature(in_a_new_interpreter).bind(*given).arguments
+        asked: dict[str, Any] = inspect.signature(in_a_new_interpreter).bind(*given).arguments
         if not _is_quick(asked):
             in_a_new_interpreter(*given)
             return
@@ -70,7 +71,7 @@ class Popen(subprocess.Popen[AnyStr]):
         self._close_pipe_fds(*(asked[end] for end in ends))  # type: ignore[attr-defined]
 
 
-def run(
+def _run(
     command: Sequence[str | Path],
     *,
     input: str | bytes | None = None,  # noqa: A002 (as subprocess.run has it)
@@ -84,7 +85,7 @@ def run(
         options["stdin"] = subprocess.PIPE
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with Popen(command, **options) as process:
+    with _Popen(command, **options) as process:
         try:
             out, err = process.communicate(input, timeout)
         except BaseException:
@@ -96,6 +97,12 @@ def run(
     return done
 
 
+if TYPE_CHECKING:
+    Popen, run = subprocess.Popen, subprocess.run
+else:
+    Popen, run = _Popen, _run
+
+
 def run_program(*arguments: str | Path, timeout: float) -> subprocess.CompletedProcess[str]:
     """``run_program`` of ``tests.support.programs``, quickly."""
     command = [sys.executable, *arguments]
@@ -104,14 +111,13 @@ def run_program(*arguments: str | Path, timeout: float) -> subprocess.CompletedP
 
 def _is_quick(asked: dict[str, Any]) -> bool:
     """Whether a fork is what a new interpreter would be, as far as a program sees."""
-    plain = {"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False, "start_new_session": False}
-    plain |= {"process_group": -1, "uid": None, "umask": -1, "close_fds": True}
     first, *words = map(str, asked["args"])
     return (
         sys.platform == "linux"
         and Path(first).parent == Path(sys.executable).parent
         and (first != sys.executable or words[0] in ("-m", "-c"))
-        and all(asked[name] == value for name, value in plain.items())
+        and not any(asked[name] for name in _SPECIAL)
+        and asked["process_group"] == asked["umask"] == -1
         and _read_at_start(os.environ if asked["env"] is None else asked["env"]) == _ready_process().read_at_start
     )
 
@@ -271,7 +277,7 @@ class _End(AbstractContextManager["_End"]):
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, SystemExit):
             known = isinstance(error.code, int | None)
-            self._code = int(error.code or 0) if known else 1  # type: ignore[arg-type]
+            self._code = int(error.code or 0) if known else 1
         elif error is not None:
             self._code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
