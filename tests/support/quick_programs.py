@@ -109,6 +109,11 @@ def run_program(*arguments: str | Path, timeout: float) -> subprocess.CompletedP
     return run(command, capture_output=True, text=True, cwd=PROJECT, env=child_environment(), timeout=timeout)
 
 
+def run_with_own_mounts(module: str, *arguments: str | Path, timeout: float) -> subprocess.CompletedProcess[str]:
+    """``python -m MODULE`` with file systems that no other process sees, where ``may_mount``."""
+    return run_program("-m", "tests.support.own_mounts", module, *arguments, timeout=timeout)
+
+
 def _is_quick(asked: dict[str, Any]) -> bool:
     """Whether a fork is what a new interpreter would be, as far as a program sees."""
     first, *words = map(str, asked["args"])

@@ -1,4 +1,4 @@
-"""Small file systems that a test program mounts in its own mount namespace (``programs.OWN_MOUNTS``)."""
+"""Small file systems that a test program mounts in its own mount namespace (``own_mounts``)."""
 
 from __future__ import annotations
 

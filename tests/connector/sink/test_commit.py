@@ -22,8 +22,9 @@ from pyspark_commitlog.sink.commit import commit_staged, plan_write, prepare_sto
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 from pyspark_commitlog.sink.writers import CommitLogBatchWriter
 from tests.connector.sink.sink_helpers import SMALL, body_texts, messages, staged_files
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
-from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support.programs import may_mount
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 BATCH = BatchId("query", 0)
@@ -208,5 +209,5 @@ def test_a_disk_that_is_full_of_old_messages_takes_a_commit_when_younger_files_m
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
     program = "tests.connector.sink.on_a_filling_disk"
-    done = run_program("-m", program, tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    done = quick_programs.run_with_own_mounts(program, tmp_path, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

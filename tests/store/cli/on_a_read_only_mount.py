@@ -1,6 +1,6 @@
 """Commands that look, on a read-only mount: ``python -m tests.store.cli.on_a_read_only_mount STORE MOUNT``.
 
-Run it within mounts of its own (``tests.support.programs.OWN_MOUNTS``). Prints each command with its exit code.
+Run it within mounts of its own (``tests.support.own_mounts``). Prints each command with its exit code.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from commitlog_store.engine.disk_watermark import DiskWatermarkService
 from commitlog_store.engine.running_state import RunningFlags, RunningState
 from commitlog_store.errors import StoreIOError
 from commitlog_store.files.limits import DiskUse, fullest_disk
-from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support import quick_programs
+from tests.support.programs import may_mount
 from tests.support.waiting import WAIT_LIMIT_S
 
 
@@ -57,7 +58,7 @@ def test_puts_and_retention_measure_each_disk_of_a_store_as_df_does(tmp_path: Pa
     """A disk with blocks that are reserved for root, and a disk for each of log, queues, index and root."""
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
-    done = run_program("-m", "tests.store.engine.on_several_disks", tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    done = quick_programs.run_with_own_mounts("tests.store.engine.on_several_disks", tmp_path, timeout=WAIT_LIMIT_S)
     assert done.returncode == 0, done.stderr
     reserved, *disks = done.stdout.splitlines()
     assert disks == ["commitlog", "consumequeue", "index", "root"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support import quick_programs
+from tests.support.programs import may_mount
 from tests.support.waiting import WAIT_LIMIT_S
 
 
@@ -16,5 +17,5 @@ def test_a_full_disk_refuses_puts_until_space_is_available(program: str, tmp_pat
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
     module = f"tests.store.owner.{program}"
-    done = run_program("-m", module, tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    done = quick_programs.run_with_own_mounts(module, tmp_path, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

@@ -16,7 +16,8 @@ from commitlog_store.testing import kill, start_of
 from commitlog_store.verify.assessment import Verdict
 from commitlog_store.verify.store import VerificationReport, verification_report
 from tests.crash.cuts import whole_records
-from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support import quick_programs
+from tests.support.programs import may_mount
 from tests.support.waiting import WAIT_LIMIT_S
 
 Damage = Callable[[Path], None]
@@ -193,7 +194,7 @@ def test_a_look_foresees_that_the_disk_has_no_space_for_what_is_cut(tmp_path: Pa
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
     program = "tests.store.recovery.cut_on_a_full_disk"
-    done = run_program("-m", program, tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    done = quick_programs.run_with_own_mounts(program, tmp_path, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 

@@ -41,7 +41,10 @@ def main(mount: str) -> None:
     MessageStore.open(store, config).close()
     conf = Path(mount, "broker.conf")
     conf.write_text("mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=10000\n")
-    with ServeProcess(store, "--config", conf) as server, RemoteBatches.connect(server.url) as batches:
+    with (
+        ServeProcess(store, "--config", conf, new_interpreter=True) as server,
+        RemoteBatches.connect(server.url) as batches,
+    ):
         write(batches, 0)
         # A staged file needs 3.3 MB, and its commit as much again; nothing is committed with less than a tenth left.
         # The store makes its next files, too, as soon as it finds space for them.

@@ -36,8 +36,9 @@ from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.stager import BatchStager
 from tests.store.serve.cutting_proxy import CuttingProxy
 from tests.store.serve.servers import ServeProcess, served
+from tests.support import quick_programs
 from tests.support.clean_store import assert_clean
-from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support.programs import may_mount
 from tests.support.waiting import wait_for
 
 BATCH = BatchId("loader", 3)
@@ -398,5 +399,5 @@ def test_a_full_disk_at_the_server_is_named_and_leaves_nothing(tmp_path: Path) -
     mount.mkdir()
     if not may_mount(mount):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
-    ran = run_program("-m", "tests.store.serve.on_a_small_disk", mount, timeout=200, within=OWN_MOUNTS)
+    ran = quick_programs.run_with_own_mounts("tests.store.serve.on_a_small_disk", mount, timeout=200)
     assert (ran.returncode, ran.stdout) == (0, "fine\n"), ran.stderr[-3000:]
