@@ -1,5 +1,7 @@
 """Runs the benchmarks: ``python -m tests.benchmarks [name ...]``, all of them without a name.
 
+A name also stands for those that begin with it and a ``_``: ``scale`` for ``scale_files``, ``scale_queues`` and others.
+
 Each runs in a process of its own: a Java machine keeps the settings of its first session, and gets faster for minutes.
 What a benchmark shows is written as JSON, too (``results.py``).
 """
@@ -10,7 +12,7 @@ import argparse
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.benchmarks.measure import machine, on_show
@@ -26,15 +28,21 @@ def main(arguments: list[str] | None = None) -> int:
     known.sort(key=lambda name: name not in _WRITING)
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Run benchmarks.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known) or 'none yet'}")
-    names: list[str] = parser.parse_args(arguments).names
-    unknown = sorted(set(names) - set(known))
+    given: list[str] = parser.parse_args(arguments).names
+    unknown = sorted(name for name in set(given) if not named_by(name, known))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known) or 'none'}")
+    names = list(dict.fromkeys(one for name in given for one in named_by(name, known)))
     if len(names) == 1:
         run(names[0], importlib.import_module(f"tests.benchmarks.bench_{names[0]}").main, results_directory())
         return 0
     runs = [subprocess.run([sys.executable, "-m", "tests.benchmarks", name], check=False) for name in names or known]
     return int(any(run.returncode for run in runs))
+
+
+def named_by(name: str, known: Iterable[str]) -> list[str]:
+    """The benchmarks that a name stands for: its own, and the parts of a larger one."""
+    return [one for one in known if one == name or one.startswith(f"{name}_")]
 
 
 def run(name: str, benchmark: Callable[[], object], directory: Path) -> None:

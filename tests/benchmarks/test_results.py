@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import measure
-from tests.benchmarks.__main__ import run
+from tests.benchmarks.__main__ import named_by, run
 from tests.benchmarks.results import figures
 
 
@@ -65,3 +65,11 @@ def test_a_benchmark_that_fails_leaves_what_it_showed(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "small.json").read_text())
     assert not written["complete"]
     assert len(written["lines"]) == 1
+
+
+def test_a_name_stands_for_its_parts_too() -> None:
+    known = ["kafka", "kafka_stream", "scale_files", "scale_queues", "small"]
+    assert named_by("kafka", known) == ["kafka", "kafka_stream"]
+    assert named_by("scale", known) == ["scale_files", "scale_queues"]
+    assert named_by("scale_files", known) == ["scale_files"]
+    assert named_by("sma", known) == []

@@ -16,9 +16,15 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * How fast RocketMQ's store is: puts single messages, or reads all of them as objects. Prints messages a second for
  * each round; the first ones warm the Java machine.
  *
+ * With many queues it prints seconds. queues puts a message into each of so many topics of one queue a round, after
+ * messages into one other topic, which warm the Java machine: for each round the time of the puts, and until all queues
+ * have their units. load prints how long the store takes to load and start.
+ *
  * <pre>
  * put PATH ASYNC_FLUSH|SYNC_FLUSH THREADS BODY_SIZE MESSAGES_A_THREAD ROUNDS
  * read PATH ROUNDS
+ * queues PATH QUEUES BODY_SIZE WARM_UP_MESSAGES ROUNDS
+ * load PATH
  * </pre>
  */
 public class StoreBenchmark {
@@ -48,27 +54,62 @@ public class StoreBenchmark {
         if (puts) {
             config.setFlushDiskType(FlushDiskType.valueOf(arguments[2]));
         }
+        long opened = System.nanoTime();
         DefaultMessageStore store =
             Version.newStore(config, new BrokerStatsManager("benchmark", false), new BrokerConfig());
         if (!store.load()) {
             throw new IllegalStateException("RocketMQ could not load " + arguments[1]);
         }
         store.start();
+        if (arguments[0].equals("load")) {
+            System.out.println(secondsSince(opened));
+            Runtime.getRuntime().halt(0);
+        }
         int rounds = Integer.parseInt(arguments[arguments.length - 1]);
+        if (arguments[0].equals("queues")) {
+            putIntoQueues(store, Integer.parseInt(arguments[2]), new byte[Integer.parseInt(arguments[3])],
+                Integer.parseInt(arguments[4]), rounds);
+            rounds = 0;
+        }
         for (int round = 0; round < rounds; round++) {
             long begun = System.nanoTime();
             long count = puts
                 ? putAll(store, Integer.parseInt(arguments[3]), Integer.parseInt(arguments[4]),
                     Integer.parseInt(arguments[5]))
                 : readAll(store);
-            System.out.println(count * 1e9 / (System.nanoTime() - begun));
-            while (store.dispatchBehindBytes() > 0) {
-                Thread.sleep(1);
-            }
+            System.out.println(count / secondsSince(begun));
+            waitForDispatch(store);
         }
         store.shutdown();
         // RocketMQ's threads, which are no daemons, would keep the program alive.
         Runtime.getRuntime().halt(0);
+    }
+
+    private static double secondsSince(long begun) {
+        return (System.nanoTime() - begun) / 1e9;
+    }
+
+    private static void waitForDispatch(DefaultMessageStore store) throws InterruptedException {
+        while (store.dispatchBehindBytes() > 0) {
+            Thread.sleep(1);
+        }
+    }
+
+    private static void putIntoQueues(DefaultMessageStore store, int queues, byte[] body, int warmUp, int rounds)
+        throws Exception {
+        for (int number = 0; number < warmUp; number++) {
+            put(store, TOPIC, 0, number, body);
+        }
+        waitForDispatch(store);
+        for (int round = 0; round < rounds; round++) {
+            long begun = System.nanoTime();
+            for (int queue = 0; queue < queues; queue++) {
+                put(store, String.format("topic-%06d", queue), 0, queue, body);
+            }
+            double puts = secondsSince(begun);
+            waitForDispatch(store);
+            System.out.println(puts + " " + secondsSince(begun));
+        }
     }
 
     private static long putAll(DefaultMessageStore store, int threads, int bodySize, int count) throws Exception {
@@ -78,7 +119,7 @@ public class StoreBenchmark {
             int queueId = thread;
             putters[thread] = new Thread(() -> {
                 for (int number = 0; number < count; number++) {
-                    put(store, threads == 1 ? number % QUEUES : queueId, number, body);
+                    put(store, TOPIC, threads == 1 ? number % QUEUES : queueId, number, body);
                 }
             });
             putters[thread].start();
@@ -90,9 +131,9 @@ public class StoreBenchmark {
     }
 
     /** Makes a message as a broker does of a request, and puts it. */
-    private static void put(DefaultMessageStore store, int queueId, int number, byte[] body) {
+    private static void put(DefaultMessageStore store, String topic, int queueId, int number, byte[] body) {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
-        message.setTopic(TOPIC);
+        message.setTopic(topic);
         message.setQueueId(queueId);
         message.setBody(body);
         message.setBornHost(HOST);
