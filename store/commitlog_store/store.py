@@ -224,8 +224,8 @@ class MessageStore(Producing):
         with self._enter():
             self._engine.state.refuse_closed()
             encoded = putter.encode_at_once(message) if puts.is_idle and not self._engine.durability.waits else None
-            at_once = None if encoded is None else putter.put_at_once(encoded)
-            put = at_once or puts.put(encoded or message, asyncio.get_running_loop())
+            at_once = [] if encoded is None else putter.put_at_once([encoded])
+            put = at_once[0] if at_once else puts.put(encoded or message, asyncio.get_running_loop())
         if isinstance(put, asyncio.Future):
             return await put
         await asyncio.sleep(0)  # the other tasks have their turns
