@@ -212,6 +212,21 @@ def test_a_commit_without_an_answer_is_of_unknown_outcome(store: Path, server: S
             batches.staging_plan(None, 4)
 
 
+def test_a_commit_whose_answer_does_not_come_is_found_out_by_the_next_one(store: Path, server: ServeProcess) -> None:
+    """The connection lasts, and says nothing."""
+    given_up = threading.Event()
+    with CuttingProxy(port_of(server)) as proxy, RemoteBatches.connect(server.url) as batches:
+        staged = upload(batches, BATCH, b"a")
+        proxy.lose_answers(b"loader", 1, then=lambda: wait_for(given_up.is_set))
+        with RemoteBatches.connect(proxy.url, rpc_timeout_s=2) as impatient:
+            with pytest.raises(PutNotConfirmed, match="did not answer commit_batch within 2"):
+                commit(impatient, BATCH, staged)
+            assert not proxy.answers_to_lose
+            given_up.set()
+            assert commit(batches, BATCH, staged).already_there
+    assert bodies_of(store) == [b"a"]
+
+
 @pytest.mark.parametrize("refused_by", ["a server that is read only", "a token file without the token"])
 def test_a_commit_is_of_unknown_outcome_when_only_its_repetition_is_refused(tmp_path: Path, refused_by: str) -> None:
     path, tokens = tmp_path / "store", tmp_path / "tokens.jsonl"
