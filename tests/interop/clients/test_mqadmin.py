@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 
+from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from tests.interop.clients.conftest import MqAdmin
 from tests.interop.clients.rocketmq_client import RocketMQClient, bodies, message
-from tests.interop.clients.servers import BROKER, CLUSTER, broker_address
+from tests.interop.clients.servers import BROKER, CLUSTER, ask, broker_address
 from tests.support.waiting import wait_for
 
 
@@ -32,6 +33,23 @@ def test_topics_are_created_listed_changed_and_deleted(mqadmin: MqAdmin, server_
     wait_for(lambda: '"perm":4' in mqadmin("topicRoute", "-t", unique))
     assert "success" in mqadmin("deleteTopic", "-c", CLUSTER, "-t", unique)
     wait_for(lambda: unique not in mqadmin("topicList").split())
+
+
+def test_settings_of_the_name_server_are_set_and_deleted(mqadmin: MqAdmin, server_address: str, unique: str) -> None:
+    """An ordered topic has one, the number of its queues."""
+    broker = broker_address(server_address)
+    created = mqadmin("updateTopic", "-b", broker, "-t", unique, "-w", "3", "-o", "true")
+    assert f"set broker orderConf. isOrder=true, orderConf=[{BROKER}:3]" in created
+    where = ("-s", "NAMESPACE", "-k", unique)
+    assert "success" in mqadmin("updateKvConfig", *where, "-v", "value")
+    found = ask(server_address, RequestCode.GET_KV_CONFIG, {"namespace": "NAMESPACE", "key": unique})
+    assert (found.code, found.fields["value"]) == (ResponseCode.SUCCESS, "value")
+    assert "success" in mqadmin("deleteKvConfig", *where)
+    found = ask(server_address, RequestCode.GET_KV_CONFIG, {"namespace": "NAMESPACE", "key": unique})
+    assert (found.code, found.remark) == (
+        ResponseCode.QUERY_NOT_FOUND,
+        f"No config item, Namespace: NAMESPACE Key: {unique}",
+    )
 
 
 def test_groups_are_created_and_deleted(mqadmin: MqAdmin, server_address: str, unique: str) -> None:
