@@ -403,12 +403,24 @@ class _Search:
                 self._refuse(end, _left_over(later.physical_offset))
             if later is not None:
                 self._refuse(end, _flushed_later(later.physical_offset))
+            self._refuse_what_queues_know(end)
             return
         later = find_record(self._files, start, MAX_LONG)
         self._nothing_follows = later is None and start == end.offset + 1
         # Some messages of the checkpoint's very millisecond may have come after the flush.
         if later is not None and 0 < later.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, _flushed_later(later.physical_offset))
+
+    def _refuse_what_queues_know(self, end: _End) -> None:
+        """A broker leaves no mark; but what it closed was flushed, and its queues say whether messages are missing.
+
+        Only where bytes follow the end: a damaged unit may name any place of a log that is whole.
+        """
+        policy = self._policy
+        if end.stop is None or not policy.closed_log or policy.flushed_offset is not None or policy.accept_short:
+            return
+        if missing := self._derived.count_units(end.offset, MAX_LONG):
+            self._refuse(end, f"The store was closed, and by its consume queues {missing} messages follow")
 
     def _begins_with_another_place(self, end: _End) -> bool:
         """Whether a file begins there, with a good record whose PHYSICALOFFSET is another."""
