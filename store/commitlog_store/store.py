@@ -226,7 +226,7 @@ class MessageStore(Producing):
             encoded = putter.encode_at_once(message) if puts.is_idle and not self._engine.durability.waits else None
             at_once = [] if encoded is None else putter.put_at_once([encoded])
             put = at_once[0] if at_once else puts.put(encoded or message, asyncio.get_running_loop())
-        if isinstance(put, asyncio.Future):
+        if asyncio.isfuture(put):
             return await put
         await asyncio.sleep(0)  # the other tasks have their turns
         return put

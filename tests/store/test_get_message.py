@@ -189,11 +189,18 @@ def few(tmp_path: Path) -> Path:
     return tmp_path / "few"
 
 
-def answers(path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int, on_damage: OnDamage = "raise") -> list[object]:
+def answers(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_a_time: int,
+    on_damage: OnDamage = "raise",
+    *,
+    from_log: bool = False,
+) -> list[object]:
     """What pulls from every offset give, when so many messages are read one by one."""
     monkeypatch.setattr(get_message, "_FEW", at_a_time)
     found: list[object] = []
-    with StoreReader.open(path, on_damage=on_damage) as reader:
+    with StoreReader.open(path, on_damage=on_damage, from_log=from_log) as reader:
         for offset in range(len(TAGS)):
             for tags in (None, "Aa", "BB || paid", "nobodys"):
                 for most, size in ((32, 262_144), (3, 262_144), (32, 400)):
@@ -211,10 +218,11 @@ def test_few_messages_are_answered_as_many_are(few: Path, monkeypatch: pytest.Mo
     assert [len(one.messages) for one in one_by_one[:4:3]] == [len(TAGS), 3]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("from_log", [False, True])
 @pytest.mark.parametrize("on_damage", ["raise", "skip"])
 @pytest.mark.parametrize("field", ["body", "queue_id", "queue_offset", "physical_offset", "total_size"])
 def test_damage_among_few_messages_is_reported_as_among_many(
-    few: Path, monkeypatch: pytest.MonkeyPatch, field: str, on_damage: OnDamage
+    few: Path, monkeypatch: pytest.MonkeyPatch, field: str, on_damage: OnDamage, from_log: bool
 ) -> None:
     with StoreReader.open(few) as reader:
         place = reader.get_message("orders", 0, 5).messages[0].physical_offset
@@ -225,8 +233,8 @@ def test_damage_among_few_messages_is_reported_as_among_many(
         (byte,) = file.read(1)
         file.seek(at)
         file.write(bytes([byte ^ 1]))
-    one_by_one = answers(few, monkeypatch, 16, on_damage)
-    assert one_by_one == answers(few, monkeypatch, 0, on_damage)
+    one_by_one = answers(few, monkeypatch, 16, on_damage, from_log=from_log)
+    assert one_by_one == answers(few, monkeypatch, 0, on_damage, from_log=from_log)
     assert any(isinstance(one, str) for one in one_by_one) or one_by_one[-1]
 
 

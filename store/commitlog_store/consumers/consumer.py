@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 
 ConsumeFrom = Literal["earliest", "latest"] | GivenTime
 
-# The longest wait in one piece; whatever ends a wait wakes it before that.
+# The longest wait in one piece. Messages and changes of shares end it at once; a seek in another thread is seen then.
 _LONGEST_WAIT_S = 0.5
 
 _NONE: frozenset[int] = frozenset()

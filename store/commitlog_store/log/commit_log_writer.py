@@ -147,11 +147,15 @@ class CommitLogWriter:
 
     def append_at_once(self, given: Sequence[RecordsOfQueue]) -> list[Appended | Exception]:
         """``append`` each, under one hold of the lock, up to the first that would wait: for another append, for space,
-        or for the next offset of its queue. In place of a result stands the error that ``append`` would raise."""
+        or for the next offset of its queue. In place of a result stands the error that ``append`` would raise.
+
+        It waits for an append that takes the lock right before it: an ``acquire`` that does not wait would leave the
+        lock taken when a signal handler raises between it and what follows.
+        """
         found: list[Appended | Exception] = []
-        if not self.lock.acquire(blocking=False):
+        if self.lock.locked():
             return found
-        try:
+        with self.lock:
             files = self.files.files
             for one in given:
                 records, _, _, queue, has_unit = one
@@ -163,8 +167,6 @@ class CommitLogWriter:
                     found.append(self._under_lock(self._append, one))
                 except (CommitLogError, OSError) as error:
                     found.append(error)
-        finally:
-            self.lock.release()
         return found
 
     def _locked(self, append: Callable[[_Given], _Result], given: _Given) -> _Result:

@@ -63,6 +63,7 @@ class OpenFiles:
 
     def keep(self, path: str, descriptor: int) -> None:
         """Take over the descriptor of a file that was just made or opened."""
+        self.forget(path)  # one of that name may have been removed from outside
         self._open[path] = descriptor
         if len(self._open) > self._limit:
             disk.close(self._open.popitem(last=False)[1])

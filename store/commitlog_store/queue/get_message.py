@@ -272,6 +272,8 @@ class Pulls:
         """
         if stop - offset > min(_FEW, limits.units) or wanted.expression is not None or wanted.keys is not None:
             return None
+        if queue.fillers_are_lost:
+            return None  # they are reported, whatever tags are wanted
         try:
             units = next(queue.units(offset, stop, chunk=_FEW))
             if len(units) < stop - offset:

@@ -320,7 +320,7 @@ class StoreServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             slot: CallSlot = context.get_middleware("access").slot
             # One block that is being sent, one that is being found. Mapped ones, which may be larger, take no memory.
             slot.hold(2 * wanted.size)
-            # Sending a block to a client that has left ends the stream; to ask gRPC before each one wakes threads.
+            # Sending a block to a client that has left ends the stream; asking gRPC wakes threads.
             is_wanted = slot.begin(_peer(context), lambda: False)
             return flight.GeneratorStream(BLOCK_SCHEMA, self._blocks(wanted, is_wanted))
 

@@ -262,7 +262,7 @@ def test_a_network_in_chaos_brings_each_row_once(
     spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer
 ) -> None:
     done = write_in_chaos(spark, tmp_path, source, server, 1, 6)
-    assert min(done.values()) > 0, "the network did nothing"
+    assert sum(done.values()) > 0, "the network did nothing"
 
 
 @pytest.mark.stress

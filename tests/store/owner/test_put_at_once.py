@@ -91,6 +91,9 @@ class _CountingLock:
         self.is_held = True
         return True
 
+    def locked(self) -> bool:
+        return self.is_held
+
     def release(self) -> None:
         self.is_held = False
 

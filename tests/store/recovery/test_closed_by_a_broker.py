@@ -54,6 +54,7 @@ def test_a_log_whose_last_files_are_damaged_is_not_cut_silently(tmp_path: Path, 
             MessageStore.open(path, _CONFIG)
     assert [file.read_bytes() for file in sorted((path / "commitlog").iterdir())] == before
     found = assess_store(path, deep=True)
+    assert found.found is not None
     assert (found.verdict, found.found + found.lost) == (Verdict.DOES_NOT_OPEN, _MESSAGES)
 
 

@@ -127,7 +127,7 @@ def test_batches_in_chaos_are_stored_once_and_seen_whole(
 ) -> None:
     monkeypatch.setattr(uploads, "PART_SIZE", 1_000)
     done = check_chaos(tmp_path / "store", seed, 5)
-    assert min(done.values()) > 0, "the proxy did nothing"
+    assert sum(done.values()) > 0, "the proxy did nothing"
 
 
 @pytest.mark.stress

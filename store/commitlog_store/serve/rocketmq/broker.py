@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -263,15 +264,19 @@ class StorePuts:
         """Put what came in this turn, in its order: the first ones at once, the rest in the store's thread for it."""
         of_turn, self._of_turn = self._of_turn, []
         outcomes: Sequence[Outcome] = ()
+        left = deque(of_turn)  # without what is put, or in the hands of the thread that answers for it
         try:
             with self._engine.calls.enter():
                 self._engine.state.refuse_closed()
                 if self._engine.async_puts.is_idle:
                     outcomes = self._engine.putter.put_at_once([encoded for encoded, _ in of_turn])
-                for encoded, receive in of_turn[len(outcomes) :]:
-                    self._engine.async_puts.put_for(encoded, self._loop, receive)
+                left = deque(of_turn[len(outcomes) :])
+                while left:
+                    self._engine.async_puts.put_for(left[0][0], self._loop, left[0][1])
+                    left.popleft()
         except Exception as error:  # noqa: BLE001 - each client gets an answer in any case
-            outcomes = [error] * len(of_turn)
+            of_turn = [*of_turn[: len(outcomes)], *left]
+            outcomes = [*outcomes, *[error] * len(left)]
         for (_, receive), outcome in zip(of_turn, outcomes, strict=False):
             receive(outcome)
 

@@ -49,11 +49,14 @@ def test_what_does_not_exist_is_said_as_a_name_server_says_it(tmp_path: Path) ->
 
 
 def test_settings_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_config, "MOST_SIZE", 100)
+    monkeypatch.setattr(kv_config, "MOST_SIZE", len(NAMESPACE) + 100)
     with broker(tmp_path / "s") as served, RemotingClient(served.address) as client:
         assert client.ask(RequestCode.PUT_KV_CONFIG, {**ITEM, "value": "x" * 90}).code == 0
         more = client.ask(RequestCode.PUT_KV_CONFIG, {**ITEM, "key": "bills", "value": "x" * 9})
         assert more.code == ResponseCode.SYSTEM_BUSY
+        for namespace in ("a" * 300, "b"):  # names count, too
+            other = client.ask(RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": "k", "value": "x"})
+            assert other.code == (ResponseCode.SYSTEM_BUSY if len(namespace) > 1 else 0)
         assert client.ask(RequestCode.GET_KV_CONFIG, ITEM).fields == {"value": "x" * 90}
 
 

@@ -25,7 +25,7 @@ from commitlog_store.serve.rocketmq.fastjson import encode_body
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
-# Characters of all keys and values: each change writes the whole file.
+# Characters of all namespaces, keys and values: each change writes the whole file.
 MOST_SIZE = 1 << 20
 
 
@@ -74,7 +74,7 @@ class KVConfigProcessor(Processor):
             del table[namespace][key]
         else:
             table.setdefault(namespace, {})[key] = value
-            if sum(len(name) + len(text) for some in table.values() for name, text in some.items()) > MOST_SIZE:
+            if _size(table) > MOST_SIZE:
                 raise RequestFault(
                     ResponseCode.SYSTEM_BUSY, f"the settings of a name server have {MOST_SIZE} characters"
                 )
@@ -96,6 +96,10 @@ class KVConfigProcessor(Processor):
 
     def _read(self) -> dict[str, dict[str, str]]:
         return self._engine.run(lambda: _table(self._file, self._file.read()))
+
+
+def _size(table: Mapping[str, Mapping[str, str]]) -> int:
+    return sum(len(name) + sum(len(key) + len(value) for key, value in some.items()) for name, some in table.items())
 
 
 def _table(file: JsonConfigFile, root: Mapping[str, object]) -> dict[str, dict[str, str]]:
