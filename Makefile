@@ -5,8 +5,8 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 ARGS   ?=
 # So many at once, a module at a time (tests/support/sharing_out.py); `make test WORKERS=0` is one process.
-# Two of them start Sparks and wait for them often, so a third keeps two cores busy.
-WORKERS ?= 3
+# Two of them start Sparks and wait for them often, and all wait for processes, so four keep two cores busy.
+WORKERS ?= 4
 # The part of its campaigns that `make stress` runs: a fifth, in some 90 minutes; PART=1 is all, in many hours.
 PART ?= 0.2
 # It writes here what it has done so far: each kill, and the end of each test. What has passed, and on which
