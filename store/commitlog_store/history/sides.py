@@ -63,6 +63,11 @@ class Sides:
         start, stop = self.archived
         return self.live is not None and start < stop < self.live[0]
 
+    @property
+    def may_lack_archived(self) -> bool:
+        """Whether a newer manifest may have messages that are in neither: those before the live part, or all."""
+        return self.live is None or self.archived[1] < self.live[0]
+
 
 class BothSides:
     """Asks both readers for bounds; the archive is looked at again where it seems to end too early."""
@@ -70,6 +75,8 @@ class BothSides:
     def __init__(self, past: ArchiveReader, live: StoreReader) -> None:
         self.past = past
         self.live = live
+        # Queues of which the archive was looked at again, and where their live part began then; -1 without one.
+        self._sought: dict[QueueKey, int] = {}
 
     def of(self, queues: Iterable[QueueKey] | Callable[[], Iterable[QueueKey]]) -> list[tuple[QueueKey, Sides]]:
         """The sides of queues, in the order given; those of the live store are of one moment.
@@ -85,9 +92,15 @@ class BothSides:
 
         live = _bounds(self.live.queue_infos(of_live if callable(queues) else of_live()))
         found = self._paired(wanted, live)
-        if any(sides.has_gap for _, sides in found):
+        # What retention deletes was archived before: one look after it is enough.
+        seek = {key: live[key][0] if key in live else -1 for key, sides in found if sides.may_lack_archived}
+        if any(sides.has_gap for _, sides in found) or not seek.items() <= self._sought.items():
             self.past.look_again()
+            self._sought.update(seek)
             found = self._paired(wanted, live)
+        for key, sides in found:
+            if sides.live is None and sides.past is None:
+                self.live.queue_info(*key)  # raises
         return found
 
     def of_one(self, topic: str, queue_id: int) -> Sides:
@@ -141,10 +154,8 @@ class BothSides:
     def _paired(
         self, wanted: Sequence[QueueKey], live: dict[QueueKey, tuple[int, int]]
     ) -> list[tuple[QueueKey, Sides]]:
-        past = _bounds(self.past.queue_infos(_known(self.past, wanted)))
-        for key in wanted:
-            if key not in live and key not in past:
-                self.live.queue_info(*key)  # raises
+        """The sides of queues by their live bounds; of one that neither has, without any."""
+        past = _bounds(self.past.queue_infos(lambda: _known(self.past, wanted)))
         hidden = self.past.hidden_from
         if (new := past.keys() - live.keys()) and 0 <= self.live.log_start() <= hidden < NOTHING_HIDDEN:
             # The live log has all of the batch within which the archive ends, and shows it when it is dispatched.

@@ -129,6 +129,24 @@ def test_a_task_whose_manifest_was_deleted_since_reads_the_newest_one(tmp_path: 
     assert sum(batch.num_rows for one in partitions for batch in task.read(one)) == 90
 
 
+@pytest.mark.parametrize("left", ["the queue's end", "no queue"])
+def test_a_task_reads_what_was_archived_and_deleted_since_the_plan(tmp_path: Path, left: str) -> None:
+    """The planned manifest does not have the queue at all."""
+    store, past = tmp_path / "store", f"file://{tmp_path}/past"
+    builder = StoreBuilder(store, log_file_size=16 << 10)
+    _add(builder, 90)
+    archive_store(store, past, with_last=True)
+    builder.append("new", 0, [b"x" * 1000] * 20)
+    partitions, task = _planned({"path": str(store), "archive": f"archive+{past}", "subscribe": "new"}, "batch")
+    builder.append("new", 0, [b"x" * 1000] * 60)
+    archive_store(store, past, with_last=True)
+    for file in sorted((store / "commitlog").iterdir())[:-1]:
+        file.unlink()
+    if left == "no queue":
+        shutil.rmtree(store / "consumequeue" / "new")
+    assert sum(batch.num_rows for one in partitions for batch in task.read(one)) == 20
+
+
 def _planned(options: dict[str, str], kind: str) -> tuple[list[RangePartition], ReadTask]:
     """The partitions of a query as Spark gets them, and their task."""
     schema = check_schema(StructType([StructField("queueOffset", LongType())]))

@@ -18,7 +18,14 @@ from commitlog_store import MessageFilter, MessageStore, MessageStoreConfig, Sto
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.cli.app import app
-from commitlog_store.errors import ArchiveDamaged, ArchiveMismatch, HistoryGap, InvalidValue, MessageNotFound
+from commitlog_store.errors import (
+    ArchiveDamaged,
+    ArchiveMismatch,
+    HistoryGap,
+    InvalidValue,
+    MessageNotFound,
+    TopicNotFound,
+)
 from commitlog_store.history.reader import HistoryReader
 from commitlog_store.message import MessageExt
 from commitlog_store.queries.find_message import find_message
@@ -445,6 +452,46 @@ def test_a_topic_that_the_live_store_has_no_more_is_the_archives(tmp_path: Path)
         for place in (("audit", 0, -1), ("audit", 0, "3"), ("audit", "0", 3)):
             with pytest.raises(InvalidValue):
                 history.wait_for_any({place[:2]: place[2]}, timeout_s=0)  # type: ignore[dict-item]
+
+
+def test_a_queue_that_was_archived_and_deleted_since_the_archive_was_opened_is_read(tmp_path: Path) -> None:
+    aged = aged_store(tmp_path)
+    with StoreReader.open(aged.store, archive=aged.archive) as history:
+        add(aged.builder, "new", 1, 60, 400)
+        archive_store(aged.store, aged.archive.removeprefix("archive+"), with_last=True)
+        delete_head(aged.store, len(list((aged.store / "commitlog").iterdir())) - 1)
+        with StoreReader.open(aged.store) as live:
+            assert live.queue_info("new", 0).min_offset > 5
+        assert history.queue_info("new", 0).min_offset == 0
+        assert sum(batch.num_rows for batch in history.read("new", 0, 0)) == 65
+
+
+def test_a_queue_that_is_not_archived_is_sought_once_after_each_move_of_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    look_again = ArchiveReader.look_again
+
+    def counted(reader: ArchiveReader) -> None:
+        looks.append(reader.path)
+        look_again(reader)
+
+    monkeypatch.setattr(ArchiveReader, "look_again", counted)
+    aged = aged_store(tmp_path)
+    add(aged.builder, "new", 1, 60, 400)
+    files = len(list((aged.store / "commitlog").iterdir()))
+    with StoreReader.open(aged.store, archive=aged.archive) as history:
+        assert history.queue_info("new", 0).min_offset == 0
+        assert not looks
+        for number, deleted in enumerate((files - 3, 1), 1):
+            delete_head(aged.store, deleted)
+            low = history.queue_info("new", 0).min_offset
+            assert history.queue_info("new", 0).min_offset == low > 0
+            assert len(looks) == number
+        for _ in range(2):
+            with pytest.raises(TopicNotFound):
+                history.queue_info("unknown", 0)
+        assert len(looks) == 3
 
 
 def test_what_a_served_store_deletes_after_its_bounds_were_asked_for_is_in_the_archive(
