@@ -47,13 +47,14 @@ from commitlog_store.paths import (
     CONSUMER_OFFSET_CONFIG,
     DELAY_OFFSET_CONFIG,
     DELETED_TOPICS,
+    KV_CONFIG,
     SUBSCRIPTION_GROUP_CONFIG,
     TOPICS_CONFIG,
 )
 from commitlog_store.progress import Progress
 from commitlog_store.queue.queue_counts import queue_file_size_of
 
-# The files of config/ that say something about messages. None has a secret.
+# The files of config/ that say something about messages, or what administrators have set. None has a secret.
 CONFIG_FILES = (
     TOPICS_CONFIG,
     SUBSCRIPTION_GROUP_CONFIG,
@@ -62,6 +63,7 @@ CONFIG_FILES = (
     DELAY_OFFSET_CONFIG,
     BATCH_LEDGER,
     DELETED_TOPICS,
+    KV_CONFIG,
 )
 _LARGEST_CONFIG = 64 << 20
 _MS = 1000

@@ -59,6 +59,15 @@ def test_restored_queues_have_files_of_the_size_that_the_store_had(tmp_path: Pat
         assert store.put("orders", b"new", queue_id=0).queue_offset == 150
 
 
+def test_a_restored_store_has_the_settings_of_mqadmin(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 200)
+    settings = b'{"configTable":{"ORDER_TOPIC_CONFIG":{"orders":"broker-a:4"}}}'
+    (tmp_path / "store" / "config" / "kvConfig.json").write_bytes(settings)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"))
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored")
+    assert (tmp_path / "restored" / "config" / "kvConfig.json").read_bytes() == settings
+
+
 def test_a_batch_of_which_the_archive_has_the_beginning_is_left_out(tmp_path: Path) -> None:
     """The ledger, archived beside, says that the batch was committed, and the archived log ends before its end."""
     url = f"file://{tmp_path / 'archive'}"
