@@ -66,7 +66,7 @@ def read(reader: StoreReader, ranges: list[Range]) -> Iterator[tuple[pa.RecordBa
         alone = reader.read(topic, queue_id, positions[number], stop, columns=COLUMNS)
         for batch in alone:
             positions[number] = alone.position
-            yield batch, positions
+            yield batch, list(positions)
 
 
 def load(archive: str, topic: str, uri: str) -> int:
