@@ -263,6 +263,7 @@ def test_a_log_that_lost_its_end_and_grew_again_is_refused(tmp_path: Path) -> No
     builder.truncate(last.start + FILE_SIZE // 2 // 91 * 91)
     # To a record's border: the store ends before the middle of a file that is archived whole.
     cut = shutil.copytree(tmp_path / "store", tmp_path / "cut")
+    (cut / "abort").touch()  # a crash lost it
     with MessageStore.open(cut, MessageStoreConfig(mapped_file_size_commit_log=FILE_SIZE)) as store:
         for number in range(200):
             store.put("orders", b"other %d" % number)
