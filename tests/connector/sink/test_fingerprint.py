@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,8 @@ def test_a_checkpoint_in_object_storage_has_the_fingerprint_that_it_has_on_a_dis
         assert checkpoint_fingerprint(asked, None, QUERY, 5) == ""
         assert checkpoint_fingerprint(asked, None, "another", 4) == ""
         assert "of another query" in caplog.text
+    with socket.create_server(("127.0.0.1", 0)) as ended:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{ended.getsockname()[1]}")
     assert checkpoint_fingerprint(asked, None, "after the server", 4) == ""
     assert "Failed to read" in caplog.text
     assert SECRET not in caplog.text
