@@ -28,15 +28,19 @@ def main(arguments: list[str] | None = None) -> int:
     known.sort(key=lambda name: name not in _WRITING)
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Run benchmarks.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known) or 'none yet'}")
-    given: list[str] = parser.parse_args(arguments).names
+    # Of this program's own processes: a name stands for itself, and not for its parts.
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parsed = parser.parse_args(arguments)
+    given: list[str] = parsed.names
     unknown = sorted(name for name in set(given) if not named_by(name, known))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known) or 'none'}")
-    names = list(dict.fromkeys(one for name in given for one in named_by(name, known)))
+    names = given if parsed.alone else list(dict.fromkeys(one for name in given for one in named_by(name, known)))
     if len(names) == 1:
         run(names[0], importlib.import_module(f"tests.benchmarks.bench_{names[0]}").main, results_directory())
         return 0
-    runs = [subprocess.run([sys.executable, "-m", "tests.benchmarks", name], check=False) for name in names or known]
+    command = [sys.executable, "-m", "tests.benchmarks", "--alone"]
+    runs = [subprocess.run([*command, name], check=False) for name in names or known]
     return int(any(run.returncode for run in runs))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import measure
-from tests.benchmarks.__main__ import named_by, run
+from tests.benchmarks.__main__ import main, named_by, run
 from tests.benchmarks.results import figures
 
 
@@ -73,3 +74,23 @@ def test_a_name_stands_for_its_parts_too() -> None:
     assert named_by("scale", known) == ["scale_files", "scale_queues"]
     assert named_by("scale_files", known) == ["scale_files"]
     assert named_by("sma", known) == []
+
+
+def test_a_name_with_parts_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each part is a process of its own, which runs itself alone: or each would start all of them again."""
+    ran: list[list[str]] = []
+
+    def runs(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append(command[3:])
+        return subprocess.CompletedProcess(command, 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", runs)
+        assert main(["small"]) == 0
+    assert ran == [["--alone", "small"], ["--alone", "small_spark"]]
+    monkeypatch.setattr("tests.benchmarks.bench_small.main", lambda: print("it ran"))
+    monkeypatch.setenv("COMMITLOG_BENCH_RESULTS", str(tmp_path))
+    assert main(["--alone", "small"]) == 0
+    assert "it ran" in capfd.readouterr().out
