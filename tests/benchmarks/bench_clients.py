@@ -58,7 +58,7 @@ def _started() -> Iterator[tuple[ServeProcess, RemotingClient, float]]:
     """A server, a client to which it has answered a send, and the seconds that this took."""
     with tempfile.TemporaryDirectory() as name:
         begun = time.perf_counter()
-        served = ServeProcess(Path(name) / "s", "--rocketmq", "127.0.0.1:0")
+        served = ServeProcess(Path(name) / "s", "--rocketmq", "127.0.0.1:0", new_interpreter=True)
         with served as process, RemotingClient(process.broker) as client:
             assert client.send("orders", b"first").code == 0
             yield process, client, time.perf_counter() - begun

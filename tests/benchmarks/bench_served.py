@@ -109,7 +109,7 @@ def _batch(spark: SparkSession, where: Path | str, **options: str) -> DataFrame:
 def _reads(spark: SparkSession) -> None:
     for label, body_size, goal in (("1 KiB", 1024, 0.65), ("100 B", 100, 0.75)):
         path = message_store(f"2g-{'1k' if body_size == 1024 else '100b'}", body_size=body_size, size=2 * GIB)
-        with ServeProcess(path, "--read-only") as server:
+        with ServeProcess(path, "--read-only", new_interpreter=True) as server:
             local, far = _batch(spark, path), _batch(spark, server.url)
             rows = local.count()
             assert far.count() == rows
@@ -127,7 +127,7 @@ def _reads(spark: SparkSession) -> None:
 def _tags(spark: SparkSession) -> None:
     for label, body_size, chunks in (("1k", 1024, 20), ("100b", 100, 40)):
         path = filter_store(label, body_size, chunks)
-        with ServeProcess(path, "--read-only") as server:
+        with ServeProcess(path, "--read-only", new_interpreter=True) as server:
             local, far = (_batch(spark, where, tags="refunded") for where in (path, server.url))
             assert local.count() == far.count()
             taken = in_turns(partial(to_noop, local), partial(to_noop, far))
@@ -145,7 +145,7 @@ def _writes(spark: SparkSession, work: Path) -> None:
             end(servers)
             shutil.rmtree(here, ignore_errors=True)
             shutil.rmtree(there, ignore_errors=True)
-            servers.append(ServeProcess(there))
+            servers.append(ServeProcess(there, new_interpreter=True))
 
         def end(servers: list[ServeProcess]) -> None:
             for server in servers:
@@ -171,7 +171,7 @@ def _triggers(spark: SparkSession, work: Path) -> None:
         topics, queue_ids = _places(count, queues)
         with MessageStore.open(path) as store:
             store.put_messages(pa.table({"topic": topics, "queueId": queue_ids, "body": [b"x" * 1024] * count}))
-        with ServeProcess(path, "--read-only") as server:
+        with ServeProcess(path, "--read-only", new_interpreter=True) as server:
             found: dict[Path | str, list[float]] = {path: [], server.url: []}
             for turn in range(2):
                 for number, (where, times) in enumerate(found.items()):
@@ -194,7 +194,7 @@ def _puts(work: Path) -> None:
             put_messages(table, topic="orders")
 
     with (
-        ServeProcess(work / "puts-there") as server,
+        ServeProcess(work / "puts-there", new_interpreter=True) as server,
         MessageStore.open(work / "puts-here") as near,
         connect(server.url) as far,
     ):

@@ -493,33 +493,23 @@ class ConsumeQueueWriter:
         self._dirty_bytes = 0
 
 
-def _directories(path: str) -> tuple[str, str, str]:
-    """The directory of a queue, and those above it in the store, from the outermost on."""
+def _directories(path: str) -> Iterator[tuple[str, bool]]:
+    """A queue's directory and those above it in the store, the outermost first, and whether each is there.
+
+    ``NotAStore`` when one is a link (invariant 10).
+    """
     topic = os.path.dirname(path)
-    return os.path.dirname(topic), topic, path
-
-
-def _refuse_links(path: str) -> None:
-    """``NotAStore`` when a queue's directory, or one above it in the store, is a link (invariant 10)."""
-    for directory in _directories(path):
-        if disk.is_symlink(directory):
-            raise _is_link(directory)
-
-
-def _is_link(directory: str) -> NotAStore:
-    return NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
+    for directory in (os.path.dirname(topic), topic, path):
+        mode = disk.mode_of(directory)
+        if mode is not None and stat.S_ISLNK(mode):
+            raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
+        yield directory, mode is not None
 
 
 def _make_directories(path: str, names: NewNames) -> None:
-    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later.
-
-    One look at each: a moment may bring thousands of queues.
-    """
-    for directory in _directories(path):
-        found = disk.stamp(directory)
-        if found is not None and stat.S_ISLNK(found.st_mode):
-            raise _is_link(directory)
-        if found is None or not stat.S_ISDIR(found.st_mode):
+    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later."""
+    for directory, is_there in _directories(path):
+        if not is_there:
             disk.make_directory(directory)
             names.add_directory(directory)
 

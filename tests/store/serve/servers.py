@@ -58,13 +58,22 @@ def served(
 class ServeProcess:
     """``commitlog serve`` with these arguments, until ``stop`` or the end of the test. An owner creates its store.
 
-    It is a fork of a process that has imported all, or a new interpreter.
+    It is a fork of a process that has imported all, or a new interpreter. ``clock`` is the file that sets its clock,
+    for ``tests/support/jumping_clock.py``.
     """
 
-    def __init__(self, *arguments: str | Path, listen: str = "127.0.0.1:0", new_interpreter: bool = False) -> None:
+    def __init__(
+        self,
+        *arguments: str | Path,
+        listen: str = "127.0.0.1:0",
+        new_interpreter: bool = False,
+        clock: Path | None = None,
+    ) -> None:
         create = [] if "--read-only" in arguments else ["--create"]
-        command = [sys.executable, "-m", "commitlog_store", "serve", *map(str, arguments), *create, "--listen", listen]
-        popen = subprocess.Popen if new_interpreter else quick_programs.Popen
+        program = [] if clock is None else ["tests.support.jumping_clock", str(clock)]
+        program += ["commitlog_store", "serve", *map(str, arguments)]
+        command = [sys.executable, "-m", *program, *create, "--listen", listen]
+        popen = subprocess.Popen if new_interpreter or clock is not None else quick_programs.Popen
         self.process = popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
         assert self.process.stderr is not None
         self.first_line = self.process.stderr.readline()
