@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +80,43 @@ def test_messages_of_several_clients_are_put_together(tmp_path: Path, monkeypatc
         assert store.stats().put_message_failed_times == 1
         store.dispatch()
         assert [one.body for one in store.get_message("orders", 0, 1).messages] == [b"one", b"two"]
+
+
+class _Left(Exception):
+    """What a signal handler raises."""
+
+
+@contextlib.contextmanager
+def _leaving_at(seconds: float) -> Iterator[None]:
+    """A signal after so much processor time, whose handler raises: its exception ends the block."""
+
+    def leave(*_: object) -> None:
+        raise _Left
+
+    before = signal.signal(signal.SIGVTALRM, leave)
+    try:
+        with contextlib.suppress(_Left):
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+            yield
+    finally:
+        signal.signal(signal.SIGVTALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def test_a_signal_handler_that_raises_leaves_the_lock_free(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s") as store:
+        writer = _warm(store).log.writer
+        for number in range(50):
+            with _leaving_at(0.0002 * (1 + number % 7)):
+                for _ in range(1_000_000_000):
+                    writer.append_at_once(())
+            if writer.lock.locked():
+                break
+        held = writer.lock.locked()
+        if held:
+            writer.lock.release()  # or closing the store would wait
+        assert not held, f"after {number + 1} signals"
 
 
 class _CountingLock:
