@@ -286,7 +286,7 @@ class Pulls:
             ]
             messages = [message_of(record, self._commit_log.body(record)) for _, record in records]
         except CommitLogError:
-            return None  # it comes again, where damage and what retention has removed are told apart
+            return None  # the usual way reads again, and distinguishes damage from what retention has removed
         for (row, record), message in zip(records, messages, strict=True):
             if (message.topic, message.queue_id, message.queue_offset) != (queue.topic, queue.queue_id, offset + row):
                 return None

@@ -126,7 +126,7 @@ class Consumer(threading.Thread):
 class Seen:
     """What all rounds have seen. ``check`` compares a round with those before it."""
 
-    # By queue and offset: a message that was consumed, or acknowledged, is that one for ever.
+    # By queue and offset: no other message may get the place of one that was consumed or acknowledged.
     bodies: dict[tuple[int, int], bytes] = field(default_factory=dict)
     acknowledged: set[tuple[int, int]] = field(default_factory=set)
     consumed: dict[str, set[tuple[int, int]]] = field(default_factory=lambda: {PUSHED: set(), PULLED: set()})
