@@ -87,83 +87,6 @@ from typing import TypeVar
 
 from commitlog_store.put_status import PutMessageStatus
 
-__all__ = [
-    "AccessRefused",
-    "ArchiveAccessRefused",
-    "ArchiveDamaged",
-    "ArchiveFailed",
-    "ArchiveGap",
-    "ArchiveMismatch",
-    "ArchiveNotFound",
-    "BatchConflict",
-    "CommitLogError",
-    "ConsumerClosed",
-    "CorruptCheckpoint",
-    "CorruptConfig",
-    "CorruptConsumeQueue",
-    "CorruptIndex",
-    "CorruptRecord",
-    "CorruptStaging",
-    "CorruptStoreError",
-    "CutRefused",
-    "Damaged",
-    "DamagedLog",
-    "DiskFull",
-    "FileChanged",
-    "FileCreationFailed",
-    "FileMissing",
-    "FilterError",
-    "HalfMessageEnded",
-    "HalfMessageNotFound",
-    "HistoryGap",
-    "IndexIOError",
-    "InvalidValue",
-    "ListenFailed",
-    "LogDiverged",
-    "LogLost",
-    "LogNotFound",
-    "LogShort",
-    "MessageNotFound",
-    "NestedCall",
-    "NotAStore",
-    "NotFoundError",
-    "NotServed",
-    "OffsetOutOfRange",
-    "OutcomeUnknown",
-    "PeerRefused",
-    "PutNotConfirmed",
-    "PutRefused",
-    "QueueNotFound",
-    "ReadFailed",
-    "ReaderClosed",
-    "Refused",
-    "RemoteAccessRefused",
-    "RemoteFailed",
-    "RemotingFailed",
-    "ReplicaStore",
-    "SessionLost",
-    "StagingFailed",
-    "StagingLost",
-    "StoreAccessDenied",
-    "StoreBusy",
-    "StoreClosed",
-    "StoreForked",
-    "StoreIOError",
-    "StoreLocked",
-    "StoreNotFound",
-    "StoreOpenError",
-    "TailLost",
-    "TargetFailed",
-    "TooManyOpenFiles",
-    "TopicInUse",
-    "TopicNotFound",
-    "TransactionEnded",
-    "UnsupportedArchive",
-    "UnsupportedStore",
-    "put_error",
-]
-
-
 _Error = TypeVar("_Error", bound="CommitLogError")
 
 # Characters of a user's text in an error.
@@ -235,12 +158,16 @@ class _SystemFailure(CommitLogError):
         self.errno = cause.errno
 
 
-class StoreOpenError(Refused):
-    """The path cannot be used as a store directory."""
+class _AtPath(CommitLogError):
+    """An error about the file or directory at ``path``."""
 
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class StoreOpenError(_AtPath, Refused):
+    """The path cannot be used as a store directory."""
 
 
 class StoreNotFound(StoreOpenError):
@@ -266,12 +193,8 @@ class StoreLocked(StoreOpenError):
         self.holder = holder
 
 
-class LogLost(Damaged):
+class LogLost(_AtPath, Damaged):
     """Every CommitLog file is gone while consume queues exist: new messages would get queue offsets again."""
-
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 class LogShort(Damaged):
@@ -386,15 +309,11 @@ class CorruptStaging(CorruptStoreError):
     """A staged file with other bytes than its writer wrote. Nothing of its batch is in the store."""
 
 
-class FileChanged(Refused):
+class FileChanged(_AtPath, Refused):
     """A file was truncated, replaced or removed while it was being read.
 
     Beside a live owner this is due to retention; read the queue's bounds again and continue from there.
     """
-
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 class FileMissing(Damaged):
@@ -783,12 +702,8 @@ class StagingFailed(_SystemFailure, Refused):
     """The operating system failed to write a staged file. Nothing of its batch is in the store."""
 
 
-class StagingLost(Refused):
+class StagingLost(_AtPath, Refused):
     """A staged file of a batch is not where it was written. Nothing of the batch is in the store."""
-
-    def __init__(self, message: str, *, path: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 class BatchConflict(Refused):
@@ -834,3 +749,12 @@ class PutNotConfirmed(OutcomeUnknown):
 def put_error(status: PutMessageStatus, reason: str) -> PutRefused | PutNotConfirmed:
     """The exception for a put that ended with a status other than PUT_OK."""
     return PutRefused(status, reason) if status.is_refusal else PutNotConfirmed(status, reason)
+
+
+def _is_listed(name: str, found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, CommitLogError) and not name.startswith("_")
+
+
+# All errors of the tree.
+__all__ = [name for name, found in globals().items() if _is_listed(name, found)]
+__all__ += ["put_error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import zlib
 from pathlib import Path
 
@@ -28,6 +29,11 @@ SYSTEM_FAILURES = (
 
 def _kinds() -> list[type[CommitLogError]]:
     return [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
+
+
+def test_every_error_of_the_tree_is_a_public_name() -> None:
+    tree = re.findall(r"(?:├──|└──) (\w+)", errors.__doc__ or "")
+    assert {"CommitLogError", *tree, "put_error"} == set(errors.__all__)
 
 
 def _every_error() -> list[CommitLogError]:
