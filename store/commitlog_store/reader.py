@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -88,6 +87,11 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+
+# The queues of a question, as (topic, queue id), or what lists them.
+WantedQueues: TypeAlias = Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
+# Topic, queue id, first offset, and the offset after the last one.
+QueueOffsets: TypeAlias = tuple[str, int, int, int]
 
 
 class StoreReader:
@@ -225,12 +229,10 @@ class StoreReader:
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
 
-    def __enter__(self) -> StoreReader:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -392,9 +394,7 @@ class StoreReader:
         """The bounds of one queue as they are now. ``TopicNotFound``, ``QueueNotFound``."""
         return self.queue_infos([(topic, queue_id)])[0]
 
-    def queue_infos(
-        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
-    ) -> list[QueueInfo]:
+    def queue_infos(self, queues: WantedQueues) -> list[QueueInfo]:
         """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``.
 
         They are those of one moment: a batch (``MessageStore.transaction``) is within the bounds of all of them or of
@@ -409,9 +409,7 @@ class StoreReader:
         self._refuse_closed()
         return self._bounds.of_queues(queues)
 
-    def settled_queue_infos(
-        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
-    ) -> tuple[list[QueueInfo], object | None]:
+    def settled_queue_infos(self, queues: WantedQueues) -> tuple[list[QueueInfo], object | None]:
         """``queue_infos``, and ``settled_state`` before it; by address only of queues that a function lists.
 
         While this state is given again, no queue has changed in between, but by hand (``queue_infos``).
@@ -612,7 +610,7 @@ class StoreReader:
 
     def read_together(
         self,
-        ranges: Iterable[tuple[str, int, int, int]],
+        ranges: Iterable[QueueOffsets],
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         verify_crc: bool = True,
@@ -640,12 +638,12 @@ class StoreReader:
 
     def read_in_turn(
         self,
-        ranges: Iterable[tuple[str, int, int, int]],
+        ranges: Iterable[QueueOffsets],
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         verify_crc: bool = True,
         filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
-    ) -> Iterator[tuple[list[tuple[str, int, int, int]], list[pa.RecordBatch] | None]]:
+    ) -> Iterator[tuple[list[QueueOffsets], list[pa.RecordBatch] | None]]:
         """The messages of ranges ``(topic, queue_id, start, stop)``, range after range: a quick way to read very many.
 
         Gives some neighbouring ranges at a time, with their batches: as many as keep the records within 16 MiB. Or one
@@ -663,7 +661,7 @@ class StoreReader:
 
     def read_side_by_side(
         self,
-        ranges: Sequence[tuple[str, int, int, int]],
+        ranges: Sequence[QueueOffsets],
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         verify_crc: bool = True,
@@ -690,7 +688,7 @@ class StoreReader:
         """
         return self._ranges.read_side_by_side(ranges, columns, filter, verify_crc=verify_crc)
 
-    def blocks_of(self, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[BlockSource, list[QueueRange]]:
+    def blocks_of(self, ranges: Sequence[QueueOffsets]) -> tuple[BlockSource, list[QueueRange]]:
         """Where blocks of records come from, and the checked ranges: for a server, which sends them undecoded."""
         self._refuse_closed()
         return self._blocks, self._ranges.checked(ranges)
@@ -767,9 +765,7 @@ class StoreReader:
         strict = self._on_damage == "raise"
         return self._ranges.units(topic, queue_id, start, stop, chunk, strict=strict)
 
-    def units_of(
-        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
-    ) -> Iterator[tuple[int, Units]]:
+    def units_of(self, ranges: Sequence[QueueOffsets], *, chunk: int = 1_000_000) -> Iterator[tuple[int, Units]]:
         """The units of ranges ``(topic, queue_id, start, stop)``, each array with the number of its range.
 
         The ranges in their order, each as ``units`` gives it. A server is asked for many short ranges at once. The

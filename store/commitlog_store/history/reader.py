@@ -7,18 +7,16 @@ and messages are asked of the one that has them, and everything else is the live
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from commitlog_store.archive_reader.reader import ArchiveReader
-from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS
-from commitlog_store.delayed.levels import DelayLevel
 from commitlog_store.errors import (
     CommitLogError,
     FileMissing,
@@ -29,24 +27,18 @@ from commitlog_store.errors import (
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int64Array
-from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import Units
-from commitlog_store.groups.group_settings import ConsumerFilter, SubscriptionGroupConfig
-from commitlog_store.groups.positions import DeadLetters, GroupPosition
-from commitlog_store.half_message import PendingHalfMessage
 from commitlog_store.history.blocks import HistoryBlocks
 from commitlog_store.history.sides import GONE, BothSides, QueueKey, Sides
 from commitlog_store.index.service import IndexFileInfo
 from commitlog_store.java_numbers import MAX_LONG
 from commitlog_store.message import MessageExt
-from commitlog_store.progress import Progress
 from commitlog_store.queue.fence import Fence
 from commitlog_store.queue.get_message import GetMessageResult, GetMessageStatus, PullLimits, checked_count
 from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
-from commitlog_store.queue.topic_config import TopicSettings
-from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
+from commitlog_store.reader import OnDamage, QueueInfo, QueueOffsets, StoreReader, WantedQueues
 from commitlog_store.reading.arguments import checked_ranges, checked_topics, repeatable
 from commitlog_store.reading.arrivals import checked_deadline, is_any_filled
 from commitlog_store.reading.key_lookup import WantedKeys
@@ -54,16 +46,28 @@ from commitlog_store.reading.places import Boundary
 from commitlog_store.reading.ranges import while_open
 from commitlog_store.storage_stats import StorageStats
 from commitlog_store.timestamps import GivenTime, milliseconds_of
-from commitlog_store.verify.assessment import Assessment
-from commitlog_store.verify.store_facts import StoreFacts
 
 _Found = TypeVar("_Found")
+_P = ParamSpec("_P")
 # Always read: it is NULL for a key without a message, and only then.
 _PLACE = "queueOffset"
 # What a pull from the live store answers when retention has taken the message since the bounds were asked for.
 _REMOVED = frozenset(
     {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL, GetMessageStatus.MESSAGE_WAS_REMOVING}
 )
+
+
+def _of_live(
+    question: Callable[Concatenate[StoreReader, _P], _Found],
+) -> Callable[Concatenate[HistoryReader, _P], _Found]:
+    """A question that the live store alone answers."""
+
+    @wraps(question)
+    def answer(reader: HistoryReader, /, *arguments: _P.args, **named: _P.kwargs) -> _Found:
+        found: _Found = getattr(reader.live, question.__name__)(*arguments, **named)
+        return found
+
+    return answer
 
 
 class HistoryReader(StoreReader):
@@ -90,9 +94,6 @@ class HistoryReader(StoreReader):
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r} and {self.past.path!r}, {'closed' if self._closed else 'open'}>"
-
-    def __enter__(self) -> HistoryReader:
-        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return (partial(HistoryReader, on_damage=self._on_damage), (self.live, self.past))
@@ -140,9 +141,7 @@ class HistoryReader(StoreReader):
                 answers.append(sorted({*live, *past}))
         return answers
 
-    def queue_infos(
-        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
-    ) -> list[QueueInfo]:
+    def queue_infos(self, queues: WantedQueues) -> list[QueueInfo]:
         self._refuse_closed()
         return [QueueInfo(*key, *sides.bounds) for key, sides in self._both.of(queues)]
 
@@ -178,16 +177,14 @@ class HistoryReader(StoreReader):
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         return (units for _, units in self.units_of([(topic, queue_id, start, stop)], chunk=chunk))
 
-    def units_of(
-        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
-    ) -> Iterator[tuple[int, Units]]:
+    def units_of(self, ranges: Sequence[QueueOffsets], *, chunk: int = 1_000_000) -> Iterator[tuple[int, Units]]:
         self._refuse_closed()
         checked_count("chunk", chunk)
         ranges = checked_ranges(ranges)
         self._ranges.checked(ranges)
         return while_open(self._units_of(ranges, chunk), self._refuse_closed)
 
-    def _units_of(self, ranges: list[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
+    def _units_of(self, ranges: list[QueueOffsets], chunk: int) -> Iterator[tuple[int, Units]]:
         positions, bridged, first = [start for _, _, start, _ in ranges], 0, 0
         while first < len(ranges):
             number = first
@@ -211,10 +208,10 @@ class HistoryReader(StoreReader):
                 first, bridged = number, min(max(stop, at + 1), archived_to)
 
     def _units_by_side(
-        self, ranges: list[tuple[str, int, int, int]], first: int, positions: list[int], bridged: int, chunk: int
+        self, ranges: list[QueueOffsets], first: int, positions: list[int], bridged: int, chunk: int
     ) -> Iterator[tuple[int, Units]]:
         """The units of ranges from their positions on, those of one reader after another with one question each."""
-        waiting: list[tuple[int, tuple[str, int, int, int]]] = []
+        waiting: list[tuple[int, QueueOffsets]] = []
         asked: StoreReader | None = None
 
         def answered() -> Iterator[tuple[int, Units]]:
@@ -339,23 +336,6 @@ class HistoryReader(StoreReader):
         stored = self.live.store_timestamp(*key, offset)
         return stored < wanted_ms or (boundary == "upper" and stored == wanted_ms)
 
-    def offsets_by_time(
-        self,
-        wanted: Sequence[tuple[QueueInfo, GivenTime]],
-        *,
-        boundary: Boundary = "lower",
-        on_damage: OnDamage | None = None,
-    ) -> list[int | CommitLogError]:
-        self._refuse_closed()
-        answers: list[int | CommitLogError] = []
-        for bounds, when in wanted:
-            key = bounds.topic, bounds.queue_id
-            try:
-                answers.append(self.offset_by_time(*key, when, boundary=boundary, bounds=bounds, on_damage=on_damage))
-            except CommitLogError as error:
-                answers.append(error)
-        return answers
-
     # Single messages.
 
     def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
@@ -468,57 +448,30 @@ class HistoryReader(StoreReader):
 
     # What both have, and what is the live store's.
 
-    def lost_ends(self) -> list[str]:
-        return self.live.lost_ends()
-
-    def facts(self, *, assessed: bool = True) -> StoreFacts:
-        return self.live.facts(assessed=assessed)
-
-    def assess(self, *, deep: bool = False, progress: Progress | None = None) -> Assessment:
-        return self.live.assess(deep=deep, progress=progress)
-
-    @property
-    def aborted(self) -> bool:
-        return self.live.aborted
-
-    def checkpoint(self) -> Checkpoint | None:
-        return self.live.checkpoint()
-
     def index_files(self) -> list[IndexFileInfo]:
         """Those of the live store, and before them the index objects of what is before its index."""
         found = self.live.index_files()
         first = min((one.begin_physical_offset for one in found if one.index_count), default=MAX_LONG)
         return [*(one for one in self.past.index_files() if one.end_physical_offset <= first), *found]
 
-    def topic_settings(self) -> dict[str, TopicSettings]:
-        return self.live.topic_settings()
+    @property
+    def aborted(self) -> bool:
+        return self.live.aborted
 
-    def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
-        return self.live.groups(group, now_ms=now_ms)
-
-    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        return self.live.group_offsets(group)
-
-    def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
-        return self.live.dead_letters(group)
-
-    def group_settings(self, group: str | None = None) -> list[SubscriptionGroupConfig]:
-        return self.live.group_settings(group)
-
-    def group_filters(self, group: str | None = None) -> list[ConsumerFilter]:
-        return self.live.group_filters(group)
-
-    def batches(self) -> list[CommittedBatch]:
-        return self.live.batches()
-
-    def delay_levels(self) -> list[DelayLevel]:
-        return self.live.delay_levels()
-
-    def waiting_timers(self) -> pa.Table:
-        return self.live.waiting_timers()
-
-    def pending_half_messages(self) -> list[PendingHalfMessage]:
-        return self.live.pending_half_messages()
+    lost_ends = _of_live(StoreReader.lost_ends)
+    facts = _of_live(StoreReader.facts)
+    assess = _of_live(StoreReader.assess)
+    checkpoint = _of_live(StoreReader.checkpoint)
+    topic_settings = _of_live(StoreReader.topic_settings)
+    groups = _of_live(StoreReader.groups)
+    group_offsets = _of_live(StoreReader.group_offsets)
+    dead_letters = _of_live(StoreReader.dead_letters)
+    group_settings = _of_live(StoreReader.group_settings)
+    group_filters = _of_live(StoreReader.group_filters)
+    batches = _of_live(StoreReader.batches)
+    delay_levels = _of_live(StoreReader.delay_levels)
+    waiting_timers = _of_live(StoreReader.waiting_timers)
+    pending_half_messages = _of_live(StoreReader.pending_half_messages)
 
 
 def _filled(batch: pa.RecordBatch, rows: Int64Array, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ from commitlog_store.queue.log_blocks import DEFAULT_ROWS, DEFAULT_SIZE, BlockLi
 from commitlog_store.queue.reader_catalog import ReaderCatalog
 from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.queue.topic_config import TopicSettings
-from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, StoreReader
+from commitlog_store.reader import FilterAt, OnDamage, QueueInfo, QueueOffsets, StoreReader, WantedQueues
 from commitlog_store.reading.arguments import (
     checked_bounds,
     checked_filter,
@@ -213,14 +213,10 @@ class RemoteReader(StoreReader):
     def queues(self, topic: str) -> list[QueueInfo]:
         return list(self._ask("queues_of", [checked_topic(topic)]))
 
-    def queue_infos(
-        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
-    ) -> list[QueueInfo]:
+    def queue_infos(self, queues: WantedQueues) -> list[QueueInfo]:
         return self.settled_queue_infos(queues)[0]
 
-    def settled_queue_infos(
-        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
-    ) -> tuple[list[QueueInfo], object | None]:
+    def settled_queue_infos(self, queues: WantedQueues) -> tuple[list[QueueInfo], object | None]:
         if not callable(queues):
             return self._bounds_of(checked_queues(queues)), None
         for _ in range(_MOST_LOOKS):
@@ -334,21 +330,19 @@ class RemoteReader(StoreReader):
         low, high = checked_range(self, topic, queue_id, start, stop)
         return (units for _, units in self._units_of([(topic, queue_id, low, high)], checked_count("chunk", chunk)))
 
-    def units_of(
-        self, ranges: Sequence[tuple[str, int, int, int]], *, chunk: int = 1_000_000
-    ) -> Iterator[tuple[int, Units]]:
+    def units_of(self, ranges: Sequence[QueueOffsets], *, chunk: int = 1_000_000) -> Iterator[tuple[int, Units]]:
         return self._units_of(_ordered_ranges(ranges), checked_count("chunk", chunk))
 
-    def _units_of(self, ranges: Sequence[tuple[str, int, int, int]], chunk: int) -> Iterator[tuple[int, Units]]:
+    def _units_of(self, ranges: Sequence[QueueOffsets], chunk: int) -> Iterator[tuple[int, Units]]:
         """The first part is asked for at once: the server refuses what is not there before it reads a unit."""
         wanted = _next_part(ranges, 0, ranges[0][2], chunk) if ranges else []
         return self._all_units_of(ranges, chunk, wanted, self._ask("units", wanted) if wanted else None)
 
     def _all_units_of(
         self,
-        ranges: Sequence[tuple[str, int, int, int]],
+        ranges: Sequence[QueueOffsets],
         chunk: int,
-        wanted: list[tuple[str, int, int, int]],
+        wanted: list[QueueOffsets],
         answer: tuple[list[int], bytes] | None,
     ) -> Iterator[tuple[int, Units]]:
         first, at = 0, ranges[0][2] if ranges else 0
@@ -371,7 +365,7 @@ class RemoteReader(StoreReader):
 
     def read_together(
         self,
-        ranges: Iterable[tuple[str, int, int, int]],
+        ranges: Iterable[QueueOffsets],
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         verify_crc: bool = True,
@@ -488,9 +482,7 @@ class RemoteReader(StoreReader):
         return list(self._ask("pending_half_messages"))
 
 
-def _next_part(
-    ranges: Sequence[tuple[str, int, int, int]], first: int, at: int, chunk: int
-) -> list[tuple[str, int, int, int]]:
+def _next_part(ranges: Sequence[QueueOffsets], first: int, at: int, chunk: int) -> list[QueueOffsets]:
     """The ranges of one question for units: from offset ``at`` of the ``first`` one on."""
     wanted, size = [], 0
     for number in range(first, len(ranges)):
@@ -503,7 +495,7 @@ def _next_part(
     return wanted
 
 
-def _ordered_ranges(ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[str, int, int, int]]:
+def _ordered_ranges(ranges: Sequence[QueueOffsets]) -> list[QueueOffsets]:
     """Ranges that begin at or before their ends. ``InvalidValue``."""
     checked = checked_ranges(ranges)
     for *_, start, stop in checked:
