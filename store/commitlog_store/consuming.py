@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import ClassVar, TypeVar
 
 from commitlog_store.errors import ConsumerClosed, InvalidValue
@@ -32,9 +31,7 @@ class Consuming(Unpicklable):
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[MessageExt]:

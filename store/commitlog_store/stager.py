@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -174,9 +173,7 @@ class BatchStager:
     def __enter__(self) -> BatchStager:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _encoded(self, table: MessageTable, chunk: pa.RecordBatch) -> EncodedMessages:

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Literal, NoReturn
 
 from commitlog_store.batch_id import (
@@ -154,9 +153,7 @@ class MessageStore(Producing):
     async def __aenter__(self) -> MessageStore:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         import asyncio  # programs without it do not import it
 
         # Cancelled, the task ends; the closing continues. It is not a task, which the end of the loop would cancel.
@@ -165,9 +162,7 @@ class MessageStore(Producing):
     def __enter__(self) -> MessageStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

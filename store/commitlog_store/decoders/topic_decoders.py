@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import NamedTuple
 
 from commitlog_store.decoders.decoder_process import Decoded, DecoderProcess
@@ -70,9 +69,7 @@ class TopicDecoders:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def kind_of(self, topic: str) -> str:

@@ -10,7 +10,6 @@ import select
 import socket
 import ssl
 import time
-from types import TracebackType
 
 from commitlog_store.errors import PeerRefused
 from commitlog_store.follower.frames import FrameReader
@@ -117,7 +116,5 @@ class MasterLink:
     def __enter__(self) -> MasterLink:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 from commitlog_store.config import BrokerRole, FlushDiskType, MessageStoreConfig
@@ -257,9 +256,7 @@ class LogFollower:
     def __enter__(self) -> LogFollower:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import struct
 import time
-from types import TracebackType
 from typing import Annotated
 
 import msgspec
@@ -158,7 +157,5 @@ class RemotingClient:
     def __enter__(self) -> RemotingClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

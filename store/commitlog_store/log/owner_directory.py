@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from types import TracebackType
 
 from commitlog_store.errors import DiskFull, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog_store.files import disk
@@ -154,7 +153,5 @@ class OwnerDirectory:
     def __enter__(self) -> OwnerDirectory:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close(clean=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Literal
 
 from commitlog_store.batch_id import CommittedBatch, checked_transaction
@@ -99,9 +98,7 @@ class RemoteStore(Producing, RemoteAdministration, Unpicklable):
     def __enter__(self) -> RemoteStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

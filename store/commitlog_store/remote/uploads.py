@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from commitlog_store.batch.staging import StagedContent, staged_path, unique_name
@@ -69,9 +68,7 @@ class RemoteBatches:
     def __enter__(self) -> RemoteBatches:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def staging_plan(self, topic: str | None, new_topic_queues: int) -> StagingPlan:
@@ -207,7 +204,5 @@ class Upload:
     def __enter__(self) -> Upload:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
