@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.export import export
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, exit_for_skipped
 from commitlog_store.cli.options import (
@@ -30,7 +31,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import open_owner
-from commitlog_store.cli.render import say
+from commitlog_store.cli.render import say, says
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import Clock, parse_zone
@@ -139,13 +140,10 @@ def dlq_redrive(
         print(done)
         exit_for_skipped(skipped)
 
-    try:
+    with says(InvalidValue):
         validate_group(group)
         _refuse_unknown(path, commit_log, group)
         do_as_shown(lambda: show_redrive(path, commit_log, wanted), "Redrive them?", do, yes=yes, dry_run=dry_run)
-    except InvalidValue as error:
-        say(error)
-        raise typer.Exit(1) from error
 
 
 def _refuse_unknown(path: str, commit_log: str | None, group: str) -> None:
@@ -171,10 +169,8 @@ def dlq_export(
     as_json: AsJson = False,
 ) -> None:
     """Copy the dead letters of a consumer group into Parquet, JSON lines or CSV: 'export' of the topic %DLQ%GROUP."""
-    try:
+    with wrong_usage("GROUP"):
         validate_group(group)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error), param_hint="GROUP") from error
     export(
         path,
         to,

@@ -22,6 +22,7 @@ from commitlog_store.cli.doctor_limits import (
     measure,
     parse_limits,
 )
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
     AS_TABLE,
@@ -39,7 +40,7 @@ from commitlog_store.cli.render import camel_members, ends_wrong, json_text
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.topic_table import offset_range
-from commitlog_store.errors import CommitLogError, InvalidValue
+from commitlog_store.errors import CommitLogError
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.queries.texts import counted, duration_text, printable_text
 from commitlog_store.retention.archive_status import ArchiveHoldStatus, read_status
@@ -185,10 +186,8 @@ def _print(
     *,
     deep: bool,
 ) -> None:
-    try:
+    with wrong_usage():
         found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
     with ends_wrong(with_limits(found, limits) is not Verdict.OK):
         if form is OutputFormat.JSON:
             print_json(found, limits)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commitlog_store.cli.completion import complete_columns, complete_topic, one_of
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, say_lost_ends
 from commitlog_store.cli.options import (
     LOOK,
@@ -20,7 +21,6 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
-from commitlog_store.errors import InvalidValue
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.queries.texts import counted, printable_text
 
@@ -114,28 +114,25 @@ def export(
     if compression not in _COMPRESSIONS:
         raise typer.BadParameter(f"one of {', '.join(_COMPRESSIONS)}, not {compression!r}.", param_hint="--compression")
     chosen = parse_filter(tag=tag, where=where)
-    try:
-        with progress_bar("exporting", counts="messages") as progress:
-            report = export_store(
-                path,
-                parse_target(to, objects=True),
-                topics=topic or (),
-                since=None if since is None else parse_time(since),
-                until=None if until is None else parse_time(until),
-                tags=None if chosen.tags is None else chosen.tags.tags,
-                filter=where,
-                columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
-                resume=resume,
-                from_log=from_log,
-                on_damage=on_damage.value,
-                verify_crc=not no_verify_crc,
-                store_path_commit_log=commit_log,
-                **storage.arguments(path),
-                compression=compression,
-                progress=progress,
-            )
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
+    with wrong_usage(), progress_bar("exporting", counts="messages") as progress:
+        report = export_store(
+            path,
+            parse_target(to, objects=True),
+            topics=topic or (),
+            since=None if since is None else parse_time(since),
+            until=None if until is None else parse_time(until),
+            tags=None if chosen.tags is None else chosen.tags.tags,
+            filter=where,
+            columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
+            resume=resume,
+            from_log=from_log,
+            on_damage=on_damage.value,
+            verify_crc=not no_verify_crc,
+            store_path_commit_log=commit_log,
+            **storage.arguments(path),
+            compression=compression,
+            progress=progress,
+        )
     _print_report(report, as_json=as_json)
     lost = say_lost_ends(report.lost_ends, StorePaths.of(path, commit_log).for_shell)
     _say_skipped(report)

@@ -17,13 +17,13 @@ from rich.markup import escape
 
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in, unread_rows
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import MIRROR, AsJson, LockTimeout, StorePath, examples
 from commitlog_store.cli.render import json_text, say
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import InvalidValue
 from commitlog_store.follower.log_follower import FollowerStatus, LogFollower
 from commitlog_store.follower.promote import move_aside, promotable
 from commitlog_store.follower.promote import promote as promote_mirror
@@ -177,21 +177,20 @@ def follow_until_stopped(
                 raise _Stopped
 
         try:
-            follower = LogFollower(
-                request.master,
-                request.path,
-                request.ack,
-                start=request.start,
-                config=config,
-                config_from=request.config_from,
-                access_keys=request.access_keys,
-                on_wait=end_if_stopped,
-                lock_timeout_s=lock_timeout_s,
-            )
+            with wrong_usage():
+                follower = LogFollower(
+                    request.master,
+                    request.path,
+                    request.ack,
+                    start=request.start,
+                    config=config,
+                    config_from=request.config_from,
+                    access_keys=request.access_keys,
+                    on_wait=end_if_stopped,
+                    lock_timeout_s=lock_timeout_s,
+                )
         except _Stopped:
             return
-        except InvalidValue as error:
-            raise typer.BadParameter(str(error)) from error
         with follower:
             _show_until(follower, stopped, every_s, as_json=as_json)
         _print(_Look(follower), as_json=as_json)

@@ -11,6 +11,7 @@ import typer
 
 from commitlog_store.cli.completion import complete_topic, one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.fitted_table import Column, print_fitted
 from commitlog_store.cli.open_reader import OnDamage, OnDamageOption
 from commitlog_store.cli.option_groups import takes_groups
@@ -31,7 +32,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address
-from commitlog_store.cli.render import say, terminal_width
+from commitlog_store.cli.render import say, says, terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.cli.times import parse_zone
@@ -181,11 +182,8 @@ def groups_reset(
         else:
             say(f"Group {group!r} has these positions now.")
 
-    try:
+    with says(InvalidValue):
         do_as_shown(show, "Set these positions?", do, yes=yes, dry_run=dry_run, for_program=for_program)
-    except InvalidValue as error:
-        say(error)
-        raise typer.Exit(1) from error
 
 
 _GROUP_COLUMNS = (
@@ -322,10 +320,8 @@ def _time(milliseconds: int | None, zone: tzinfo) -> str | None:
 
 def _target(text: str, topic: str | None, zone: tzinfo) -> Target:
     """``BadParameter``."""
-    try:
+    with wrong_usage("--to"):
         return Target.parse(text, topic, zone, option="--topic")
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error), param_hint="--to") from None
 
 
 @dataclass(frozen=True)

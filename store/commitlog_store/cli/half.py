@@ -21,7 +21,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import open_owner
-from commitlog_store.cli.render import say
+from commitlog_store.cli.render import says
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
@@ -123,19 +123,13 @@ def half_resume(
 
     Exit code 1 if the message is none that was given up, is pending already, or was committed.
     """
-    try:
+    with says(InvalidValue, MessageNotFound):
         print(resume_half_message(path, message_id, lock_timeout, commit_log))
-    except (InvalidValue, MessageNotFound) as error:
-        say(error)
-        raise typer.Exit(1) from error
 
 
 def _end(path: str, handle: str, lock_timeout: float, commit_log: str | None, *, commit: bool) -> None:
-    try:
+    with says(HalfMessageEnded, HalfMessageNotFound):
         print(end_half_message(path, handle, lock_timeout, commit_log, commit=commit))
-    except (HalfMessageEnded, HalfMessageNotFound) as error:
-        say(error)
-        raise typer.Exit(1) from error
 
 
 _COLUMNS = ("handle", "topic", "queueId", "producerGroup", "keys", "bornTimestamp", "checkTimes", "bodySize")

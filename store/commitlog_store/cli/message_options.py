@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.message_format import FORMAT_HELP
 from commitlog_store.cli.message_output import MessageOutput, message_output
 from commitlog_store.cli.open_reader import FromLogOption, NoVerifyCrcOption, OnDamage, OnDamageOption, open_reader
@@ -28,7 +29,6 @@ from commitlog_store.cli.storage_options import Storage
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.cli.values import parse_columns, parse_filter
 from commitlog_store.decoders.topic_decoders import TopicDecoders
-from commitlog_store.errors import InvalidValue
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.queries.body_pattern import BodyPattern
 from commitlog_store.queries.texts import counted
@@ -48,10 +48,8 @@ class Selection:
 
     def pattern(self) -> BodyPattern:
         """What their bodies match. ``BadParameter``."""
-        try:
+        with wrong_usage("--grep"):
             return BodyPattern.of(self.grep)
-        except InvalidValue as error:
-            raise typer.BadParameter(str(error), param_hint="--grep") from None
 
     def filter(self) -> MessageFilter:
         """The other conditions. ``BadParameter``."""

@@ -23,6 +23,7 @@ import orjson
 import typer
 
 from commitlog_store.cli.completion import complete_queue, complete_topic
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.message_lines import BadLine, Defaults, MessageBatch, read_batches
 from commitlog_store.cli.option_groups import takes_groups
@@ -45,10 +46,10 @@ from commitlog_store.cli.owner_config import (
     refuse_missing,
 )
 from commitlog_store.cli.progress import count_bar, progress_bar
-from commitlog_store.cli.render import drop_output, say
+from commitlog_store.cli.render import drop_output, say, says
 from commitlog_store.config import BrokerProperties, FlushDiskType, MessageStoreConfig
 from commitlog_store.engine.put_table import PutTableResult
-from commitlog_store.errors import InvalidValue, NotAStore, RemoteFailed, StoreNotFound
+from commitlog_store.errors import NotAStore, RemoteFailed, StoreNotFound
 from commitlog_store.files import disk
 from commitlog_store.format.message_id import encode_message_id, parse_host
 from commitlog_store.format.message_rules import no_producers_fault
@@ -155,12 +156,8 @@ def produce(
         say(f"Reading messages from the terminal, one per line ({line_format.value}). End with Ctrl-D.")
     batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
     store = open_store(path, config, create=create, lock_timeout_s=lock_timeout)
-    try:
-        with count_bar("putting") as advance:
-            put_batches(store, batches, as_json=as_json, advance=advance)
-    except (BadLine, Refused, OutputGone) as error:
-        say(error)
-        raise typer.Exit(1) from error
+    with says(BadLine, Refused, OutputGone), count_bar("putting") as advance:
+        put_batches(store, batches, as_json=as_json, advance=advance)
 
 
 def _option_of(setting: str) -> str:
@@ -173,10 +170,8 @@ def _refuse_topic(topic: str | None, line_format: LineFormat) -> None:
         if line_format is LineFormat.LINES:
             raise typer.BadParameter("Lines of text have no topic; give one.", param_hint="--topic")
         return
-    try:
+    with wrong_usage():
         validate_new_topic(topic)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
     if fault := no_producers_fault(topic):
         raise typer.BadParameter(f"{fault}.", param_hint="--topic")
 
@@ -199,13 +194,11 @@ def _checked_config(
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and is_store(path):
         raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=_option_of(fixed[0]))
-    try:
-        settings: dict[str, Any] = dict(given)
-        if sync is not None or "flush_disk_type" not in broker.given:
-            settings["flush_disk_type"] = FlushDiskType.ASYNC_FLUSH if sync is False else FlushDiskType.SYNC_FLUSH
+    settings: dict[str, Any] = dict(given)
+    if sync is not None or "flush_disk_type" not in broker.given:
+        settings["flush_disk_type"] = FlushDiskType.ASYNC_FLUSH if sync is False else FlushDiskType.SYNC_FLUSH
+    with wrong_usage():
         return dataclasses.replace(broker.config, **settings)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 class Refused(Exception):

@@ -56,6 +56,16 @@ def verdict_output(is_wrong: bool) -> Iterator[None]:
         drop_output()
 
 
+@contextlib.contextmanager
+def says(*kinds: type[Exception]) -> Iterator[None]:
+    """Say an error of these kinds, and end with the exit code 1."""
+    try:
+        yield
+    except kinds as error:
+        say(error)
+        raise typer.Exit(WRONG) from error
+
+
 def say(what: Exception | str) -> None:
     """Print one sentence to stderr, after what stdout still holds."""
     sys.stdout.flush()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.options import ARCHIVE, AsJson, EndpointOption, Since, examples
-from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.texts import counted, printable_text
 
 if TYPE_CHECKING:
@@ -42,17 +42,14 @@ def restore(
     from commitlog_store.cli.progress import progress_bar
     from commitlog_store.cli.times import parse_time
 
-    try:
-        with progress_bar("restoring") as progress:
-            report = restore_store(
-                url,
-                directory,
-                since_ms=None if since is None else parse_time(since),
-                options={} if endpoint is None else {"endpoint": endpoint},
-                progress=progress,
-            )
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
+    with wrong_usage(), progress_bar("restoring") as progress:
+        report = restore_store(
+            url,
+            directory,
+            since_ms=None if since is None else parse_time(since),
+            options={} if endpoint is None else {"endpoint": endpoint},
+            progress=progress,
+        )
     _print_report(report, as_json=as_json)
 
 

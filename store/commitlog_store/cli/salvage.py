@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.options import REPAIR, AsJson, CountOption, StorePath, examples
-from commitlog_store.errors import InvalidValue
 from commitlog_store.queries.texts import printable_text
 
 if TYPE_CHECKING:
@@ -59,12 +59,9 @@ def salvage(
     from commitlog_store.salvage.salvage_store import salvage_store
 
     counts = {"max_hash_slot_num": max_hash_slot_num, "max_index_num": max_index_num}
-    try:
+    with wrong_usage(), progress_bar("salvaging") as progress:
         config = MessageStoreConfig.from_mapping({name: count for name, count in counts.items() if count is not None})
-        with progress_bar("salvaging") as progress:
-            report = salvage_store(path, to, config=config, uncommitted=uncommitted, progress=progress)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from error
+        report = salvage_store(path, to, config=config, uncommitted=uncommitted, progress=progress)
     if as_json:
         _print_json(report)
     else:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import typer
 
 from commitlog_store import timestamps
-from commitlog_store.errors import InvalidValue
+from commitlog_store.cli.exit_codes import wrong_usage
 
 TIME_HELP = "ISO 8601 (UTC unless it or --tz says otherwise), milliseconds, or relative: 2h, -1d12h, today, yesterday"
 
@@ -44,10 +44,8 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
 
     Output is in the same zone as input without one, so a time copied from the output means the same.
     """
-    try:
+    with wrong_usage():
         return timestamps.parse_time(text, zone, now)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 class Clock:

@@ -15,6 +15,7 @@ from rich.text import Text
 from commitlog_store.cli.completion import complete_topic, one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in
 from commitlog_store.cli.console import print_table
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.options import (
     AS_TABLE,
     TOPICS,
@@ -33,7 +34,6 @@ from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.errors import (
     CorruptRecord,
-    InvalidValue,
     MessageNotFound,
     StoreAccessDenied,
     StoreLocked,
@@ -117,10 +117,8 @@ def topics_create(
     A topic that is listed keeps its number of queues, since that decides where sharding keys lie; --perm changes it.
     Its queues are made by their first messages.
     """
-    try:
+    with wrong_usage("TOPIC"):
         print(create_topic(path, topic, queues, perm, lock_timeout))
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error), param_hint="TOPIC") from error
 
 
 def topics_rm(

@@ -25,7 +25,7 @@ from commitlog_store.cli.options import (
     examples,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, owner_config
-from commitlog_store.cli.render import say
+from commitlog_store.cli.render import says
 from commitlog_store.cli.row_output import print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.config import MessageStoreConfig
@@ -81,11 +81,8 @@ def txn_reset(
     def do(shown: Forgotten | None) -> None:
         print(forget(path, application, lock_timeout, config, shown))
 
-    try:
+    with says(InvalidValue):
         do_as_shown(lambda: show_forgotten(path, application, config), "Forget it?", do, yes=yes)
-    except InvalidValue as error:
-        say(error)
-        raise typer.Exit(1) from error
 
 
 def _served_config(config_file: str | None, commit_log: str | None) -> MessageStoreConfig:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.columnar.columns import column_type
-from commitlog_store.errors import FilterError, InvalidValue
+from commitlog_store.errors import InvalidValue
 from commitlog_store.paths import checked_commit_log
 from commitlog_store.sizes import parse_size
 from commitlog_store.timestamps import length_of_time_ms
@@ -42,11 +43,9 @@ def parse_seconds(text: str) -> int:
 def parse_columns(text: str) -> list[str]:
     """The names of a list with commas. ``BadParameter`` for a column that does not exist."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    try:
+    with wrong_usage("--columns"):
         for name in names:
             column_type(name)
-    except InvalidValue as error:
-        raise typer.BadParameter(str(error), param_hint="--columns") from None
     if not names:
         raise typer.BadParameter("Name at least one column.", param_hint="--columns")
     return list(dict.fromkeys(names))
@@ -56,10 +55,8 @@ def parse_filter(*, tag: Sequence[str] | None, where: str | None, key: Sequence[
     """The filter of ``--tag``, ``--key`` and ``--filter``: any of the tags, any of the keys. ``BadParameter``."""
     from commitlog_store.filter.message_filter import MessageFilter
 
-    try:
+    with wrong_usage():
         return MessageFilter.parse(tags=" || ".join(tag) if tag else None, filter=where, keys=key or None)
-    except FilterError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def parse_commit_log(text: str) -> str:
