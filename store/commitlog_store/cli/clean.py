@@ -31,6 +31,7 @@ from commitlog_store.cli.options import (
     OutputFormat,
     StorePath,
     examples,
+    option,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner
 from commitlog_store.cli.render import json_text
@@ -58,10 +59,9 @@ def register(app: typer.Typer) -> None:
 
 _KeepFor = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="READER",
-        help="Keep what a Spark checkpoint or a group has not read, or an archive has not: archive:URL.",
-        show_default=False,
+    option(
+        "READER",
+        "Keep what a Spark checkpoint or a group has not read, or an archive has not: archive:URL.",
         autocompletion=complete_group,
     ),
 ]
@@ -80,16 +80,10 @@ def clean(
     path: StorePath,
     commit_log: CommitLogDir = None,
     older_than: Annotated[
-        float | None,
-        typer.Option(
-            parser=parse_hours, metavar="DURATION", help="Delete files older than this: 72h, 7d.", show_default=False
-        ),
+        float | None, option("DURATION", "Delete files older than this: 72h, 7d.", parser=parse_hours)
     ] = None,
     max_bytes: Annotated[
-        int | None,
-        typer.Option(
-            parser=size_option, metavar="SIZE", help="Delete until the log has no more: 500G, 1T.", show_default=False
-        ),
+        int | None, option("SIZE", "Delete until the log has no more: 500G, 1T.", parser=size_option)
     ] = None,
     keep_for: _KeepFor = None,
     keep_at_most: Annotated[

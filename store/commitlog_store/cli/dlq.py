@@ -29,6 +29,7 @@ from commitlog_store.cli.options import (
     Until,
     ZoneOption,
     examples,
+    option,
 )
 from commitlog_store.cli.owner_config import open_owner
 from commitlog_store.cli.render import say, says
@@ -104,12 +105,7 @@ def dlq_redrive(
             help="'retry' or 'topic': the group's retry topic, or the topic that each message was sent to.",
         ),
     ] = _To.RETRY,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", "-n", min=1, metavar="COUNT", help="At most this many, the oldest.", show_default=False
-        ),
-    ] = None,
+    count: Annotated[int | None, option("COUNT", "At most this many, the oldest.", "--count", "-n", min=1)] = None,
     on_damage: OnDamageOption = OnDamage.RAISE,
     no_verify_crc: NoVerifyCrcOption = False,
     yes: Yes = False,

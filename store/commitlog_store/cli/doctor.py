@@ -33,6 +33,7 @@ from commitlog_store.cli.options import (
     OutputFormat,
     StorePath,
     examples,
+    option,
 )
 from commitlog_store.cli.owner_config import is_address, owner_config, refuse_at_address
 from commitlog_store.cli.progress import progress_bar
@@ -49,22 +50,15 @@ from commitlog_store.verify.findings import Finding
 
 _Limits = Annotated[
     list[str] | None,
-    typer.Option(
-        "--warn",
-        metavar="LIMITS",
-        help="Warn above these: lag=100000,disk=0.85,overdue=60s.",
-        autocompletion=complete_limit,
-        show_default=False,
-    ),
+    option("LIMITS", "Warn above these: lag=100000,disk=0.85,overdue=60s.", "--warn", autocompletion=complete_limit),
 ]
 _Critical = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "LIMITS",
+        "The same names as --warn: above these, --nagios says CRITICAL.",
         "--critical",
-        metavar="LIMITS",
-        help="The same names as --warn: above these, --nagios says CRITICAL.",
         autocompletion=complete_limit,
-        show_default=False,
     ),
 ]
 

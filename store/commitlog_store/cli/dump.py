@@ -13,14 +13,7 @@ import typer
 
 from commitlog_store.cli.completion import complete_queue, complete_topic
 from commitlog_store.cli.option_groups import takes_groups
-from commitlog_store.cli.options import (
-    AS_TABLE,
-    DUMP,
-    OutputChoice,
-    OutputFormat,
-    ZoneOption,
-    examples,
-)
+from commitlog_store.cli.options import AS_TABLE, DUMP, OutputChoice, OutputFormat, ZoneOption, count_option, examples
 from commitlog_store.cli.row_output import print_lines
 from commitlog_store.cli.times import Clock, parse_zone
 from commitlog_store.columnar.scan import RecordScan
@@ -38,7 +31,7 @@ from commitlog_store.message import MessageExt
 from commitlog_store.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX, parse_file_name, path_fault
 
 Place = Annotated[str, typer.Argument(metavar="PATH", help="A file, its directory, or a store.")]
-Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many rows.")]
+Count = Annotated[int | None, count_option("At most this many rows.")]
 
 
 def register(app: typer.Typer) -> None:

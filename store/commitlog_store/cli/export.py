@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commitlog_store.cli.completion import complete_columns, complete_topic, one_of
+from commitlog_store.cli.completion import complete_columns, one_of
 from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, say_lost_ends
 from commitlog_store.cli.options import (
@@ -19,6 +19,7 @@ from commitlog_store.cli.options import (
     TagOption,
     Until,
     examples,
+    topic_option,
 )
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
 from commitlog_store.files.store_paths import StorePaths
@@ -33,13 +34,7 @@ _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
 
 _Topics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC",
-        help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
-        autocompletion=complete_topic,
-    ),
+    topic_option("Name or shell pattern, repeatable; default: all but system topics, which only a name takes."),
 ]
 _Columns = Annotated[
     str | None,

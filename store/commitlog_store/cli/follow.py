@@ -21,7 +21,7 @@ from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.option_groups import takes_groups
-from commitlog_store.cli.options import MIRROR, AsJson, LockTimeout, StorePath, examples
+from commitlog_store.cli.options import MIRROR, AsJson, LockTimeout, StorePath, examples, option
 from commitlog_store.cli.render import json_text, say
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.follower.log_follower import FollowerStatus, LogFollower
@@ -81,31 +81,25 @@ def follow(
     ack: _Ack = "synced",
     config_from: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "HOST:PORT",
+            "The broker's remoting port (10911): copy topics, groups and settings from there.",
             "--config-from",
-            metavar="HOST:PORT",
-            help="The broker's remoting port (10911): copy topics, groups and settings from there.",
-            show_default=False,
         ),
     ] = None,
     access_keys: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --config-from, for a broker with access control: accessKey and secretKey, as in conf/tools.yml.",
-            show_default=False,
+        option(
+            "FILE",
+            "With --config-from, for a broker with access control: accessKey and secretKey, as in conf/tools.yml.",
         ),
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
     ] = False,
     sizes: FileSizes = USUAL_SIZES,
-    token_file: Annotated[
-        str, typer.Option(metavar="FILE", help="The token of a master of this package.", show_default=False)
-    ] = "",
-    tls_ca: Annotated[
-        str, typer.Option(metavar="FILE", help="Connect with TLS; the certificates to trust.", show_default=False)
-    ] = "",
+    token_file: Annotated[str, option("FILE", "The token of a master of this package.")] = "",
+    tls_ca: Annotated[str, option("FILE", "Connect with TLS; the certificates to trust.")] = "",
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to print how far it is.")] = 5.0,
     lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,

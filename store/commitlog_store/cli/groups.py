@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from commitlog_store.cli.completion import complete_topic, one_of
+from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown
 from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.fitted_table import Column, print_fitted
@@ -30,6 +30,7 @@ from commitlog_store.cli.options import (
     StorePath,
     ZoneOption,
     examples,
+    topic_option,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address
 from commitlog_store.cli.render import say, says, terminal_width
@@ -135,16 +136,7 @@ def groups_reset(
         ),
     ],
     commit_log: CommitLogDir = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="Only this topic; default: all but the retry topic.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
+    topic: Annotated[str | None, topic_option("Only this topic; default: all but the retry topic.")] = None,
     queue: QueueOption = None,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -9,7 +9,6 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from commitlog_store.cli.completion import complete_topic
 from commitlog_store.cli.message_options import (
     ALL_MESSAGES,
     AS_STORED,
@@ -33,7 +32,9 @@ from commitlog_store.cli.options import (
     StorePath,
     Topics,
     Until,
+    count_option,
     examples,
+    topic_option,
 )
 from commitlog_store.cli.progress import count_bar
 from commitlog_store.cli.render import say, stop_without_reader
@@ -107,9 +108,7 @@ def cat(
     ] = None,
     since: Since = None,
     until: Until = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many messages.")
-    ] = None,
+    count: Annotated[int | None, count_option("At most this many messages.")] = None,
     selection: Selection = ALL_MESSAGES,
     body: BodyOption = False,
     style: LineStyle = LINES,
@@ -139,9 +138,7 @@ def tail(
     topics: Topics,
     commit_log: CommitLogDir = None,
     queue: QueueOption = None,
-    count: Annotated[
-        int, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Begin with this many newest messages.")
-    ] = 10,
+    count: Annotated[int, count_option("Begin with this many newest messages.")] = 10,
     since: Since = None,
     selection: Selection = ALL_MESSAGES,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
@@ -184,16 +181,7 @@ def get(
     path: StorePath,
     message: Annotated[str, typer.Argument(metavar="ID", help="A physical offset, a message id, or a unique key.")],
     commit_log: CommitLogDir = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="Where to look for a unique key; default: all topics.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
+    topic: Annotated[str | None, topic_option("Where to look for a unique key; default: all topics.")] = None,
     body: BodyOption = False,
     style: MessageStyle = ONE_MESSAGE,
     reading: Reading = AS_STORED,
@@ -227,21 +215,10 @@ def query(
     path: StorePath,
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of a message's keys, or its unique key.")],
     commit_log: CommitLogDir = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="Name or shell pattern, repeatable; default: all topics.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
+    topic: Annotated[list[str] | None, topic_option("Name or shell pattern, repeatable; default: all topics.")] = None,
     since: Since = None,
     until: Until = None,
-    count: Annotated[
-        int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="At most this many, the newest.")
-    ] = 64,
+    count: Annotated[int, count_option("At most this many, the newest.", least=1)] = 64,
     style: LineStyle = LINES,
     reading: Reading = AS_STORED,
     output: OutputChoice = AS_TABLE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,24 +54,37 @@ def examples(*commands: str) -> str:
     return "Examples:\n" + "\n".join(f"  $ {command}" for command in commands)
 
 
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - typer's word
+    """An option without a default: the name of its value in the help, and what it does; ``more`` is typer's."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
+
+
+def topic_option(help: str) -> Any:  # noqa: A002
+    """The option for a topic, or for several."""
+    return typer.Option("--topic", "-t", metavar="TOPIC", help=help, autocompletion=complete_topic)
+
+
+def count_option(help: str, *, least: int = 0) -> Any:  # noqa: A002
+    """The option for a number of messages or rows."""
+    return typer.Option("--count", "-n", min=least, metavar="COUNT", help=help)
+
+
 StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
 CommitLogDir = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "DIR",
+        "The directory of the log, if it is not in PATH: the broker's storePathCommitLog.",
         "--commit-log",
         parser=parse_commit_log,
-        metavar="DIR",
-        help="The directory of the log, if it is not in PATH: the broker's storePathCommitLog.",
-        show_default=False,
     ),
 ]
 ArchiveOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "The archive of the store, such as s3://BUCKET/PREFIX: what retention has deleted is read from there.",
         "--archive",
-        metavar="URL",
-        help="The archive of the store, such as s3://BUCKET/PREFIX: what retention has deleted is read from there.",
-        show_default=False,
     ),
 ]
 Topics = Annotated[
@@ -140,13 +153,7 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")]
 EndpointOption = Annotated[
-    str | None,
-    typer.Option(
-        "--endpoint",
-        metavar="URL",
-        help="Address of another server of the cloud's protocol: http://minio:9000.",
-        show_default=False,
-    ),
+    str | None, option("URL", "Address of another server of the cloud's protocol: http://minio:9000.", "--endpoint")
 ]
 ZoneOption = Annotated[
     str,
@@ -179,29 +186,17 @@ FilterOption = Annotated[
 GrepOption = Annotated[str | None, typer.Option("--grep", metavar="REGEX", help="Only if the body matches.")]
 DecodeOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "TOPIC=KIND:ARG",
+        "Decode bodies: orders=msgpack, 'pay*=avro:FILE|DIR', orders=protobuf:FILE:MESSAGE; repeatable.",
         "--decode",
-        metavar="TOPIC=KIND:ARG",
-        help="Decode bodies: orders=msgpack, 'pay*=avro:FILE|DIR', orders=protobuf:FILE:MESSAGE; repeatable.",
-        show_default=False,
     ),
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to the terminal's width.")]
 SizeOption = Annotated[
-    int | None,
-    typer.Option(
-        parser=size_option,
-        metavar="SIZE",
-        help="Size of a file, such as 4M or 1GiB; for a new store only.",
-        show_default=False,
-    ),
+    int | None, option("SIZE", "Size of a file, such as 4M or 1GiB; for a new store only.", parser=size_option)
 ]
-CountOption = Annotated[
-    int | None, typer.Option(min=1, metavar="COUNT", help="Of index files created from now on.", show_default=False)
-]
-BrokerConf = Annotated[
-    str | None,
-    typer.Option("--config", metavar="FILE", help="Settings of the store: a broker's broker.conf.", show_default=False),
-]
+CountOption = Annotated[int | None, option("COUNT", "Of index files created from now on.", min=1)]
+BrokerConf = Annotated[str | None, option("FILE", "Settings of the store: a broker's broker.conf.", "--config")]
 CreateStore = Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")]
 LockTimeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for another owner.")]

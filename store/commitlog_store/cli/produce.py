@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from commitlog_store.cli.completion import complete_queue, complete_topic
+from commitlog_store.cli.completion import complete_queue
 from commitlog_store.cli.exit_codes import wrong_usage
 from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.message_lines import BadLine, Defaults, MessageBatch, read_batches
@@ -36,6 +36,7 @@ from commitlog_store.cli.options import (
     LockTimeout,
     StorePath,
     examples,
+    topic_option,
 )
 from commitlog_store.cli.owner_config import (
     DEFAULT_RPC_TIMEOUT_S,
@@ -62,16 +63,7 @@ from commitlog_store.store import MessageStore
 if TYPE_CHECKING:
     from commitlog_store import RemoteStore
 
-_Topic = Annotated[
-    str | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC",
-        help="For messages without a topic.",
-        autocompletion=complete_topic,
-    ),
-]
+_Topic = Annotated[str | None, topic_option("For messages without a topic.")]
 _Queue = Annotated[
     int | None,
     typer.Option(

@@ -7,34 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commitlog_store.cli.options import DecodeOption
+from commitlog_store.cli.options import DecodeOption, option
 from commitlog_store.cli.values import size_option
 
 if TYPE_CHECKING:
     from commitlog_store.serve.listen import ListenSettings, TlsFiles
 
-_Certificate = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)
-]
-_Key = Annotated[str | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).", show_default=False)]
-_ClientCa = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Clients must have a certificate of these (PEM).", show_default=False),
-]
-_RocketMQ = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Where RocketMQ's clients find name server and broker.", show_default=False),
-]
-_Tokens = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Clients must have one of these tokens: token new.", show_default=False),
-]
+_Certificate = Annotated[str | None, option("FILE", "The server's certificate (PEM).")]
+_Key = Annotated[str | None, option("FILE", "The certificate's key (PEM).")]
+_ClientCa = Annotated[str | None, option("FILE", "Clients must have a certificate of these (PEM).")]
+_RocketMQ = Annotated[str | None, option("HOST:PORT", "Where RocketMQ's clients find name server and broker.")]
+_Tokens = Annotated[str | None, option("FILE", "Clients must have one of these tokens: token new.")]
 _NoDownload = Annotated[bool, typer.Option("--no-download", help="Pages show messages, and offer none for download.")]
 _DrainTimeout = Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="How long calls under way have to end.")]
-_Http = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Where browsers find pages about the store.", show_default=False),
-]
+_Http = Annotated[str | None, option("HOST:PORT", "Where browsers find pages about the store.")]
 _TrustedProxies = Annotated[
     str | None,
     typer.Option(
@@ -43,12 +29,7 @@ _TrustedProxies = Annotated[
         show_default="none",
     ),
 ]
-_NameServers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT;...", help="RocketMQ's name servers, where the broker registers.", show_default=False
-    ),
-]
+_NameServers = Annotated[str | None, option("HOST:PORT;...", "RocketMQ's name servers, where the broker registers.")]
 _Advertise = Annotated[
     str | None,
     typer.Option(
@@ -70,25 +51,11 @@ _MaxStaged = Annotated[
         show_default="a quarter of the disk",
     ),
 ]
-_Archive = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Archive closed log files there; retention waits.", show_default=False),
-]
+_Archive = Annotated[str | None, option("URL", "Archive closed log files there; retention waits.")]
 _MaxRate = Annotated[
-    int | None,
-    typer.Option(
-        parser=size_option,
-        metavar="SIZE",
-        help="With --archive: upload at most so many bytes a second.",
-        show_default=False,
-    ),
+    int | None, option("SIZE", "With --archive: upload at most so many bytes a second.", parser=size_option)
 ]
-_Acl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="RocketMQ's clients must sign with an account of this plain_acl.yml.", show_default=False
-    ),
-]
+_Acl = Annotated[str | None, option("FILE", "RocketMQ's clients must sign with an account of this plain_acl.yml.")]
 
 
 @dataclass(frozen=True, kw_only=True)

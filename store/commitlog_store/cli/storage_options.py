@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from commitlog_store.cli.option_groups import takes_groups
-from commitlog_store.cli.options import ArchiveOption, EndpointOption
+from commitlog_store.cli.options import ArchiveOption, EndpointOption, option
 from commitlog_store.cli.render import say
 from commitlog_store.cli.values import size_option
 from commitlog_store.object_storage.counted import counted_storage
@@ -22,22 +22,15 @@ from commitlog_store.storage_stats import StorageStats
 
 CacheDirOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "DIR",
+        "Keep what is fetched from an archive there; default: the environment's COMMITLOG_CACHE_DIR.",
         "--cache-dir",
-        metavar="DIR",
-        help="Keep what is fetched from an archive there; default: the environment's COMMITLOG_CACHE_DIR.",
-        show_default=False,
     ),
 ]
 CacheSizeOption = Annotated[
     int | None,
-    typer.Option(
-        "--cache-size",
-        parser=size_option,
-        metavar="SIZE",
-        help="With --cache-dir: at most so many bytes; default: 10G.",
-        show_default=False,
-    ),
+    option("SIZE", "With --cache-dir: at most so many bytes; default: 10G.", "--cache-size", parser=size_option),
 ]
 StatsOption = Annotated[
     bool, typer.Option("--stats", help="At the end, the requests to object storage and the bytes fetched.")

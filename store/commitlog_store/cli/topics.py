@@ -26,6 +26,7 @@ from commitlog_store.cli.options import (
     OutputFormat,
     StorePath,
     examples,
+    option,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner, owner_config
 from commitlog_store.cli.row_output import print_hidden, print_rows
@@ -136,12 +137,7 @@ def topics_rm(
     ] = False,
     retain: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TOPIC",
-            help="With --unused: a topic that stays though not listed.",
-            show_default=False,
-            autocompletion=complete_topic,
-        ),
+        option("TOPIC", "With --unused: a topic that stays though not listed.", autocompletion=complete_topic),
     ] = None,
     with_messages: Annotated[
         bool, typer.Option("--with-messages", help="Also topics that have messages in the log.")
