@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from commitlog_store import GetMessageResult, GetMessageStatus, StoreReader, store_metadata
-from commitlog_store.cli.offset_at import offsets_at
+from commitlog_store.cli.look_commands import offsets_at
 from commitlog_store.cli.summary import summarize
 from commitlog_store.cli.times import Clock
 from commitlog_store.errors import OffsetOutOfRange

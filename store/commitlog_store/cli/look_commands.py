@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from commitlog_store.cli import render, summary
-from commitlog_store.cli.offset_at import OFFSET_COLUMNS, offsets_at
 from commitlog_store.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
@@ -31,7 +31,7 @@ from commitlog_store.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog_store.errors import LogNotFound, StoreOpenError, UnsupportedStore
 from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.chosen_topics import chosen_topics
-from commitlog_store.reader import StoreReader
+from commitlog_store.reader import QueueInfo, StoreReader
 from commitlog_store.timestamps import is_relative_time
 
 
@@ -237,3 +237,24 @@ def _readable_topics(reader: StoreReader, wanted: list[str] | None) -> tuple[lis
         else:
             found.append(topic)
     return found, unreadable
+
+
+OFFSET_COLUMNS = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
+
+
+def offsets_at(reader: StoreReader, topics: Sequence[str], timestamp_ms: int, clock: Clock) -> list[dict[str, Any]]:
+    """A row for each queue. ``storeTimestamp`` is None where ``offset`` is the queue's end."""
+
+    def look() -> list[dict[str, Any]]:
+        infos = reader.queue_infos(lambda: [(topic, one) for topic in topics for one in reader.queue_ids(topic)])
+        return [_in_queue(reader, info, timestamp_ms, clock) for info in infos]
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _in_queue(reader: StoreReader, info: QueueInfo, timestamp_ms: int, clock: Clock) -> dict[str, Any]:
+    topic, queue_id = info.topic, info.queue_id
+    offset = reader.offset_by_time(topic, queue_id, timestamp_ms, bounds=info)
+    stored = clock.iso(reader.store_timestamp(topic, queue_id, offset)) if offset < info.max_offset else None
+    found = (topic, queue_id, offset, info.min_offset, info.max_offset, stored)
+    return dict(zip(OFFSET_COLUMNS, found, strict=True))

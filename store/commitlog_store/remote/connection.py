@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import random
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
@@ -26,11 +28,23 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.files.memory import keep_freed_memory
+from commitlog_store.half_message import PendingHalfMessage
+from commitlog_store.message import MessageExt
 from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.queue.skipped import SkippedRange
 from commitlog_store.reader import OnDamage
-from commitlog_store.remote.answers import decode_answer
 from commitlog_store.remote.call_stream import SESSION_HEADER, STREAM_SECONDS, CallStream
-from commitlog_store.remote.wire import WIRE_HEADER, WIRE_VERSION, Answer, Question, decode_error, encode
+from commitlog_store.remote.read_calls import READ_CALLS
+from commitlog_store.remote.wire import (
+    WIRE_HEADER,
+    WIRE_VERSION,
+    Answer,
+    Call,
+    Question,
+    decode_error,
+    decode_other,
+    encode,
+)
 from commitlog_store.timestamps import checked_seconds
 
 _T = TypeVar("_T")
@@ -335,3 +349,40 @@ def _reason(error: Exception) -> str:
     for mark in ("; last error", "gRPC client debug context", ". Detail:", ". Client context:", " Client context"):
         text = text.split(mark, maxsplit=1)[0]
     return text.strip().rstrip(".") + "."
+
+
+def decode_answer(call: str, body: bytes | memoryview) -> Answer:
+    """``RemoteFailed`` for anything but an answer to this call."""
+    try:
+        answer = Answer(*_decoder(call).decode(body))
+    except msgspec.MsgspecError as error:
+        raise RemoteFailed(
+            f"The server's answer to {call} is not one: {error}. Is it another version of commitlog serve?"
+        ) from error
+    _make_tuples(answer.value)
+    return answer
+
+
+@functools.cache
+def _decoder(call: str) -> msgspec.msgpack.Decoder[Any]:
+    """A decoder knows its type; ``msgspec.msgpack.decode`` takes some microseconds to look it up, for each message."""
+    kind = tuple.__class_getitem__((int, _call_of(call).answer, int, list[SkippedRange]))
+    return msgspec.msgpack.Decoder(kind, dec_hook=decode_other)
+
+
+def _call_of(name: str) -> Call:
+    if name in READ_CALLS:
+        return READ_CALLS[name]
+    from commitlog_store.remote.calls import CALLS  # readers load a sixth of what these need
+
+    return CALLS[name]
+
+
+def _make_tuples(value: Any) -> None:
+    """Messages hold their keys in tuples, as those that a directory gives."""
+    # A ``GetMessageResult``, or ``HalfMessagesAsked``.
+    messages = value.messages if hasattr(value, "messages") else value
+    for one in messages if isinstance(messages, list) else [messages]:
+        message = one.message if isinstance(one, PendingHalfMessage) else one
+        if isinstance(message, MessageExt):
+            object.__setattr__(message, "keys", tuple(message.keys))

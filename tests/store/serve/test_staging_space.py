@@ -12,7 +12,7 @@ import pytest
 from commitlog_store import BatchId, MessageStore, RemoteBatches, StagedFile, connect
 from commitlog_store.batch.staging import staged_bytes
 from commitlog_store.errors import DiskFull
-from commitlog_store.serve.staging_space import StagingSpace
+from commitlog_store.serve.store_writer import StagingSpace
 from commitlog_store.stager import BatchStager
 from commitlog_store.testing import parts_of
 from tests.store.serve.servers import ServeProcess, served

@@ -11,7 +11,7 @@ import pytest
 
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import StoreNotFound
-from commitlog_store.remote.answers import decode_answer
+from commitlog_store.remote.connection import decode_answer
 from commitlog_store.remote.wire import encode
 from commitlog_store.serve.waits import WaitingRoom
 from tests.store.serve.servers import SPOKEN, served

@@ -20,8 +20,8 @@ from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog_store.format.record import MAGIC_V1, field_offset
 from commitlog_store.recovery import forecast
+from commitlog_store.verify.assessment import is_of_the_log
 from commitlog_store.verify.findings import Finding
-from commitlog_store.verify.next_steps import is_of_the_log
 from commitlog_store.verify.store import verification_report
 from tests.damage_table.commands import file_modes_hold
 from tests.store.cli.commands import ended, shell

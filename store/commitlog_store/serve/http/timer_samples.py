@@ -14,8 +14,7 @@ from commitlog_store.errors import CommitLogError
 from commitlog_store.format.properties import REAL_TOPIC
 from commitlog_store.format.timer_messages import TIMER_QUEUE_ID, TIMER_TOPIC
 from commitlog_store.reader import StoreReader
-from commitlog_store.serve.http.bounded_names import REST, BoundedNames
-from commitlog_store.serve.http.samples import LOCAL_DISK, Samples, summed
+from commitlog_store.serve.http.samples import LOCAL_DISK, REST, BoundedNames, Samples, summed
 
 # RocketMQ's TimerMetrics.timerDist: messages that are due later are in none.
 _BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)

@@ -6,7 +6,7 @@ forgotten. When the consumers of a group change, or the topics that it subscribe
 
 Source: RocketMQ ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``, ``ProducerManager.java``,
 ``DefaultConsumerIdsChangeListener.java``, ``ClientHousekeepingService.java``,
-``remoting/protocol/heartbeat/HeartbeatData.java``, ``SubscriptionData.java``.
+``remoting/protocol/heartbeat/HeartbeatData.java``, ``SubscriptionData.java``, ``common/MQVersion.java``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from commitlog_store.serve.rocketmq.answering import RequestFault
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection
-from commitlog_store.serve.rocketmq.versions import version_text
 
 # RocketMQ's channelExpiredTimeout, and how often it looks for such clients.
 CLIENT_EXPIRED_S = 120.0
@@ -424,3 +423,20 @@ def _check_name(what: str, name: str) -> None:
         raise RequestFault(
             ResponseCode.SYSTEM_ERROR, f"{what} in a heartbeat has 1 to {_LONGEST_NAME} characters, not {len(name)}"
         )
+
+
+_SNAPSHOT_OF_4_0_0 = 212
+_AFTER_5_9_9 = _SNAPSHOT_OF_4_0_0 + 2 * 200
+
+
+def version_text(ordinal: int) -> str:
+    """A client's ordinal of ``MQVersion.Version`` as a broker's metrics show it: ``v5_3_3``; ``v3`` before 4.0.0.
+
+    From 4.0.0 on, each version up to 5.9.9 has two ordinals: that of its snapshots and its own.
+    """
+    if ordinal < _SNAPSHOT_OF_4_0_0:
+        return "v3"
+    if ordinal >= _AFTER_5_9_9:
+        return "higher_version"
+    number, is_release = divmod(ordinal - _SNAPSHOT_OF_4_0_0, 2)
+    return f"v{4 + number // 100}_{number // 10 % 10}_{number % 10}{'' if is_release else '_snapshot'}"

@@ -6,8 +6,7 @@ import gc
 from pathlib import Path
 
 from commitlog_store import MessageStore
-from commitlog_store.serve.http.bounded_names import REST
-from commitlog_store.serve.http.samples import Samples
+from commitlog_store.serve.http.samples import REST, Samples
 from commitlog_store.serve.http.store_samples import StoreSamples
 from commitlog_store.serve.rocketmq.codes import RequestCode
 from tests.store.serve.rocketmq.brokers import broker

@@ -10,8 +10,8 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import query_within
 from commitlog_store.serve.http.pages import message_search
-from commitlog_store.serve.http.pages.body_forms import SHOWN_BYTES, shown_body
 from commitlog_store.serve.http.pages.message_search import MessageSearch
+from commitlog_store.serve.http.pages.messages import SHOWN_BYTES, shown_body
 from tests.support.store_builder import StoreBuilder
 
 

@@ -13,10 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from commitlog_store import Message, MessageExtBrokerInner, MessageStore, StoreReader
 from commitlog_store.engine.stats import LATENCY_BUCKETS_S
 from commitlog_store.format.half_messages import HALF_TOPIC
-from commitlog_store.serve.http.bounded_names import REST, BoundedNames
 from commitlog_store.serve.http.metrics import StoreCollector
 from commitlog_store.serve.http.metrics_table import BASE_LABELS, METRICS, Kind, Shown
-from commitlog_store.serve.http.samples import Samples
+from commitlog_store.serve.http.samples import REST, BoundedNames, Samples
 from commitlog_store.serve.http.store_samples import StoreSamples
 from commitlog_store.serve.tokens import Role, new_token
 from commitlog_store.store import owned_by

@@ -14,8 +14,7 @@ from commitlog_store.columnar.timer_times import TimerTimes
 from commitlog_store.delayed.timer_counts import DELAY_BUCKETS_S, TimerCounts
 from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.reader import levels_and_timers
-from commitlog_store.serve.http.bounded_names import REST
-from commitlog_store.serve.http.samples import LOCAL_DISK, Samples
+from commitlog_store.serve.http.samples import LOCAL_DISK, REST, Samples
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.store.serve.http.fronts import browsing

@@ -218,7 +218,7 @@ def test_a_queue_that_cannot_be_read_leaves_the_size_of_its_topic_alone_unknown(
 def test_a_page_of_very_many_queues_goes_without_sizes_and_first_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_QUEUES", 3)
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topics._MOST_QUEUES", 3)
     with _looking(tmp_path) as (store, reader):
         for topic, queues in (("a", range(2)), ("b", range(2)), ("c", range(1))):
             _put(store, topic, queues)
@@ -228,8 +228,8 @@ def test_a_page_of_very_many_queues_goes_without_sizes_and_first_times(
 
 
 def test_the_times_of_last_messages_on_a_page_have_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_QUEUES", 1)
-    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_LAST_TIMES", 3)
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topics._MOST_QUEUES", 1)
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topics._MOST_LAST_TIMES", 3)
     with _looking(tmp_path) as (store, reader):
         for topic, queues in (("a", range(2)), ("b", range(2)), ("c", range(1))):
             _put(store, topic, queues)
@@ -250,7 +250,7 @@ def test_the_times_of_last_messages_on_a_page_have_a_bound_too(tmp_path: Path, m
 
 
 def test_topics_are_sorted_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commitlog_store.serve.http.pages.topic_numbers._MOST_QUEUES", 1)
+    monkeypatch.setattr("commitlog_store.serve.http.pages.topics._MOST_QUEUES", 1)
     with _looking(tmp_path) as (store, reader):
         _put(store, "few-large", [0], size=50_000)
         _put(store, "many-small", [0, 1] * 10)

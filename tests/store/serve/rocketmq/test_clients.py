@@ -16,12 +16,11 @@ from commitlog_store.serve.group_clients import GroupClient
 from commitlog_store.serve.rocketmq import clients as clients_module
 from commitlog_store.serve.rocketmq import consumer_groups
 from commitlog_store.serve.rocketmq.answering import RequestFault
-from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData
+from commitlog_store.serve.rocketmq.clients import ClientRegistry, HeartbeatData, version_text
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import decode_body
 from commitlog_store.serve.rocketmq.processors.client_manage import ClientManageProcessor
-from commitlog_store.serve.rocketmq.versions import version_text
 from commitlog_store.store import owned_by
 from tests.store.serve.rocketmq.asking import AClient, ask, eventually, on_a_loop, readers_of, threads_of
 
