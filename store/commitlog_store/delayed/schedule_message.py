@@ -24,7 +24,6 @@ from commitlog_store.columnar.delivery import Undeliverable, WaitingRecords, cou
 from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import broker_mark, is_left_to_broker
 from commitlog_store.delayed.frame_delivery import FrameDelivery
-from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.levels import DelayOffsetFile, delay_hold, start_position
 from commitlog_store.delayed.waiting_records import (
     FAILED_SECONDS,
@@ -33,6 +32,7 @@ from commitlog_store.delayed.waiting_records import (
     MOST_FRAME_UNITS,
     PIECE_BYTES,
     REFUSED_SECONDS,
+    GuardedSteps,
     end_to_deliver,
     report_undeliverable,
     waiting_records,

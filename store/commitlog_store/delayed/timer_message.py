@@ -26,7 +26,6 @@ from commitlog_store.columnar.timer_times import TIMER_QUEUE, TimerTimes, timer_
 from commitlog_store.config import BrokerRole
 from commitlog_store.delayed.broker_marks import is_left_to_broker
 from commitlog_store.delayed.frame_delivery import FrameDelivery
-from commitlog_store.delayed.guarded_steps import GuardedSteps
 from commitlog_store.delayed.timer_check import TimerCheckFile, delivered_of, fingerprint_of
 from commitlog_store.delayed.timer_counts import TimerCounts
 from commitlog_store.delayed.timer_log import (
@@ -53,6 +52,7 @@ from commitlog_store.delayed.waiting_records import (
     MOST_FRAME_UNITS,
     PIECE_BYTES,
     REFUSED_SECONDS,
+    GuardedSteps,
     end_to_deliver,
     report_undeliverable,
     scattered_records,

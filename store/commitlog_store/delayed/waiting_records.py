@@ -14,7 +14,7 @@ from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.dispatch_keys import IndexEntries
 from commitlog_store.engine.reput import Step
 from commitlog_store.engine.running_state import RunningState
-from commitlog_store.errors import InvalidValue
+from commitlog_store.errors import CommitLogError, InvalidValue, Refused, StoreClosed
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.format.arrays import BoolArray, Int64Array
@@ -26,6 +26,7 @@ from commitlog_store.format.timer_messages import TIMER_TOPIC
 from commitlog_store.paths import refuse_batch_topic, validate_topic
 from commitlog_store.queue.deleted_topics import DeletedTopics
 from commitlog_store.queue.topic_config import TopicConfig
+from commitlog_store.threads.jobs import JobThreadEnded
 from commitlog_store.threads.wakeup import Wakeup
 
 _LOG = logging.getLogger(__name__)
@@ -208,3 +209,28 @@ def report_undeliverable(store_path: str, what: str, topic: str, skipped: Sequen
         "%s: a %s is not delivered, since %s: offset %d of its queue, physical offset %d%s. It stays in %s.",
         *(store_path, what, first.reason, first.queue_offset, first.physical_offset, others, topic),
     )
+
+
+class GuardedSteps:
+    """Does steps of a service; one that fails is repeated later. For one thread."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        # The last failure of each kind of messages that the log has, so that it has each only once.
+        self._failures: dict[str, str] = {}
+
+    def do(self, what: str, step: Callable[[], float]) -> float:
+        """Do a step for ``what``, such as "Timer messages". The seconds until the next one."""
+        try:
+            pause = step()
+        except (StoreClosed, JobThreadEnded):
+            return FAILED_SECONDS  # no step comes after this
+        except Exception as error:
+            text = str(error) or repr(error)
+            if self._failures.get(what) != text:
+                self._failures[what] = text
+                expected = isinstance(error, CommitLogError)
+                self._logger.warning("%s wait: %s", what, text, exc_info=None if expected else error)
+            return REFUSED_SECONDS if isinstance(error, Refused) else FAILED_SECONDS
+        self._failures.pop(what, None)
+        return pause

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog_store.errors import FilterError, InvalidValue
-from commitlog_store.filter.words import refuse_surrogates
+from commitlog_store.filter.tags import refuse_surrogates
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray
 from commitlog_store.format.properties import KEY_SEPARATOR

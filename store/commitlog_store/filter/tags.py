@@ -6,6 +6,7 @@ Source: RocketMQ ``common/filter/FilterAPI.java`` (``buildSubscriptionData``), `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog_store.errors import FilterError
-from commitlog_store.filter.words import refuse_surrogates
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format.arrays import BoolArray, Int64Array
 from commitlog_store.format.java_hash import string_hash_code
@@ -79,3 +79,13 @@ def parse_subscription(text: str) -> TagSubscription | None:
         )
     refuse_surrogates(tags, text, "tags")
     return TagSubscription(tuple(dict.fromkeys(tags)))
+
+
+def refuse_surrogates(words: Iterable[str], text: str, option: str) -> None:
+    """``FilterError`` for a word of ``text`` that is not UTF-8 text, which no message can have."""
+    for word in words:
+        try:
+            word.encode("utf-8")
+        except UnicodeEncodeError:
+            place = text.index(word)
+            raise FilterError(text, place, expected="text", found="half of a surrogate pair", option=option) from None

@@ -12,23 +12,16 @@ import pyarrow as pa
 from commitlog_store.columnar.columns import arrow_schema
 from commitlog_store.errors import CommitLogError
 from commitlog_store.metadata import table_of
-from commitlog_store.queue.get_message import GetMessageResult
 from commitlog_store.reader import OnDamage, QueueInfo, StoreReader
 from commitlog_store.remote.calls import CALLS
 from commitlog_store.remote.wire import (
     MOST_TIMERS,
     MOST_UNITS,
-    FilterTexts,
     ListedBounds,
-    Place,
     encode_error,
     names_digest,
 )
 from commitlog_store.serve.call_limits import Parts, each
-
-
-def _queues_of(reader: StoreReader, topics: Sequence[str]) -> list[QueueInfo]:
-    return reader.queue_infos(lambda: [(topic, one) for topic in each(topics) for one in reader.queue_ids(topic)])
 
 
 def _bounds(reader: StoreReader, topics: Sequence[tuple[str, list[int]]]) -> list[tuple[int, int]]:
@@ -76,35 +69,12 @@ def _each_queue(topics: Sequence[tuple[str, list[int] | None]]) -> list[tuple[st
     return [(topic, queue_id) for topic, queue_ids in topics for queue_id in queue_ids or ()]
 
 
-def _group_offsets(reader: StoreReader, group: str) -> list[Place]:
-    return [(topic, queue_id, offset) for (topic, queue_id), offset in reader.group_offsets(group).items()]
-
-
-def _get_message(
-    reader: StoreReader,
-    topic: str,
-    queue_id: int,
-    offset: int,
-    count: int,
-    size: int,
-    wanted: FilterTexts,
-) -> GetMessageResult:
-    return reader.get_message(topic, queue_id, offset, count, max_bytes=size, filter=wanted.parsed())
-
-
-def _wait_for_any(reader: StoreReader, positions: Sequence[Place], seconds: float) -> bool:
-    return reader.wait_for_any({(topic, queue_id): offset for topic, queue_id, offset in positions}, seconds)
-
-
 def _with_errors(answers: Sequence[Any]) -> list[Any]:
     return [encode_error(one) if isinstance(one, CommitLogError) else one for one in answers]
 
 
 def _offsets_by_time(
-    reader: StoreReader,
-    wanted: Sequence[tuple[str, int, int, QueueInfo | None]],
-    boundary: Any,
-    on_damage: OnDamage,
+    reader: StoreReader, wanted: Sequence[tuple[str, int, int, QueueInfo | None]], boundary: Any, on_damage: OnDamage
 ) -> list[Any]:
     def answer(topic: str, queue_id: int, time_ms: int, bounds: QueueInfo | None) -> Any:
         try:
@@ -185,9 +155,11 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "queue_ids": lambda reader, topics: _with_errors(reader.queue_ids_of(topics)),
     "bounds": _bounds,
     "listed_bounds": _listed_bounds,
-    "queues_of": _queues_of,
+    "queues_of": lambda reader, topics: reader.queue_infos(
+        lambda: [(topic, one) for topic in each(topics) for one in reader.queue_ids(topic)]
+    ),
     "groups": lambda reader, group, now_ms: reader.groups(group, now_ms=now_ms),
-    "group_offsets": _group_offsets,
+    "group_offsets": lambda reader, group: [(*queue, offset) for queue, offset in reader.group_offsets(group).items()],
     "dead_letters": StoreReader.dead_letters,
     "topic_settings": StoreReader.topic_settings,
     "group_settings": StoreReader.group_settings,
@@ -199,8 +171,12 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "metadata": _metadata,
     "checkpoint": StoreReader.checkpoint,
     "index_files": StoreReader.index_files,
-    "get_message": _get_message,
-    "wait_for_any": _wait_for_any,
+    "get_message": lambda reader, topic, queue_id, offset, count, size, wanted: reader.get_message(
+        topic, queue_id, offset, count, max_bytes=size, filter=wanted.parsed()
+    ),
+    "wait_for_any": lambda reader, positions, seconds: reader.wait_for_any(
+        {(topic, queue_id): offset for topic, queue_id, offset in positions}, seconds
+    ),
     "first_offsets_from": lambda reader, wanted: reader.first_offsets_from(Parts(wanted)),
     "fences": lambda reader, positions: reader.fences(Parts(positions)),
     "store_timestamps": lambda reader, positions: _with_errors(reader.store_timestamps(positions)),

@@ -12,7 +12,7 @@ import pytest
 from commitlog_store import MessageStore, StoreReader
 from commitlog_store.errors import CommitLogError, RemoteFailed
 from commitlog_store.serve.call_limits import answering, refuse_unwanted
-from commitlog_store.serve.http.pages.known_times import KnownTimes
+from commitlog_store.serve.http.pages.known_numbers import KnownTimes
 from commitlog_store.serve.http.pages.live_looks import LiveLooks
 from commitlog_store.serve.http.pages.views import Values
 from commitlog_store.threads.wakeup import Wakeup

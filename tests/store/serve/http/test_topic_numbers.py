@@ -16,7 +16,7 @@ from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
 from commitlog_store.queries.queue_sizes import SAMPLE, queue_sizes
 from commitlog_store.serve.group_clients import GroupClients
 from commitlog_store.serve.http.pages import topics
-from commitlog_store.serve.http.pages.known_sizes import KnownSizes
+from commitlog_store.serve.http.pages.known_numbers import KnownSizes
 from commitlog_store.serve.http.pages.views import Asked, SharedAnswers, Values
 from commitlog_store.serve.verification import Verification
 from commitlog_store.sizes import size_text
