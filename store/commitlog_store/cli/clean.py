@@ -47,7 +47,6 @@ from commitlog_store.retention.survey import CleanRequest, clean_request, foreca
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=CLEAN,
         epilog=examples(

@@ -91,7 +91,6 @@ def _usage_errors(*, nagios: bool) -> Iterator[None]:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(
         cls=_Doctor,
         rich_help_panel=LOOK,

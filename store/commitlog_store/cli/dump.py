@@ -35,7 +35,6 @@ Count = Annotated[int | None, count_option("At most this many rows.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         "dump-log",
         rich_help_panel=DUMP,

@@ -55,7 +55,6 @@ _Compression = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(
         rich_help_panel=LOOK,
         epilog=examples(

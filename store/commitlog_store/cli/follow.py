@@ -32,7 +32,6 @@ from commitlog_store.reader import StoreReader
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=MIRROR,
         epilog=examples(

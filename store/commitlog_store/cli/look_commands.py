@@ -43,7 +43,6 @@ class _TimeArgument(TyperCommand):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=LOOK,
         epilog=examples(

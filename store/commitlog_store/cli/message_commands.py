@@ -59,7 +59,6 @@ BodyOption = Annotated[bool, typer.Option("--body", help="Only the bodies: their
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=LOOK,
         epilog=examples(

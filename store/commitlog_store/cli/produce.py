@@ -79,7 +79,6 @@ _Queue = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=WRITE,
         epilog=examples(

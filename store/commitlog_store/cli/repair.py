@@ -41,7 +41,6 @@ _DROP = "Remove them? They cannot be put back after that."
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=REPAIR,
         epilog=examples("commitlog repair /data/store", "commitlog repair /data/store --cut-at 96593"),

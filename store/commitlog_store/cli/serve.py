@@ -38,7 +38,6 @@ class RoleName(str, enum.Enum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         rich_help_panel=SERVE,
         epilog=examples(

@@ -14,7 +14,6 @@ _RPC_TIMEOUT_S = 5.0
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(
         rich_help_panel=LOOK,
         epilog=examples("commitlog top /data/store", "commitlog top grpc://127.0.0.1:8815"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from commitlog_store.engine.stats import Histogram
@@ -18,6 +18,21 @@ class Samples(NamedTuple):
 
     values: list[Value]
     histograms: list[tuple[str, tuple[str, ...], Histogram]]
+
+
+def add_bounded(
+    samples: Samples,
+    metric: str,
+    names: BoundedNames[_K],
+    values: Mapping[_K, float],
+    labels: Callable[[_K], tuple[str, ...]],
+    rest: tuple[str, ...],
+) -> None:
+    """The values of names with a series of their own, by ``labels`` of each; and the sum of the others as ``rest``."""
+    own, others = names.split(values)
+    samples.values.extend((metric, labels(name), value) for name, value in own.items())
+    if others is not None:
+        samples.values.append((metric, rest, others))
 
 
 def summed(histograms: Iterable[Histogram]) -> Histogram:

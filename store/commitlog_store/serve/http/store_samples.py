@@ -32,7 +32,7 @@ from commitlog_store.paths import (
 from commitlog_store.queue.topic_config import PERM_READ, PERM_WRITE, read_topic_config
 from commitlog_store.reader import StoreReader, levels_and_timers
 from commitlog_store.serve.connection_counts import PROTOCOL_TYPE, ConnectionCounts
-from commitlog_store.serve.http.samples import LOCAL_DISK, REST, BoundedNames, Samples, Value, summed
+from commitlog_store.serve.http.samples import LOCAL_DISK, REST, BoundedNames, Samples, Value, add_bounded, summed
 from commitlog_store.serve.http.timer_samples import TimerSamples, enqueue_latency
 from commitlog_store.store import MessageStore, owned_by
 
@@ -224,11 +224,8 @@ class StoreSamples:
         topics = dict.fromkeys([*committed, *rolled_back], 0)
         self._half.admit({topic: committed.get(topic, 0) + rolled_back.get(topic, 0) for topic in topics})
         for name, ended in (("commit", committed), ("rollback", rolled_back)):
-            own, rest = self._half.split({**topics, **ended})
-            for topic, count in own.items():
-                samples.values.append((f"rocketmq_{name}_messages_total", (topic,), count))
-            if rest is not None:
-                samples.values.append((f"rocketmq_{name}_messages_total", (REST,), rest))
+            metric = f"rocketmq_{name}_messages_total"
+            add_bounded(samples, metric, self._half, {**topics, **ended}, lambda topic: (topic,), (REST,))
         times = {topic: one for topic, one in finished.items() if topic in self._half}
         if others := [one for topic, one in finished.items() if topic not in times]:
             times[REST] = summed(others)
@@ -248,49 +245,39 @@ class StoreSamples:
             samples.histograms.extend((name, labels, histogram) for labels, histogram in times.items())
         clients = counts.clients()
         self._producers.admit(clients.producers)
-        producers, rest = self._producers.split(clients.producers)
-        for producer, number in producers.items():
-            add(("rocketmq_producer_connections", (*producer, PROTOCOL_TYPE), number))
-        if rest is not None:
-            add(("rocketmq_producer_connections", (REST, REST, PROTOCOL_TYPE), rest))
+        add_bounded(
+            *(samples, "rocketmq_producer_connections", self._producers, clients.producers),
+            lambda producer: (*producer, PROTOCOL_TYPE),
+            (REST, REST, PROTOCOL_TYPE),
+        )
         self._consumers.admit(clients.consumers)
-        consumers, rest = self._consumers.split(clients.consumers)
-        for consumer, number in consumers.items():
-            labels = (*consumer, PROTOCOL_TYPE, _text(is_system_group(consumer[0])))
-            add(("rocketmq_consumer_connections", labels, number))
-        if rest is not None:
-            add(("rocketmq_consumer_connections", (REST, REST, REST, REST, PROTOCOL_TYPE, "false"), rest))
+        add_bounded(
+            *(samples, "rocketmq_consumer_connections", self._consumers, clients.consumers),
+            lambda consumer: (*consumer, PROTOCOL_TYPE, _text(is_system_group(consumer[0]))),
+            (REST, REST, REST, REST, PROTOCOL_TYPE, "false"),
+        )
 
     def _of_stats(self, samples: Samples, stats: StoreStats) -> None:
         add = samples.values.append
-        stored, sizes = stats.topic_stored_times, stats.topic_stored_sizes
-        _add_topics(
-            samples,
-            self._in,
-            {
-                "rocketmq_messages_in_total": _of_topics(stored),
-                "rocketmq_throughput_in_total": _of_topics(sizes),
-            },
-        )
-        _add_topics(
-            samples,
-            self._out,
-            {
-                "rocketmq_messages_out_total": _of_topics(stats.topic_get_times),
-                "rocketmq_throughput_out_total": _of_topics(stats.topic_get_sizes),
-            },
-        )
+        stored = stats.topic_stored_times
+        ins = {"rocketmq_messages_in_total": stored, "rocketmq_throughput_in_total": stats.topic_stored_sizes}
+        outs = {
+            "rocketmq_messages_out_total": stats.topic_get_times,
+            "rocketmq_throughput_out_total": stats.topic_get_sizes,
+        }
+        for names, metrics in ((self._in, ins), (self._out, outs)):
+            _add_topics(samples, names, {metric: _of_topics(values) for metric, values in metrics.items()})
         dead = {
             topic.removeprefix(DLQ_TOPIC_PREFIX): count
             for topic, count in stored.items()
             if topic.startswith(DLQ_TOPIC_PREFIX)
         }
         self._dead.admit(dead)
-        own, rest = self._dead.split(dead)
-        for group, count in own.items():
-            add(("rocketmq_send_to_dlq_messages_total", (group, _text(is_system_group(group))), count))
-        if rest is not None:
-            add(("rocketmq_send_to_dlq_messages_total", (REST, "false"), rest))
+        add_bounded(
+            *(samples, "rocketmq_send_to_dlq_messages_total", self._dead, dead),
+            lambda group: (group, _text(is_system_group(group))),
+            (REST, "false"),
+        )
         add(("commitlog_put_failed_total", (), stats.put_message_failed_times))
         add(("commitlog_pulls_total", ("found",), stats.get_message_times_total_found))
         add(("commitlog_pulls_total", ("miss",), stats.get_message_times_total_miss))
@@ -363,11 +350,9 @@ def _add_topics(samples: Samples, names: BoundedNames[str], metrics: Mapping[str
     for place, (metric, values) in enumerate(metrics.items()):
         if not place:
             names.admit(values)
-        own, rest = names.split(values)
-        for topic, value in own.items():
-            samples.values.append((metric, (topic, _text(is_system_topic(topic))), value))
-        if rest is not None:
-            samples.values.append((metric, (REST, "false"), rest))
+        add_bounded(
+            samples, metric, names, values, lambda topic: (topic, _text(is_system_topic(topic))), (REST, "false")
+        )
 
 
 def _lag_labels(group: str, topic: str) -> tuple[str, ...]:

@@ -65,11 +65,16 @@ class RequestFault(Exception):
         self.code = code
 
 
+def system_error(remark: str) -> RequestFault:
+    """The fault of a request that no other code fits."""
+    return RequestFault(ResponseCode.SYSTEM_ERROR, remark)
+
+
 def text_field(request: RemotingCommand, name: str, default: str | None = None) -> str:
     """A field of the header. ``RequestFault`` names one that is missing, if there is no default."""
     value = request.fields.get(name, default)
     if value is None:
-        raise RequestFault(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+        raise system_error(f"the custom field <{name}> is null")
     return value
 
 
@@ -82,10 +87,7 @@ def int_field(request: RemotingCommand, name: str, default: int | None = None, *
         return int(value)
     text = text_field(request, name)
     if not _NUMBER.fullmatch(text) or not -most - 1 <= int(text) <= most:
-        raise RequestFault(
-            ResponseCode.SYSTEM_ERROR,
-            f"the custom field <{name}> is a number from {-most - 1} to {most}, not {text[:100]!r}",
-        )
+        raise system_error(f"the custom field <{name}> is a number from {-most - 1} to {most}, not {text[:100]!r}")
     return int(text)
 
 

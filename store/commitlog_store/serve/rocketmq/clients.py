@@ -27,7 +27,7 @@ from commitlog_store.format.java_hash import string_hash_code
 from commitlog_store.paths import validate_group
 from commitlog_store.serve.connection_counts import ClientCount
 from commitlog_store.serve.group_clients import GroupClient
-from commitlog_store.serve.rocketmq.answering import RequestFault
+from commitlog_store.serve.rocketmq.answering import RequestFault, system_error
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.processor import Connection
@@ -415,14 +415,12 @@ def _name_in(names: tuple[str, ...], value: int | str) -> str:
         return value
     if isinstance(value, int) and 0 <= value < len(names):
         return names[value]
-    raise RequestFault(ResponseCode.SYSTEM_ERROR, f"a heartbeat has one of {', '.join(names)}, not {str(value)[:100]}")
+    raise system_error(f"a heartbeat has one of {', '.join(names)}, not {str(value)[:100]}")
 
 
 def _check_name(what: str, name: str) -> None:
     if not 0 < len(name) <= _LONGEST_NAME:
-        raise RequestFault(
-            ResponseCode.SYSTEM_ERROR, f"{what} in a heartbeat has 1 to {_LONGEST_NAME} characters, not {len(name)}"
-        )
+        raise system_error(f"{what} in a heartbeat has 1 to {_LONGEST_NAME} characters, not {len(name)}")
 
 
 _SNAPSHOT_OF_4_0_0 = 212

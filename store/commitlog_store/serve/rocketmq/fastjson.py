@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from commitlog_store.serve.rocketmq.answering import RequestFault
-from commitlog_store.serve.rocketmq.codes import ResponseCode
+from commitlog_store.serve.rocketmq.answering import system_error
 
 # RocketMQ's DataVersion of a table that has none.
 NO_VERSION: Mapping[str, int] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
@@ -28,9 +27,7 @@ _TEXT_OR_BARE_NAME = re.compile(rb'"(?:[^"\\]|\\.)*+"?|([{,]\s*)(-?[A-Za-z0-9_$]
 def decode_body(body: bytes, kind: type[_Struct], *, most: int) -> _Struct:
     """What a body of at most ``most`` bytes holds. ``RequestFault`` says what is wrong with it."""
     if len(body) > most:
-        raise RequestFault(
-            ResponseCode.SYSTEM_ERROR, f"the body of this request has at most {most} bytes, not {len(body)}"
-        )
+        raise system_error(f"the body of this request has at most {most} bytes, not {len(body)}")
     try:
         try:
             return msgspec.json.decode(body, type=kind, strict=False)
@@ -42,7 +39,7 @@ def decode_body(body: bytes, kind: type[_Struct], *, most: int) -> _Struct:
             )
             return msgspec.json.decode(quoted, type=kind, strict=False)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise RequestFault(ResponseCode.SYSTEM_ERROR, f"the body of this request cannot be read: {error}") from None
+        raise system_error(f"the body of this request cannot be read: {error}") from None
 
 
 def encode_body(value: Mapping[str, Any]) -> bytes:

@@ -50,8 +50,10 @@ class Deferred:
         return (yield from future)
 
 
-# Answers at once, or later. It does not block: see decision 0036.
-Handler: TypeAlias = Callable[[RemotingCommand, Connection], "RemotingCommand | Awaitable[RemotingCommand]"]
+# At once, or later.
+Answered: TypeAlias = RemotingCommand | Awaitable[RemotingCommand]
+# It does not block: see decision 0036.
+Handler: TypeAlias = Callable[[RemotingCommand, Connection], Answered]
 
 
 class Processor(ABC):

@@ -15,7 +15,7 @@ import base64
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from commitlog_store.errors import CommitLogError, InvalidValue
 from commitlog_store.files import disk
@@ -27,7 +27,7 @@ from commitlog_store.serve.rocketmq.access.plain_acl import AccessDenied, Accoun
 from commitlog_store.serve.rocketmq.access.request_needs import ADMIN_CODES, NEEDS, TRACE_TOPIC
 from commitlog_store.serve.rocketmq.answering import InThread, RequestFault, shown
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 _LOG = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class AccessControl:
         connection: Connection,
         account: Account,
         place: str,
-        answer: Callable[[], RemotingCommand | Awaitable[RemotingCommand]],
+        answer: Callable[[], Answered],
     ) -> RemotingCommand:
         """``answer`` if the account may consume the message at a physical offset, which the consumer would get."""
         assert self._view is not None
@@ -184,7 +184,7 @@ class _Guarded(Processor):
         access = self._access
         is_forwarded, is_view = code in _FORWARDED, code == RequestCode.VIEW_MESSAGE_BY_ID
 
-        def handle(request: RemotingCommand, connection: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
+        def handle(request: RemotingCommand, connection: Connection) -> Answered:
             try:
                 account = access.check(request, connection.address[0])
             except AccessDenied as why:
@@ -217,7 +217,7 @@ def _place_in(request: RemotingCommand) -> str | None:
 
 
 async def _viewed(
-    outcome: RemotingCommand | Awaitable[RemotingCommand],
+    outcome: Answered,
     account: Account,
     denied: Callable[[AccessDenied], RemotingCommand],
 ) -> RemotingCommand:

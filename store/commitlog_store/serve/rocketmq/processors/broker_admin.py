@@ -56,7 +56,6 @@ class BrokerAdminProcessor(Processor):
         self._started_ms = int(time.time() * 1000)
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {
             RequestCode.GET_BROKER_CLUSTER_INFO: answered_here(self._cluster),
             RequestCode.GET_BROKER_CONFIG: answered_here(self._config),

@@ -5,7 +5,7 @@ Source: RocketMQ ``broker/processor/ClientManageProcessor.java``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -23,7 +23,7 @@ from commitlog_store.serve.rocketmq.clients import ClientRegistry, ConsumerData,
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import decode_body
-from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # Some thousand subscriptions.
@@ -45,7 +45,6 @@ class ClientManageProcessor(Processor):
         self._of_checks = threads_of("client_manager")
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: answered_here(self._unregister),
@@ -57,9 +56,7 @@ class ClientManageProcessor(Processor):
         """The client leaves its groups."""
         self._clients.connection_lost(connection)
 
-    def _heartbeat(
-        self, request: RemotingCommand, connection: Connection
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _heartbeat(self, request: RemotingCommand, connection: Connection) -> Answered:
         """Note the client at once; answered when its consumer groups and their retry topics exist."""
         new: list[ConsumerData] = []
 

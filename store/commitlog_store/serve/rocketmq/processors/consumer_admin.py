@@ -23,6 +23,7 @@ from commitlog_store.serve.rocketmq.answering import (
     flag_field,
     int_field,
     long_field,
+    system_error,
     text_field,
 )
 from commitlog_store.serve.rocketmq.broker_identity import BrokerIdentity
@@ -64,7 +65,6 @@ class ConsumerAdminProcessor(Processor):
         self._in_thread = in_thread
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
             RequestCode.GET_CONSUMER_RUNNING_INFO: lambda request, _: self._pass_on(request),
@@ -105,9 +105,7 @@ class ConsumerAdminProcessor(Processor):
                     end = offset_at(reader, topic, queue_id, -1)
                     at = offset_at(reader, topic, queue_id, time_ms) if offset == _NOT_GIVEN else offset
                     if not 0 <= at <= end:
-                        raise RequestFault(
-                            ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of {topic} has offsets up to {end}, not {at}"
-                        )
+                        raise system_error(f"queue {queue_id} of {topic} has offsets up to {end}, not {at}")
                     position = self._groups.position(group, topic, queue_id)
                     found[queue_id] = at if forced or position == NO_POSITION else min(at, position)
         if not found:
@@ -169,7 +167,7 @@ class ConsumerAdminProcessor(Processor):
                     size = reader.message_at(place, verify_crc=False).store_size
                     return request.answer(ResponseCode.SUCCESS, body=stored_record(reader, place, size))
             except MessageNotFound as error:
-                raise RequestFault(ResponseCode.SYSTEM_ERROR, str(error)) from None
+                raise system_error(str(error)) from None
 
         async def pass_on() -> RemotingCommand:
             message = await self._in_thread(lambda: answer_of(request, read))

@@ -32,7 +32,7 @@ from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import NO_POSITION, ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import encode_body
-from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
 # RocketMQ's accessMessageInMemoryMaxRatio: so much of the machine's memory holds the log's end.
@@ -62,7 +62,6 @@ class ConsumerManageProcessor(Processor):
         self._of_offsets = threads_of("admin")
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         of_offsets = self._of_offsets
         return {
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: answered_here(self._consumers),
@@ -82,7 +81,7 @@ class ConsumerManageProcessor(Processor):
         ids = [client.client_id for client in found.clients.values()]
         return request.answer(ResponseCode.SUCCESS, body=encode_body({"consumerIdList": ids}))
 
-    def _query_position(self, request: RemotingCommand, _: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _query_position(self, request: RemotingCommand, _: Connection) -> Answered:
         """A position of a group that is known is answered at once."""
         group, topic = request.fields.get("consumerGroup", ""), request.fields.get("topic", "")
 
@@ -111,7 +110,7 @@ class ConsumerManageProcessor(Processor):
             return request.answer(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
         return request.answer(ResponseCode.SUCCESS, fields={"offset": str(position)})
 
-    def _update_position(self, request: RemotingCommand, _: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _update_position(self, request: RemotingCommand, _: Connection) -> Answered:
         """At once, if group and queue are known."""
 
         def commit() -> RemotingCommand:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from commitlog_store.consumers.lent_readers import LentReaders
 from commitlog_store.errors import HalfMessageEnded, MessageNotFound, PutNotConfirmed
@@ -33,12 +33,13 @@ from commitlog_store.serve.rocketmq.answering import (
     flag_field,
     int_field,
     long_field,
+    system_error,
     text_field,
 )
 from commitlog_store.serve.rocketmq.client_calls import one_way
 from commitlog_store.serve.rocketmq.clients import ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.store import MessageStore
 
@@ -66,7 +67,6 @@ class EndTransactionProcessor(Processor):
         self._clock = clock
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {RequestCode.END_TRANSACTION: self._end}
 
     def start_checks(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -92,7 +92,7 @@ class EndTransactionProcessor(Processor):
             raise NoAnswerYet
         return "unknown"
 
-    def _end(self, request: RemotingCommand, _: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _end(self, request: RemotingCommand, _: Connection) -> Answered:
         """A producer that does not know its outcome says so, which changes nothing."""
         outcome = request.fields.get("commitOrRollback")
         if outcome == str(_UNKNOWN):
@@ -102,9 +102,8 @@ class EndTransactionProcessor(Processor):
     def _commit_or_roll_back(self, request: RemotingCommand) -> RemotingCommand:
         outcome = int_field(request, "commitOrRollback")
         if outcome not in (_COMMIT, _ROLLBACK):
-            raise RequestFault(
-                ResponseCode.SYSTEM_ERROR,
-                f"the custom field <commitOrRollback> is {_COMMIT}, {_ROLLBACK} or {_UNKNOWN}, not {outcome}",
+            raise system_error(
+                f"the custom field <commitOrRollback> is {_COMMIT}, {_ROLLBACK} or {_UNKNOWN}, not {outcome}"
             )
         handle = self._handle(request)
         half_messages = self._store.half_messages
@@ -145,9 +144,7 @@ class EndTransactionProcessor(Processor):
             with self._readers.lent() as reader:
                 return reader.message_at(offset, verify_crc=False)
         except MessageNotFound:
-            raise RequestFault(
-                ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: none at physical offset {offset}"
-            ) from None
+            raise system_error(f"Find prepared transaction message failed: none at physical offset {offset}") from None
 
 
 def _question(message: MessageExt) -> RemotingCommand:

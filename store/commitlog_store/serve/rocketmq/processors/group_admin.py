@@ -8,7 +8,7 @@ Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``updateAndCrea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from commitlog_store.serve.rocketmq.clients import Client, ClientRegistry
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
 from commitlog_store.serve.rocketmq.fastjson import NO_VERSION, decode_body, encode_body, number_names, object_names
-from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Handler, Processor
 from commitlog_store.serve.rocketmq.processors.topic_admin import queues_of
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 from commitlog_store.serve.rocketmq.request_times import CreationTimes
@@ -65,7 +65,6 @@ class GroupAdminProcessor(Processor):
         self._times = times
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         in_thread = self._in_thread
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: answered_in_thread(in_thread, self._set),
@@ -142,9 +141,7 @@ class GroupAdminProcessor(Processor):
             return request.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         return request.answer(ResponseCode.SUCCESS, body=encode_body({"connectionSet": _connections(found.items())}))
 
-    def _consume_stats(
-        self, request: RemotingCommand, connection: Connection
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _consume_stats(self, request: RemotingCommand, connection: Connection) -> Answered:
         """The subscription is looked up here, the queues in another thread."""
         info = self._clients.consumers(request.fields.get("consumerGroup", ""))
         subscribed = None if info is None or not info.subscriptions else set(info.subscriptions)
@@ -184,9 +181,7 @@ class GroupAdminProcessor(Processor):
                 last = 0  # deleted, or damaged
         return {"brokerOffset": end, "consumerOffset": position, "lastTimestamp": last, "pullOffset": position}
 
-    def _groups_of_topic(
-        self, request: RemotingCommand, connection: Connection
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _groups_of_topic(self, request: RemotingCommand, connection: Connection) -> Answered:
         """Those that are connected are looked up here, those with positions in another thread."""
         connected = self._clients.groups_of_topic(request.fields.get("topic", ""))
 

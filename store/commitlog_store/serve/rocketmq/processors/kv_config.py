@@ -43,7 +43,6 @@ class KVConfigProcessor(Processor):
         self._in_thread = in_thread
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {
             RequestCode.PUT_KV_CONFIG: answered_in_thread(self._in_thread, self._put),
             RequestCode.GET_KV_CONFIG: answered_in_thread(self._in_thread, self._get),

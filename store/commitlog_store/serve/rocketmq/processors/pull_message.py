@@ -28,7 +28,7 @@ from commitlog_store.serve.rocketmq.answering import (
     text_field,
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Processor, Take
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import MASTER_ID
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
@@ -157,7 +157,7 @@ class PullMessageProcessor(Processor):
         for waiting in self._held.pop(connection, ()):
             waiting.give_up()
 
-    def _pull(self, request: RemotingCommand, connection: Connection) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _pull(self, request: RemotingCommand, connection: Connection) -> Answered:
         try:
             pull = self._checked(request)
         except _Forbidden as forbidden:

@@ -44,7 +44,6 @@ class QueryMessageProcessor(Processor):
         self._in_thread = in_thread
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {
             RequestCode.QUERY_MESSAGE: answered_in_thread(self._in_thread, self._query),
             RequestCode.VIEW_MESSAGE_BY_ID: answered_in_thread(self._in_thread, self._view),

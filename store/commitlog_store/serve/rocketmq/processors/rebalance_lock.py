@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from commitlog_store.serve.rocketmq.answering import RequestFault, answered_here
+from commitlog_store.serve.rocketmq.answering import RequestFault, answered_here, system_error
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
 from commitlog_store.serve.rocketmq.fastjson import decode_body, encode_body
 from commitlog_store.serve.rocketmq.processor import Connection, Handler, Processor
@@ -60,7 +60,6 @@ class RebalanceLockProcessor(Processor):
         self._locks: dict[_Place, _Lock] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {
             RequestCode.LOCK_BATCH_MQ: answered_here(self._lock),
             RequestCode.UNLOCK_BATCH_MQ: answered_here(self._unlock),
@@ -112,7 +111,5 @@ def _decoded(request: RemotingCommand) -> _LockBatch:
     names = [found.consumer_group, found.client_id, *(queue.topic for queue in found.mq_set or ())]
     names += [queue.broker_name for queue in found.mq_set or ()]
     if max(map(len, names)) > _LONGEST_NAME:
-        raise RequestFault(
-            ResponseCode.SYSTEM_ERROR, f"names in the body of this request have at most {_LONGEST_NAME} characters"
-        )
+        raise system_error(f"names in the body of this request have at most {_LONGEST_NAME} characters")
     return found

@@ -42,7 +42,6 @@ class SendBackProcessor(Processor):
         self._in_thread = in_thread
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: answered_in_thread(self._in_thread, self._send_back)}
 
     def _send_back(self, request: RemotingCommand, _: Connection) -> RemotingCommand:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -44,7 +44,7 @@ from commitlog_store.serve.rocketmq.answering import (
     text_field,
 )
 from commitlog_store.serve.rocketmq.codes import RequestCode, ResponseCode
-from commitlog_store.serve.rocketmq.processor import Connection, Deferred, Handler, Processor, Take
+from commitlog_store.serve.rocketmq.processor import Answered, Connection, Deferred, Handler, Processor, Take
 from commitlog_store.serve.rocketmq.processors.route import AUTO_CREATE_TOPIC
 from commitlog_store.serve.rocketmq.remoting_command import RemotingCommand
 
@@ -159,9 +159,7 @@ class SendMessageProcessor(Processor):
             RequestCode.SEND_BATCH_MESSAGE: lambda request, connection: self._send(request, connection, _SHORT_NAMES),
         }
 
-    def _send(
-        self, request: RemotingCommand, connection: Connection, names: Mapping[str, str]
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    def _send(self, request: RemotingCommand, connection: Connection, names: Mapping[str, str]) -> Answered:
         header = _SendHeader.of(request, names)
         _check(header)
         properties = decode_properties(header.properties.encode())
@@ -204,7 +202,7 @@ class SendMessageProcessor(Processor):
         header: _SendHeader,
         properties: dict[str, str],
         settings: TopicSettings,
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> Answered:
         """Put the message or messages into a topic that is listed."""
         if header.queue_id >= max(settings.write_queue_nums, settings.read_queue_nums):
             raise RequestFault(
@@ -247,7 +245,7 @@ class SendMessageProcessor(Processor):
 
     def _put(
         self, request: RemotingCommand, header: _SendHeader, properties: dict[str, str], host: tuple[bytes, int]
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> Answered:
         if not properties.get(UNIQ_KEY):
             properties[UNIQ_KEY] = secrets.token_hex(16).upper()
         message = _message(header, properties, host, request.body)
@@ -263,7 +261,7 @@ class SendMessageProcessor(Processor):
 
     def _put_batch(
         self, request: RemotingCommand, header: _SendHeader, properties: dict[str, str], host: tuple[bytes, int]
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> Answered:
         """Messages of one queue. Those of the batch itself are properties of each."""
         if header.topic.startswith(RETRY_TOPIC_PREFIX):
             raise RequestFault(
@@ -282,7 +280,7 @@ class SendMessageProcessor(Processor):
 
     def _append(
         self, request: RemotingCommand, header: _SendHeader, encoded: EncodedMessage, unique_key: str | None
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+    ) -> Answered:
         if (result := self._puts.put_at_once(encoded)) is not None:
             return put_answer(request, header.queue_id, result, unique_key)
 

@@ -67,7 +67,6 @@ class TopicAdminProcessor(Processor):
         self._times = times
 
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
         in_thread = self._in_thread
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: answered_in_thread(in_thread, self._create),
