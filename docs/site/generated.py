@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import commitlog_store
-from commitlog_store.cli.command_tree import arguments_of, commands_of, help_of, names_of, options_of
+from commitlog_store.cli.man_page import arguments_of, commands_of, help_of, names_of, options_of
 
 # The subjects of the API's pages, each with the modules of its names. A name of another module is in the last one.
 _SUBJECTS: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -18,10 +18,9 @@ from rich.markup import escape
 from commitlog_store.cli.completion import one_of
 from commitlog_store.cli.confirm import Changed, DryRun, Yes, do_as_shown, print_unread, unread_in, unread_rows
 from commitlog_store.cli.exit_codes import wrong_usage
-from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.kept_output import kept_to_json
 from commitlog_store.cli.option_groups import takes_groups
-from commitlog_store.cli.options import MIRROR, AsJson, LockTimeout, StorePath, examples, option
+from commitlog_store.cli.options import MIRROR, USUAL_SIZES, AsJson, FileSizes, LockTimeout, StorePath, examples, option
 from commitlog_store.cli.render import json_text, say
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.follower.log_follower import FollowerStatus, LogFollower

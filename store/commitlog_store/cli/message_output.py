@@ -36,7 +36,6 @@ class MessageOutput(Protocol):
 
     def write(self, table: pa.Table) -> None:
         """Write the messages of a table. An empty one writes what stands before the first message."""
-        ...
 
 
 def message_output(

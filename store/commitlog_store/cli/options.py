@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -200,3 +200,20 @@ CountOption = Annotated[int | None, option("COUNT", "Of index files created from
 BrokerConf = Annotated[str | None, option("FILE", "Settings of the store: a broker's broker.conf.", "--config")]
 CreateStore = Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")]
 LockTimeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for another owner.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSizes:
+    """The sizes of a new store's files: settings of ``MessageStoreConfig``, by its names."""
+
+    mapped_file_size_commit_log: SizeOption = None
+    mapped_file_size_consume_queue: SizeOption = None
+    max_hash_slot_num: CountOption = None
+    max_index_num: CountOption = None
+
+    def given(self) -> dict[str, int]:
+        """Those that are given."""
+        return {name: size for name, size in asdict(self).items() if size is not None}
+
+
+USUAL_SIZES = FileSizes()

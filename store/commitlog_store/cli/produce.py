@@ -24,14 +24,15 @@ import typer
 
 from commitlog_store.cli.completion import complete_queue
 from commitlog_store.cli.exit_codes import wrong_usage
-from commitlog_store.cli.file_sizes import USUAL_SIZES, FileSizes
 from commitlog_store.cli.message_lines import BadLine, Defaults, MessageBatch, read_batches
 from commitlog_store.cli.option_groups import takes_groups
 from commitlog_store.cli.options import (
+    USUAL_SIZES,
     WRITE,
     BrokerConf,
     CommitLogDir,
     CreateStore,
+    FileSizes,
     LineFormat,
     LockTimeout,
     StorePath,

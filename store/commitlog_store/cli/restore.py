@@ -53,17 +53,10 @@ def restore(
 
 
 def _print_report(report: RestoreReport, *, as_json: bool) -> None:
-    from commitlog_store.cli.render import json_text
+    from commitlog_store.cli.render import camel_members, json_text
 
     if as_json:
-        row = {
-            "path": report.path,
-            "start": report.start,
-            "stop": report.stop,
-            "files": report.files,
-            "downloaded": report.downloaded,
-        }
-        print(json_text(row))
+        print(json_text(camel_members(report)))
         return
     print(
         f"{printable_text(report.path)}: physical offsets {report.start} to {report.stop} in "

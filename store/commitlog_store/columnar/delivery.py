@@ -85,11 +85,9 @@ class TopicRules(Protocol):
 
     def fault(self, topic: str, /) -> str | None:
         """Why no message may go to a topic, as the end of a sentence; None where it may."""
-        ...
 
     def deleted_before(self, topic: str, /) -> int:
         """The physical offset before which the topic's messages are deleted, the waiting ones too."""
-        ...
 
 
 def deliver(waiting: WaitingRecords, queue: tuple[str, int], rules: TopicRules, largest_record: int) -> Deliveries:

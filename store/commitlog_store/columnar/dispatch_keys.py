@@ -126,7 +126,6 @@ class Properties(Protocol):
 
     def text(self, name: str, /) -> pa.StringArray:
         """The value of one property in every row, null where a row has none."""
-        ...
 
 
 def key_entries(

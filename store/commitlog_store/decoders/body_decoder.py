@@ -33,7 +33,6 @@ class BodyDecoder(Protocol):
 
         It runs in a process of its own, with 2 s of processor time, 10 s, and 1 GiB of memory for a body.
         """
-        ...
 
 
 DecoderMaker = Callable[[str], BodyDecoder]

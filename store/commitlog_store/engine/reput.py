@@ -58,7 +58,6 @@ class CommitLogDispatcher(Protocol):
 
     def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
         """Prepare a write. The step that is returned does it."""
-        ...
 
 
 class BuildConsumeQueue:

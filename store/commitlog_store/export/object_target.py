@@ -201,10 +201,8 @@ class _ObjectWriter:
 
     def commit(self) -> int:
         self._put()
-        self.put_last, self._uncommitted = (
-            self._uncommitted,
-            [],
-        )  # from now on a state may name them, though its put seems to fail
+        # From now on a state may name them, though its put seems to fail.
+        self.put_last, self._uncommitted = self._uncommitted, []
         return self._number
 
     def close(self) -> None:

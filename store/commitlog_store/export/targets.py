@@ -100,20 +100,15 @@ class RowWriter(Protocol):
     @property
     def is_due(self) -> bool:
         """Whether as many bytes wait for a commit as a file, or a piece of one, should have."""
-        ...
 
     def write(self, topic: str, batch: pa.RecordBatch) -> None:
         """Add rows of one topic. ``OSError``."""
-        ...
 
     def end_topics(self) -> None:
         """Finish the files of all topics: no more rows of these follow. ``OSError``."""
-        ...
 
     def commit(self) -> int:
         """Bring all rows to the device; returns what the state file keeps: files, or bytes. ``OSError``."""
-        ...
 
     def close(self) -> None:
         """Close the files. Rows that were not committed are dropped, now or by the next export that resumes."""
-        ...

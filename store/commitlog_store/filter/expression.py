@@ -41,7 +41,6 @@ class Rows(Protocol):
 
     def text(self, name: str) -> pa.StringArray:
         """The values of one property, null where a row has none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,7 @@ from commitlog_store.serve.store_calls import ANSWERS, VERIFICATION_CALLS
 from commitlog_store.serve.store_writer import StoreWriter
 from commitlog_store.serve.store_writes import answer_write
 from commitlog_store.serve.tokens import Role, TokenFile
-from commitlog_store.serve.verification import Verification
-from commitlog_store.serve.verification_calls import VerificationCalls
+from commitlog_store.serve.verification import Verification, VerificationCalls
 from commitlog_store.serve.waits import WaitingRoom
 from commitlog_store.store import MessageStore
 from commitlog_store.threads.worker import Worker

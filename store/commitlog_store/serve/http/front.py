@@ -11,8 +11,12 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.reader import OnDamage, StoreReader
 from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.http.access import HttpAccess
-from commitlog_store.serve.http.actions.all_actions import ACTIONS
+from commitlog_store.serve.http.actions.end_half_message import COMMIT_HALF, ROLL_BACK_HALF
+from commitlog_store.serve.http.actions.forget_batches import FORGET
 from commitlog_store.serve.http.actions.frame import Actions
+from commitlog_store.serve.http.actions.produce import PRODUCE
+from commitlog_store.serve.http.actions.redrive import REDRIVE
+from commitlog_store.serve.http.actions.reset_group import RESET
 from commitlog_store.serve.http.actions.verify import verify_actions
 from commitlog_store.serve.http.app import make_app
 from commitlog_store.serve.http.listener import HttpLimits, HttpListener, bind
@@ -25,6 +29,9 @@ from commitlog_store.store import MessageStore
 
 if TYPE_CHECKING:
     from commitlog_store.serve.archive_service import ArchiveState
+
+
+_ACTIONS = (PRODUCE, RESET, REDRIVE, COMMIT_HALF, ROLL_BACK_HALF, FORGET)
 
 
 class HttpFront:
@@ -73,7 +80,7 @@ class HttpFront:
         )
         pages = Pages(self.stores, access, downloads=downloads, decoders=decoders or TopicDecoders())
         self._pages = pages
-        actions = Actions(self.stores, access, pages.frame, (*ACTIONS, *verify_actions(self.stores)))
+        actions = Actions(self.stores, access, pages.frame, (*_ACTIONS, *verify_actions(self.stores)))
         more = [*pages.routes(), *actions.routes()]
         app = make_app(self.stores, access, more=more, error_answer=pages.error, proxies=proxies)
         self._listener = HttpListener(bind(listen), app, tls=tls, limits=limits, on_stop=self._begin_stop)

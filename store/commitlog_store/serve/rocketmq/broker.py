@@ -24,7 +24,7 @@ from commitlog_store.queue.topic_config import read_topic_settings
 from commitlog_store.serve.connection_counts import ConnectionCounts, RequestTimes
 from commitlog_store.serve.listen import ROCKETMQ_PORT, ListenSettings, TlsFiles, tls_context
 from commitlog_store.serve.rocketmq.access.access_control import AccessControl
-from commitlog_store.serve.rocketmq.answering import ThreadsOf
+from commitlog_store.serve.rocketmq.answering import ThreadsOf, WaitingRequests
 from commitlog_store.serve.rocketmq.broker_identity import DEFAULT_CLUSTER, DEFAULT_NAME, BrokerIdentity
 from commitlog_store.serve.rocketmq.connection import ConnectionLimits
 from commitlog_store.serve.rocketmq.consumer_groups import ConsumerGroups
@@ -37,7 +37,6 @@ from commitlog_store.serve.rocketmq.processors.pull_message import PullMessagePr
 from commitlog_store.serve.rocketmq.processors.route import RouteInfoProcessor, own_topics
 from commitlog_store.serve.rocketmq.processors.send_message import SendMessageProcessor
 from commitlog_store.serve.rocketmq.pull_hold import PullRequestHoldService
-from commitlog_store.serve.rocketmq.waiting_requests import WaitingRequests
 from commitlog_store.store import MessageStore, owned_by, pulls_from
 
 _T = TypeVar("_T")

@@ -17,9 +17,9 @@ from commitlog_store import MessageStore
 from commitlog_store.engine.put_message import EncodedMessage, PutMessageResult
 from commitlog_store.serve.connection_counts import ConnectionCounts
 from commitlog_store.serve.listen import ListenSettings
+from commitlog_store.serve.rocketmq.answering import WaitingRequests
 from commitlog_store.serve.rocketmq.broker import RocketMQBroker, RocketMQSettings
 from commitlog_store.serve.rocketmq.codes import RequestCode
-from commitlog_store.serve.rocketmq.waiting_requests import WaitingRequests
 from commitlog_store.store import owned_by
 from tests.store.serve.http.test_metrics import GOLDEN
 from tests.store.serve.rocketmq.remoting_client import RemotingClient, pull_fields, send_fields
