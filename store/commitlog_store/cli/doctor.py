@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, cast
 
 import typer
@@ -125,13 +126,14 @@ def doctor(
 
     Verdicts: OK; WARNING, no message is known to be lost; DAMAGED; DOES NOT OPEN. Exit code 0 for OK, else 1.
     """
+    assessed = partial(_assessed, path, warn, critical, config_file, commit_log, deep=deep)
     if not nagios:
-        _print(path, output.form(), warn, critical, config_file, commit_log, deep=deep)
+        _print(assessed, output.form())
         return
     if output.is_given:
         raise typer.BadParameter("It prints one line; leave -o and --json out.", param_hint="--nagios")
     try:
-        found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
+        found, limits = assessed()
     except (CommitLogError, OSError) as error:
         print(nagios_unknown(error))
         raise typer.Exit(NAGIOS_UNKNOWN) from error
@@ -169,18 +171,9 @@ def _served_assessment(
         return found, measure(StoreToMeasure.of_reader(reader), *limits)
 
 
-def _print(
-    path: str,
-    form: OutputFormat,
-    warn: list[str] | None,
-    critical: list[str] | None,
-    config_file: str | None,
-    commit_log: str | None,
-    *,
-    deep: bool,
-) -> None:
+def _print(assessed: Callable[[], tuple[Assessment, list[Measured]]], form: OutputFormat) -> None:
     with wrong_usage():
-        found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
+        found, limits = assessed()
     with ends_wrong(with_limits(found, limits) is not Verdict.OK):
         if form is OutputFormat.JSON:
             print_json(found, limits)

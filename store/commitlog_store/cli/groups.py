@@ -253,16 +253,10 @@ def _cells(rows: Sequence[_Row], name: str) -> list[object]:
 
 def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
     """Print the positions of a reset, old and new."""
-    rows: list[_Row] = [
-        dict(
-            zip(
-                _MOVE_COLUMNS,
-                (one.group, one.topic, one.queue_id, one.before, one.after, one.min_offset, one.max_offset),
-                strict=True,
-            )
-        )
-        for one in moves
+    values = [
+        (one.group, one.topic, one.queue_id, one.before, one.after, one.min_offset, one.max_offset) for one in moves
     ]
+    rows: list[_Row] = [dict(zip(_MOVE_COLUMNS, row, strict=True)) for row in values]
     if form is not OutputFormat.TABLE:
         print_rows(_MOVE_COLUMNS, iter(rows), form)
         return

@@ -54,30 +54,18 @@ def message_output(
     """
     if body and decoders:
         raise typer.BadParameter("--body gives the bytes of bodies; leave --decode out.", param_hint="--body")
-    if decoders and output is OutputFormat.JSON and line_format is None:
-        return JsonOutput(columns or ROW_COLUMNS, clock, decoders)
-    out = _plain_output(output, clock=clock, columns=columns, body=body, line_format=line_format, full=full)
-    return DecodedOutput(out, decoders) if decoders and "body" in out.columns else out
-
-
-def _plain_output(
-    output: OutputFormat,
-    *,
-    clock: Clock,
-    columns: Sequence[str] | None,
-    body: bool,
-    line_format: str | None,
-    full: bool,
-) -> MessageOutput:
+    out: MessageOutput
     if body:
         return BodyOutput()
     if line_format is not None:
-        return FormatOutput(MessageFormat(line_format, clock))
-    if output is OutputFormat.JSON:
-        return JsonOutput(columns or ROW_COLUMNS, clock)
-    if output is OutputFormat.CSV:
-        return CsvOutput(columns or ROW_COLUMNS, clock)
-    return TextOutput(columns, clock, full=full)
+        out = FormatOutput(MessageFormat(line_format, clock))
+    elif output is OutputFormat.JSON:
+        return JsonOutput(columns or ROW_COLUMNS, clock, decoders)
+    elif output is OutputFormat.CSV:
+        out = CsvOutput(columns or ROW_COLUMNS, clock)
+    else:
+        out = TextOutput(columns, clock, full=full)
+    return DecodedOutput(out, decoders) if decoders and "body" in out.columns else out
 
 
 def _columns(table: pa.Table, names: Iterable[str], clock: Clock) -> Columns:
