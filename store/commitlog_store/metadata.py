@@ -43,81 +43,70 @@ if TYPE_CHECKING:
     from commitlog_store.verify.findings import Finding
 
 _TIME = pa.timestamp("us", tz="UTC")
-METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
-    "topics": pa.schema(
-        {
-            "topic": pa.string(),
-            "isSystem": pa.bool_(),
-            "queues": pa.int32(),
-            "messages": pa.int64(),
-            "error": pa.string(),
-        }
-    ),
-    "queues": pa.schema(
-        {
-            "topic": pa.string(),
-            "queueId": pa.int32(),
-            "minOffset": pa.int64(),
-            "maxOffset": pa.int64(),
-            "messages": pa.int64(),
-            "firstStoreTimestamp": _TIME,
-            "lastStoreTimestamp": _TIME,
-            "error": pa.string(),
-        }
-    ),
-    "groups": pa.schema(
-        {
-            "group": pa.string(),
-            "topic": pa.string(),
-            "queueId": pa.int32(),
-            "committedOffset": pa.int64(),
-            "minOffset": pa.int64(),
-            "maxOffset": pa.int64(),
-            "lag": pa.int64(),
-            "lost": pa.int64(),
-            "lagMs": pa.int64(),
-            "oldestWaitingTimestamp": _TIME,
-            "lastConsumedTimestamp": _TIME,
-            "retryMessages": pa.int64(),
-            "deadLetters": pa.int64(),
-            "error": pa.string(),
-        }
-    ),
-    "files": pa.schema(
-        {
-            "path": pa.string(),
-            "kind": pa.string(),
-            "size": pa.int64(),
-            "diskSize": pa.int64(),
-            "modified": _TIME,
-            "topic": pa.string(),
-            "queueId": pa.int32(),
-            "firstOffset": pa.int64(),
-        }
-    ),
-    "batches": pa.schema(
-        {
-            "application": pa.string(),
-            "version": pa.int64(),
-            "rows": pa.int64(),
-            "physicalOffset": pa.int64(),
-            "endOffset": pa.int64(),
-            "storeTimestamp": _TIME,
-        }
-    ),
-    "findings": pa.schema(
-        {
-            "severity": pa.string(),
-            "check": pa.string(),
-            "path": pa.string(),
-            "byteOffset": pa.int64(),
-            "topic": pa.string(),
-            "queueId": pa.int32(),
-            "queueOffset": pa.int64(),
-            "message": pa.string(),
-        }
-    ),
+_COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
+    "topics": {
+        "topic": pa.string(),
+        "isSystem": pa.bool_(),
+        "queues": pa.int32(),
+        "messages": pa.int64(),
+        "error": pa.string(),
+    },
+    "queues": {
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "minOffset": pa.int64(),
+        "maxOffset": pa.int64(),
+        "messages": pa.int64(),
+        "firstStoreTimestamp": _TIME,
+        "lastStoreTimestamp": _TIME,
+        "error": pa.string(),
+    },
+    "groups": {
+        "group": pa.string(),
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "committedOffset": pa.int64(),
+        "minOffset": pa.int64(),
+        "maxOffset": pa.int64(),
+        "lag": pa.int64(),
+        "lost": pa.int64(),
+        "lagMs": pa.int64(),
+        "oldestWaitingTimestamp": _TIME,
+        "lastConsumedTimestamp": _TIME,
+        "retryMessages": pa.int64(),
+        "deadLetters": pa.int64(),
+        "error": pa.string(),
+    },
+    "files": {
+        "path": pa.string(),
+        "kind": pa.string(),
+        "size": pa.int64(),
+        "diskSize": pa.int64(),
+        "modified": _TIME,
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "firstOffset": pa.int64(),
+    },
+    "batches": {
+        "application": pa.string(),
+        "version": pa.int64(),
+        "rows": pa.int64(),
+        "physicalOffset": pa.int64(),
+        "endOffset": pa.int64(),
+        "storeTimestamp": _TIME,
+    },
+    "findings": {
+        "severity": pa.string(),
+        "check": pa.string(),
+        "path": pa.string(),
+        "byteOffset": pa.int64(),
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "queueOffset": pa.int64(),
+        "message": pa.string(),
+    },
 }
+METADATA_SCHEMAS: Mapping[str, pa.Schema] = {table: pa.schema(columns) for table, columns in _COLUMNS.items()}
 
 Row = dict[str, Any]
 

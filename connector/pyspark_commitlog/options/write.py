@@ -193,109 +193,52 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
 
 # The only place of every option's default; a test compares the table in docs/sink.md with this.
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
-    WriteOption(
-        "path",
-        "path",
-        parse_one_place,
-        None,
-        "",
-        "the store's directory, created if it does not exist; or the address of a server that owns the store",
-    ),
-    WriteOption(
-        "storePathCommitLog",
-        "store_path_commit_log",
-        parse_commit_log,
-        None,
-        "",
-        "the directory of the log, if it is not in the store's",
-    ),
+    WriteOption("path", "path", parse_one_place, None, "",
+                "the store's directory, created if it does not exist; or the address of a server that owns the store"),
+    WriteOption("storePathCommitLog", "store_path_commit_log", parse_commit_log, None, "",
+                "the directory of the log, if it is not in the store's"),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
-    WriteOption(
-        "rowFormat", "kafka_rows", values.parse_row_format, "rocketmq", "", "whose columns rows have; or kafka"
-    ),
+    WriteOption("rowFormat", "kafka_rows", values.parse_row_format, "rocketmq", "",
+                "whose columns rows have; or kafka"),
     WriteOption("queues", "queues", _parse_queues, "4", "queues", "number of queues of a new topic"),
-    WriteOption(
-        "flush",
-        "flush",
-        values.choice({one.value: one for one in Flush}),
-        "sync",
-        "",
-        "sync: committed means on the device; replicated: on a second one, too; async",
-    ),
-    WriteOption(
-        "haListenAddress", "ha_listen_address", _as_is, None, "", "flush=replicated: where the replica connects"
-    ),
+    WriteOption("flush", "flush", values.choice({one.value: one for one in Flush}), "sync", "",
+                "sync: committed means on the device; replicated: on a second one, too; async"),
+    WriteOption("haListenAddress", "ha_listen_address", _as_is, None, "",
+                "flush=replicated: where the replica connects"),
     WriteOption("haAllow", "ha_allow", _as_is, None, "", "flush=replicated: addresses that may connect"),
-    WriteOption(
-        "haTokenFile", "ha_token_file", _as_is, None, "", "flush=replicated: the token shared with the replica"
-    ),
+    WriteOption("haTokenFile", "ha_token_file", _as_is, None, "",
+                "flush=replicated: the token shared with the replica"),
     WriteOption("haTlsCertificate", "ha_tls_certificate", _as_is, None, "", "flush=replicated: for TLS"),
     WriteOption("haTlsKey", "ha_tls_key", _as_is, None, "", "flush=replicated: the certificate's private key"),
-    WriteOption(
-        "replicaTimeout",
-        "replica_timeout_s",
-        _parse_seconds,
-        "30",
-        "seconds",
-        "flush=replicated: how long a commit waits for the replica",
-    ),
-    WriteOption(
-        "lockTimeout", "lock_timeout_s", _parse_seconds, "30", "seconds", "how long a commit waits for another owner"
-    ),
-    _store_setting(
-        "diskSpaceWarningLevelRatio",
-        "disk_space_warning_level_ratio",
-        _parse_ratio,
-        "of the disk",
-        "no commit when more of the disk is used; 1: never refused for that",
-    ),
-    WriteOption(
-        "retentionHours", "retention_hours", values.parse_positive, None, "hours", "older log files go after a commit"
-    ),
-    WriteOption(
-        "retentionBytes", "retention_bytes", values.parse_bytes, None, "bytes", "the oldest log files beyond this go"
-    ),
-    _store_setting(
-        "diskMaxUsedSpaceRatio",
-        "disk_max_used_space_ratio",
-        values.parse_positive,
-        "percent",
-        "when more of the disk is used, old files go before a commit too",
-    ),
-    _store_setting(
-        "diskSpaceCleanForciblyRatio",
-        "disk_space_clean_forcibly_ratio",
-        _parse_ratio,
-        "of the disk",
-        "with retentionHours: when more is used, younger files go too",
-    ),
+    WriteOption("replicaTimeout", "replica_timeout_s", _parse_seconds, "30", "seconds",
+                "flush=replicated: how long a commit waits for the replica"),
+    WriteOption("lockTimeout", "lock_timeout_s", _parse_seconds, "30", "seconds",
+                "how long a commit waits for another owner"),
+    _store_setting("diskSpaceWarningLevelRatio", "disk_space_warning_level_ratio", _parse_ratio, "of the disk",
+                   "no commit when more of the disk is used; 1: never refused for that"),
+    WriteOption("retentionHours", "retention_hours", values.parse_positive, None, "hours",
+                "older log files go after a commit"),
+    WriteOption("retentionBytes", "retention_bytes", values.parse_bytes, None, "bytes",
+                "the oldest log files beyond this go"),
+    _store_setting("diskMaxUsedSpaceRatio", "disk_max_used_space_ratio", values.parse_positive, "percent",
+                   "when more of the disk is used, old files go before a commit too"),
+    _store_setting("diskSpaceCleanForciblyRatio", "disk_space_clean_forcibly_ratio", _parse_ratio, "of the disk",
+                   "with retentionHours: when more is used, younger files go too"),
     WriteOption("txnAppId", "txn_app_id", _parse_app_id, None, "", "batch writes: whose versions txnVersion counts"),
     WriteOption("txnVersion", "txn_version", _parse_version, None, "", "batch writes: written at most once"),
     _store_setting("maxMessageSize", "max_message_size", values.parse_bytes, "bytes", "the largest body"),
-    WriteOption(
-        "bodyCompression", "body_compression", values.choice(_COMPRESSIONS), "none", "", ", ".join(_COMPRESSIONS)
-    ),
+    WriteOption("bodyCompression", "body_compression", values.choice(_COMPRESSIONS), "none", "",
+                ", ".join(_COMPRESSIONS)),
     WriteOption("compressOver", "compress_over", _parse_over, "4096", "bytes", "larger bodies are compressed"),
-    _store_setting(
-        "mappedFileSizeCommitLog", "mapped_file_size_commit_log", values.parse_bytes, "bytes", "new store: a log file"
-    ),
-    _store_setting(
-        "mappedFileSizeConsumeQueue",
-        "mapped_file_size_consume_queue",
-        values.parse_bytes,
-        "bytes",
-        "new store: a consume-queue file, rounded up to a multiple of 20",
-    ),
-    _store_setting(
-        "messageIndexEnable",
-        "message_index_enable",
-        values.parse_boolean,
-        "",
-        "whether keys and unique keys are indexed",
-    ),
+    _store_setting("mappedFileSizeCommitLog", "mapped_file_size_commit_log", values.parse_bytes, "bytes",
+                   "new store: a log file"),
+    _store_setting("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", values.parse_bytes, "bytes",
+                   "new store: a consume-queue file, rounded up to a multiple of 20"),
+    _store_setting("messageIndexEnable", "message_index_enable", values.parse_boolean, "",
+                   "whether keys and unique keys are indexed"),
     _store_setting("maxHashSlotNum", "max_hash_slot_num", values.parse_positive, "slots", "of a new index file"),
     _store_setting("maxIndexNum", "max_index_num", values.parse_positive, "entries", "room in a new index file"),
-)
+)  # fmt: skip
 # The store's name of a setting, where the field has another.
 _SETTING_OF = {"retention_hours": "file_reserved_time"}
 _REPLICATION_SETTINGS = ("ha_listen_address", "ha_allow", "ha_token_file", "ha_tls_certificate", "ha_tls_key")
