@@ -19,7 +19,6 @@ from commitlog_store.batch.ledger import saved_batches
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.errors import CommitLogError, InvalidValue, LogLost, LogNotFound, StoreAccessDenied
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog_store.paths import REMOTE_SCHEMES
 from commitlog_store.progress import Progress
 from commitlog_store.verify.findings import Finding, Findings
@@ -61,7 +60,7 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assessment:
+class Assessment(QuickLook):
     """What was found of a store. Places in the log are physical offsets, sizes are bytes.
 
     ``deep``: everything was read; ``verification`` has the numbers of it. ``topics`` are all topics then, else those
@@ -80,18 +79,7 @@ class Assessment:
     paths: StorePaths
     verdict: Verdict
     deep: bool
-    aborted: bool
-    log_files: int
-    log_start: int
-    log_end: int
-    queues: int
-    index_files: int
-    checkpoint: Checkpoint
-    mark: CheckpointMark | None
     batches: int | None
-    opening: Opening
-    topics: list[TopicCount]
-    findings: list[Finding]
     next_steps: list[str]
     seconds: float
     verification: VerificationReport | None = None

@@ -41,7 +41,7 @@ from commitlog_store.verify.topics import TopicCount
 
 @dataclass(frozen=True, kw_only=True)
 class QuickLook:
-    """What a quick look found. The fields are those of ``Assessment``."""
+    """What a quick look found. An ``Assessment`` adds to it."""
 
     aborted: bool
     log_files: int
