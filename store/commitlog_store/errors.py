@@ -88,6 +88,7 @@ from typing import TypeVar
 from commitlog_store.put_status import PutMessageStatus
 
 _Error = TypeVar("_Error", bound="CommitLogError")
+_Answer = TypeVar("_Answer")
 
 # Characters of a user's text in an error.
 _LONGEST_SHOWN = 200
@@ -749,6 +750,13 @@ class PutNotConfirmed(OutcomeUnknown):
 def put_error(status: PutMessageStatus, reason: str) -> PutRefused | PutNotConfirmed:
     """The exception for a put that ended with a status other than PUT_OK."""
     return PutRefused(status, reason) if status.is_refusal else PutNotConfirmed(status, reason)
+
+
+def raised(answer: _Answer | CommitLogError) -> _Answer:
+    """One answer of several, where an error stands for an answer: that is raised."""
+    if isinstance(answer, CommitLogError):
+        raise answer
+    return answer
 
 
 def _is_listed(name: str, found: object) -> bool:

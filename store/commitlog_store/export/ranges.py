@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from commitlog_store.errors import CommitLogError, TopicNotFound, UnsupportedStore
+from commitlog_store.errors import TopicNotFound, UnsupportedStore, raised
 from commitlog_store.export.positions import ExportPositions
 from commitlog_store.export.targets import ExportTarget
 from commitlog_store.queue.catalog import matching_topics
@@ -92,9 +92,5 @@ def _by_time(
     """The first offset of each queue stored at or after a time; without one, the bound of that name."""
     if time_ms is None:
         return {one: getattr(one, otherwise) for one in infos}
-    found: dict[QueueInfo, int] = {}
-    for one, offset in zip(infos, reader.offsets_by_time([(one, time_ms) for one in infos]), strict=True):
-        if isinstance(offset, CommitLogError):
-            raise offset
-        found[one] = offset
-    return found
+    found = reader.offsets_by_time([(one, time_ms) for one in infos])
+    return {one: raised(offset) for one, offset in zip(infos, found, strict=True)}

@@ -22,6 +22,7 @@ from commitlog_store.errors import (
     OffsetOutOfRange,
     QueueNotFound,
     TopicNotFound,
+    raised,
 )
 from commitlog_store.format.positions_message import decode_positions
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
@@ -254,11 +255,7 @@ def _row(
 
 def _time(found: int | CommitLogError) -> int | None:
     """None for a message that was deleted since, and for a filler. Raises any other error."""
-    if isinstance(found, (OffsetOutOfRange, FileChanged)):
-        return None
-    if isinstance(found, CommitLogError):
-        raise found
-    return found
+    return None if isinstance(found, (OffsetOutOfRange, FileChanged)) else raised(found)
 
 
 def restore_positions(offsets: ConsumerOffsets, reader: ReadableQueues, *, log_may_be_short: bool = False) -> None:

@@ -17,13 +17,7 @@ import pyarrow as pa
 
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS
-from commitlog_store.errors import (
-    CommitLogError,
-    FileMissing,
-    MessageNotFound,
-    NotFoundError,
-    TopicNotFound,
-)
+from commitlog_store.errors import CommitLogError, FileMissing, MessageNotFound, NotFoundError, TopicNotFound, raised
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.arrays import Int64Array
@@ -123,10 +117,7 @@ class HistoryReader(StoreReader):
         return sorted({*self.past.topics(), *self.live.topics()})
 
     def queue_ids(self, topic: str) -> list[int]:
-        found = self.queue_ids_of([topic])[0]
-        if isinstance(found, CommitLogError):
-            raise found
-        return found
+        return raised(self.queue_ids_of([topic])[0])
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         self._refuse_closed()
@@ -261,10 +252,7 @@ class HistoryReader(StoreReader):
         )
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        found = self.store_timestamps([(topic, queue_id, offset)])[0]
-        if isinstance(found, CommitLogError):
-            raise found
-        return found
+        return raised(self.store_timestamps([(topic, queue_id, offset)])[0])
 
     def _by_place(
         self,

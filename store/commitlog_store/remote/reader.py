@@ -18,7 +18,7 @@ import pyarrow as pa
 from commitlog_store.batch_id import CommittedBatch
 from commitlog_store.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog_store.delayed.levels import DelayLevel
-from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, StoreBusy
+from commitlog_store.errors import CommitLogError, InvalidValue, RemoteFailed, StoreBusy, raised
 from commitlog_store.filter.message_filter import MessageFilter
 from commitlog_store.format.checkpoint import Checkpoint
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE, Units
@@ -201,7 +201,7 @@ class RemoteReader(StoreReader):
         return list(self._ask("topics"))
 
     def queue_ids(self, topic: str) -> list[int]:
-        return _raised(self.queue_ids_of([topic])[0])
+        return raised(self.queue_ids_of([topic])[0])
 
     def queue_ids_of(self, topics: Sequence[str]) -> list[list[int] | CommitLogError]:
         asked = [answer_or_error(partial(checked_topic, topic)) for topic in checked_topics(topics)]
@@ -408,7 +408,7 @@ class RemoteReader(StoreReader):
         return self._ask_in_parts("fences", list(checked_places(positions)))
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        return _raised(self.store_timestamps([(topic, queue_id, offset)])[0])
+        return raised(self.store_timestamps([(topic, queue_id, offset)])[0])
 
     def store_timestamps(self, positions: Sequence[tuple[str, int, int]]) -> list[int | CommitLogError]:
         return self._ask_in_parts("store_timestamps", list(checked_places(positions)))
@@ -429,7 +429,7 @@ class RemoteReader(StoreReader):
         found: list[int | CommitLogError] = self._ask_in_parts(
             "offsets_by_time", [(*place, wanted_ms, known)], boundary, checked_on_damage(on_damage or self._on_damage)
         )
-        return _raised(found[0])
+        return raised(found[0])
 
     def offsets_by_time(
         self,
@@ -501,12 +501,6 @@ def _ordered_ranges(ranges: Sequence[QueueOffsets]) -> list[QueueOffsets]:
     for *_, start, stop in checked:
         refuse_reversed(start, stop)
     return checked
-
-
-def _raised(answer: _T | CommitLogError) -> _T:
-    if isinstance(answer, CommitLogError):
-        raise answer
-    return answer
 
 
 def filter_texts(wanted: str | MessageFilter | None, tags: str | None) -> FilterTexts:
