@@ -464,6 +464,8 @@ _PERCENT = {
     "disk_max_used_space_ratio": (10, 95),
 }
 _HA_SETTING, _HA_PORT = "ha_listen_address", "haListenPort"
+# A broker with it ends its log at the first record without the property __CRC32#, and this package writes none.
+_CRC_OF_RECORDS = "forceVerifyPropCRC"
 _LOOPBACK = "127.0.0.1"
 _ALIKE = 0.9
 
@@ -551,6 +553,9 @@ class BrokerProperties:
                 found[name] = one
             else:
                 unused[one.key] = one.value
+            if one.key == _CRC_OF_RECORDS and one.value.lower() == "true":
+                expected = "false: when it opens a store, a broker with it drops the messages that this package wrote"
+                raise _bad_value([one], place, (), expected)
         keys = tuple(one.key for one in found.values())
         port = found.pop(_setting_name(_HA_PORT), None)
         values = {name: _value(settings[name], one, place) for name, one in found.items()}

@@ -188,6 +188,13 @@ def test_the_spelling_of_early_versions_is_ignored_with_a_warning_as_brokers_ign
         assert f"'maped{name}' is not a setting of a store. Did you mean 'mapped{name}'?" in caplog.text
 
 
+def test_a_broker_that_drops_what_this_package_writes_is_refused() -> None:
+    """RocketMQ 5 with this setting ends the log at the first record without the property ``__CRC32#``."""
+    with pytest.raises(InvalidValue, match=r"line 2: forceVerifyPropCRC=true; expected false: .* drops the messages"):
+        BrokerProperties.parse("enabledAppendPropCRC=true\nforceVerifyPropCRC=true")
+    assert BrokerProperties.parse("forceVerifyPropCRC=false").unused == {"forceVerifyPropCRC": "false"}
+
+
 @pytest.mark.parametrize("text", ["haListenPort=x", "haListenPort=70000", "haListenAddress=0.0.0.0:10912"])
 def test_a_bad_address_for_slaves_is_refused_by_its_line(text: str) -> None:
     with pytest.raises(InvalidValue, match=f"line 1: {text}; expected "):
