@@ -88,6 +88,15 @@ def _no_file(path: str) -> NotAStore:
     return NotAStore(f"{path} should be a file of the store, but is a directory, a pipe or a device.", path=path)
 
 
+def _no_file_to_write(path: str) -> NotAStore:
+    if not os.path.islink(path):
+        return _no_file(path)
+    return NotAStore(
+        f"{path} is a symbolic link, which an owner does not follow: put the file in its place. Readers follow it.",
+        path=path,
+    )
+
+
 @contextlib.contextmanager
 def taking_descriptor(path: str | int) -> Iterator[None]:
     """A system call that takes a descriptor of a path, or another one of an open file.
@@ -235,7 +244,7 @@ def identity_of(path: str) -> FileIdentity:
     """``identity`` of a file that is to be opened for writing later. ``NotAStore`` for anything but a regular file."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise _no_file(path)
+        raise _no_file_to_write(path)
     return FileIdentity(found.st_dev, found.st_ino, found.st_size)
 
 
@@ -460,7 +469,7 @@ def open_for_writing(path: str) -> int:
         ) from error
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ELOOP, errno.EISDIR):
-            raise _no_file(path) from error
+            raise _no_file_to_write(path) from error
         raise
     return _of_regular_file(descriptor, path)
 

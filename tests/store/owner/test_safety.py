@@ -115,6 +115,18 @@ def test_files_of_the_store_that_are_links_are_not_written_through(tmp_path: Pat
     assert elsewhere.read_bytes() == before
 
 
+def test_a_link_in_the_place_of_a_log_file_is_named_as_a_link(tmp_path: Path) -> None:
+    """A log of several directories is read through such links: an owner says why it refuses them."""
+    path, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    with open_store(path) as store:
+        put_ok(store)
+    first = path / "commitlog" / f"{0:020d}"
+    first.rename(elsewhere)
+    first.symlink_to(elsewhere)
+    with pytest.raises(NotAStore, match="is a symbolic link, which an owner does not follow"):
+        open_store(path)
+
+
 def test_a_link_where_the_next_file_should_be_is_not_followed(tmp_path: Path) -> None:
     """The put that reaches it is refused and takes no offset; no missing row of a table is reported as stored."""
     path, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
