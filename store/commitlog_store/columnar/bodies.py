@@ -11,6 +11,7 @@ from commitlog_store.errors import InvalidValue
 from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format import compression, sys_flag
 from commitlog_store.format.checksum import crc32
+from commitlog_store.format.compression import MAX_DECOMPRESSED_SIZE
 from commitlog_store.format.record import CRC_MASK, header_size
 
 # The fields that the errors of ``verify_crc`` name, and what a caller can do about such a body.
@@ -19,10 +20,6 @@ BODY_ADVICE = (
     "The body is not the one that was stored. on_damage='skip' (--on-damage skip) leaves the message out; "
     "verify_crc=False (--no-verify-crc, in Spark verifyCrc=false) gives the body as it is."
 )
-
-# A broker takes at most maxMessageSize (4 MiB unless raised) before compression; the bound keeps a hostile body from
-# unpacking without end.
-MAX_DECOMPRESSED_SIZE = 256 << 20
 
 # Bytes of the bodies that are made into ``bytes`` together, to be checked; a mean size from which on none are.
 _PART_SIZE = 256 << 10

@@ -1,7 +1,8 @@
 """Compression of large bodies as by RocketMQ's producers, with the bits of SYSFLAG for it.
 
 A producer packs a body that reaches a size (``compressMsgBodyOverHowmuch``, 4,096 by default), keeps the result even
-where it is longer, and sets COMPRESSED and the bits of the type. Readers of the record unpack it.
+where it is longer, and sets COMPRESSED and the bits of the type. Readers of the record unpack it, up to a bound; a
+longer body is stored as it is.
 
 Source: RocketMQ ``client/impl/producer/DefaultMQProducerImpl.java`` (``tryToCompressMessage``, ``sendKernelImpl``).
 """
@@ -16,13 +17,13 @@ import pyarrow as pa
 
 from commitlog_store.columnar.byte_parts import binary_parts
 from commitlog_store.errors import InvalidValue
-from commitlog_store.format.compression import compress
+from commitlog_store.format.compression import MAX_DECOMPRESSED_SIZE, compress
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG, CompressionType
 
 
 @dataclass(frozen=True)
 class BodyCompression:
-    """Bodies of more than ``over`` bytes are packed as ``type`` says."""
+    """Bodies of more than ``over`` bytes are packed as ``type`` says, but for those that readers would not unpack."""
 
     type: CompressionType
     over: int
@@ -46,7 +47,7 @@ def compress_bodies(
     """
     bounds, data = binary_parts(bodies)
     sizes = np.diff(bounds)
-    large = sizes > compression.over
+    large = (sizes > compression.over) & (sizes <= MAX_DECOMPRESSED_SIZE)
     rows = np.flatnonzero(large)
     if not len(rows):
         return bodies, np.zeros(len(bodies), np.int32)

@@ -29,6 +29,10 @@ _ARROW_CODECS = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 # The default level of RocketMQ's producers (compressLevel).
 _ZLIB_LEVEL = 5
 
+# Readers unpack no more than this, and writers pack no longer body. A broker takes at most maxMessageSize (4 MiB unless
+# raised) before compression; the bound keeps a hostile body from unpacking without end.
+MAX_DECOMPRESSED_SIZE = 256 << 20
+
 # The first piece to unpack; each further one is as large as all before it.
 _FIRST_PIECE_SIZE = 1 << 16
 

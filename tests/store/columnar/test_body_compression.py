@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commitlog_store.columnar import bodies, body_compression
 from commitlog_store.columnar.body_compression import BodyCompression
 from commitlog_store.columnar.unique_key import unique_keys
 from commitlog_store.errors import InvalidValue
@@ -61,6 +62,19 @@ def test_a_body_that_grows_by_compression_stays_compressed_as_with_producers() -
     [record] = decoded(encode(pa.table({"body": [body]}), compression=BodyCompression(CompressionType.ZLIB, 4096)))
     assert len(record.body) > len(body)
     assert decompress(record.body, CompressionType.ZLIB, 5000) == body
+
+
+@any_type
+def test_a_body_that_readers_would_not_unpack_is_stored_as_it_is(
+    kind: CompressionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink takes bodies of 2 GiB, and a reader unpacks 256 MiB at most."""
+    for module in (bodies, body_compression):
+        monkeypatch.setattr(module, "MAX_DECOMPRESSED_SIZE", 5000)
+    given_bodies = [bytes(5000), bytes(5001)]
+    encoded = encode(pa.table({"body": given_bodies}), compression=BodyCompression(kind, 100))
+    assert [bool(record.sys_flag & COMPRESSED_FLAG) for record in decoded(encoded)] == [True, False]
+    assert [row["body"] for row in read_rows(encoded)] == given_bodies
 
 
 def test_zlib_has_the_level_of_producers() -> None:
