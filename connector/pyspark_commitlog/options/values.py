@@ -305,10 +305,9 @@ def _by_queue(option: str, value: str, expected: str) -> Iterator[tuple[QueueKey
         if not isinstance(queues, dict):
             refuse(option, value, f"{expected}; {topic!r} has no object of queue ids")
         for queue_text, said in queues.items():
-            queue_id = _integer(queue_text)
-            if queue_id is None or queue_id < 0:
+            if not re.fullmatch("0|[1-9][0-9]{0,17}", queue_text):  # so that no queue is given twice, as "7" and "07"
                 refuse(option, value, f"{expected}; found the queue id {queue_text!r} for {topic!r}")
-            yield (topic, queue_id), said
+            yield (topic, int(queue_text)), said
 
 
 def _json_object(option: str, value: str, expected: str) -> dict[str, object]:
@@ -332,7 +331,7 @@ def parse_json(option: str, value: str) -> object:
 
     try:
         parsed: object = json.loads(value, object_pairs_hook=as_dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if repeated:
         refuse(option, value, f"JSON with each name once; {repeated[0]!r} is given twice")

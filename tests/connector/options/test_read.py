@@ -104,6 +104,8 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
         ("startingOffsets", '{"orders":{"0":true}}', "True"),
         ("startingOffsets", '{"orders":{"0":1.5}}', "1.5"),
         ("startingOffsets", '{"orders":{"first":1}}', "'first'"),
+        ("startingOffsets", '{"orders":{"0":5,"00":2}}', "found the queue id '00'"),
+        pytest.param("startingOffsets", '{"orders":' * 100_000, "earliest, latest, or JSON", id="nested too deep"),
         ("startingOffsets", '{"audit":{"0":1}}', "queue 0 of 'audit' is not"),
         ("startingOffsets", '{"orders":{"0":1,"0":2}}', "each name once; '0' is given twice"),
         ("endingOffsetsByTimestamp", '{"orders":{"0":1},"orders":{"1":1}}', "each name once; 'orders' is given twice"),
