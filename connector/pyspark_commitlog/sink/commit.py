@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog_store import BatchId, CommittedBatch, PutMessageStatus, StagedFile, StoreReader
 from commitlog_store.errors import CommitLogError, DiskFull, NotAStore, PutRefused, StoreLocked, StoreNotFound
 from commitlog_store.stager import largest_record_of, queue_counts, remove_batch, remove_files
+from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.write import Flush, SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.fingerprint import checkpoint_within
 from pyspark_commitlog.sink.served import commit_uploads, remove_uploads, staging_plan
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 
@@ -58,14 +61,31 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
 def prepare_store(options: SinkOptions) -> None:
     """Create the store if it does not exist, so that tasks can stage in it. ``StoreOpenError`` if it is not a store.
 
-    An executor that does not find it then reports that it does not see the driver's files.
+    An executor that does not find it then reports that it does not see the driver's files. ``OptionError`` if Spark has
+    put the query's checkpoint where the store is to be created.
     """
+    checkpoint = checkpoint_within(options)
+    # A directory of this name is Spark's: a store has a file.
+    if checkpoint is not None and os.path.isdir(os.path.join(options.path, "checkpoint")):
+        _refuse_checkpoint(options, checkpoint)
     try:
         StoreReader.open(options.path, store_path_commit_log=options.store_path_commit_log).close()
     except (StoreNotFound, NotAStore):
+        if checkpoint is not None:
+            _refuse_checkpoint(options, checkpoint)
         _open(options).close()  # which refuses a directory that holds something else
         # This is intended, or the path is mistyped, or a disk is not mounted.
         _logger.warning("The store %s did not exist; a new one was created.", options.path)
+
+
+def _refuse_checkpoint(options: SinkOptions, checkpoint: str) -> NoReturn:
+    raise OptionError(
+        f"Option checkpointLocation is {checkpoint!r}, which is within the directory of the store, {options.path}. "
+        "Spark makes it first, and no store is created in a directory that holds something else. Give the checkpoint a "
+        "directory outside of the store, and remove the one in it.",
+        option="checkpointLocation",
+        value=checkpoint,
+    )
 
 
 def staged_rows(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:

@@ -68,6 +68,14 @@ def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, qu
     return ""
 
 
+def checkpoint_within(options: SinkOptions) -> str | None:
+    """The option checkpointLocation, if it is the store's directory or below it."""
+    store = os.path.realpath(options.path)
+    paths = _local_paths(options.checkpoint_location)
+    inside = any(Path(os.path.realpath(path)).is_relative_to(store) for path in paths)
+    return options.checkpoint_location if inside else None
+
+
 def _object_plan(location: str | None, query_id: str, batch_id: int) -> tuple[bytes | None, str]:
     """The plan in a checkpoint in object storage; None with the reason, if there is one to name.
 

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ from commitlog_store import MessageStore, StoreReader
 from commitlog_store.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
 from commitlog_store.batch_id import BatchId
 from commitlog_store.errors import DiskFull, NotAStore, StagingLost, StoreLocked
-from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options, parse_stream_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import commit_staged, plan_write, prepare_store, remove_staged, staged_rows
 from pyspark_commitlog.sink.task import StagedRows, StageTask
@@ -46,6 +48,27 @@ def options(tmp_path: Path) -> SinkOptions:
     options = options_of(tmp_path / "store")
     prepare_store(options)
     return options
+
+
+@pytest.mark.parametrize(
+    "form", ["{}/_checkpoint", "{}/checkpoint", "file://{}/_checkpoint", "{}/x/../checkpoint", "{}"]
+)
+def test_a_checkpoint_in_the_place_of_a_new_store_is_named(tmp_path: Path, form: str) -> None:
+    """Spark makes it before the first batch, as beside the files of a Delta table."""
+    store = tmp_path / "store"
+    location = form.format(store)
+    options = parse_stream_write_options(SMALL | {"path": str(store), "checkpointLocation": location})
+    made = store / location.rpartition("/")[2] if form != "{}" else store
+    (made / "offsets").mkdir(parents=True)
+    with pytest.raises(OptionError, match=r"checkpointLocation is .* within the directory of the store") as refused:
+        prepare_store(options)
+    assert refused.value.option == "checkpointLocation"
+    assert not (store / "commitlog").exists()
+
+
+def test_a_checkpoint_below_an_existing_store_is_no_fault(options: SinkOptions) -> None:
+    (Path(options.path) / "_checkpoint").mkdir()
+    prepare_store(replace(options, checkpoint_location=f"{options.path}/_checkpoint"))
 
 
 def test_partitions_are_committed_in_their_order_and_nothing_is_left_staged(options: SinkOptions) -> None:
