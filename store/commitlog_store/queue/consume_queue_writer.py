@@ -232,16 +232,18 @@ class ConsumeQueueWriter:
         if first > self.next_offset:
             self._refuse(self.next_offset, first)
         self._refuse_gap(offsets, first)
-        present = self.read(first, first + len(units))
         self._note_dirty(first, first + len(units))
-        wanted = units.astype(UNIT_DTYPE)
-        if write_back:
-            self._write(first, units)
-        elif len(present) < len(wanted) or not (present == wanted).all():
-            same = int(np.argmin(np.append(present == wanted[: len(present)], False)))
+        same = 0 if write_back else self._count_same(first, units)
+        if same < len(units):
             self._write(first + same, units[same:])
         self.next_offset = first + len(units)
         return True
+
+    def _count_same(self, first: int, units: Units) -> int:
+        """How many of ``units`` stand in the files already, from offset ``first`` on, up to one that does not."""
+        present = self.read(first, first + len(units))
+        same = present == units.astype(UNIT_DTYPE)[: len(present)]
+        return int(np.argmin(np.append(same, False)))
 
     def lacks_units_before(self, first: int) -> bool:
         """Whether the unit before an offset is missing, though its message may be in the log."""

@@ -204,11 +204,29 @@ class _QueueOrder:
     def __init__(self) -> None:
         self._next: dict[tuple[str, int], int] = {}
 
-    def first_misfit(self, groups: Iterable[QueueUnits]) -> tuple[int, Corrupt] | None:
+    def first_misfit(self, groups: Sequence[QueueUnits]) -> tuple[int, Corrupt] | None:
         """The place of the first record that does not follow the one before it in its own queue, and how."""
-        misfits = [self._misfit(group) for group in groups if not group.light]
-        found = [misfit for misfit in misfits if misfit is not None]
+        own = [group for group in groups if not group.light]
+        if self._all_follow(own):
+            return None
+        found = [misfit for misfit in map(self._misfit, own) if misfit is not None]
         return min(found, key=lambda misfit: misfit[0], default=None)
+
+    def _all_follow(self, groups: Sequence[QueueUnits]) -> bool:
+        """Whether every record has the offset after the one before it in its queue: one look at all of them.
+
+        Where a queue begins anywhere, and each of its offsets comes once.
+        """
+        if not groups:
+            return True
+        begins = np.cumsum([0] + [len(group.queue_offsets) for group in groups[:-1]])
+        offsets = np.concatenate([group.queue_offsets for group in groups])
+        follows = offsets[1:] - offsets[:-1] == 1
+        next_offset = self._next.get
+        firsts = offsets[begins].tolist()
+        known = [next_offset((g.topic, g.queue_id), first) for g, first in zip(groups, firsts, strict=True)]
+        follows[begins[1:] - 1] = True
+        return known == firsts and bool(follows.all())
 
     def _misfit(self, group: QueueUnits) -> tuple[int, Corrupt] | None:
         following = self._next.get((group.topic, group.queue_id))
