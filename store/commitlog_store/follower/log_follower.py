@@ -57,9 +57,8 @@ _LONGEST_PAUSE_S = 1.0
 # What the master sends is believed to be wrong when so many connections in a row brought nothing else.
 _ATTEMPTS = 3
 _STOPPED_S = 3_600.0
-# While more is there to be taken, so much is stored before it is synced and acknowledged: a sync for each piece would
-# take most of the time that a new mirror needs to catch up.
-_MOST_UNACKNOWLEDGED = 8 << 20
+# While more is there to be taken, another thread syncs. With so much that is not on the device, it is waited for.
+_MOST_UNFLUSHED = 64 << 20
 _REMOTING_PORT = 10_911
 _MASTER_ENDS = "the master's log ends"
 # A record without its body: header, a topic and properties of at most 32,767 bytes each.
@@ -492,20 +491,26 @@ class _Following:
             self._failed = self._refused = 0
             self._error = ""
             self._waiters.wake_all()
-        if self._log.end - self._acknowledged >= _MOST_UNACKNOWLEDGED or not link.has_more():
-            self._acknowledge(link)
+        self._acknowledge(link)
         if link.frames.fault is not None:
             raise link.frames.fault
 
     def _acknowledge(self, link: MasterLink) -> None:
-        """Tell the master what is here, if that is more than it knows."""
+        """Tell the master what is here, if that is more than it knows.
+
+        A sync takes as long as many pieces: while more has come, the store's GroupCommitService syncs what was
+        appended, and this thread takes the next ones.
+        """
         end = self._log.end
         if self._ack == "none" or end <= self._acknowledged:
             return
         if self._ack == "synced":
-            self._log.flush()
-        link.acknowledge(end)
-        self._acknowledged = end
+            if not link.has_more() or end - self._log.flushed_end >= _MOST_UNFLUSHED:
+                self._log.flush()
+            end = self._log.flushed_end
+        if end > self._acknowledged:
+            link.acknowledge(end)
+            self._acknowledged = end
 
     def _next(self, link: MasterLink) -> WholeRecords:
         frames = link.frames

@@ -48,6 +48,11 @@ class ReplicaLog:
         return self._log.files.max_wrote
 
     @property
+    def flushed_end(self) -> int:
+        """The physical offset after the last record that is on the device."""
+        return min(self._log.files.flushed_where, self.end)
+
+    @property
     def received_end(self) -> int:
         """The physical offset after the last byte that was appended: within a batch, after the log's end."""
         return self.end if self._space is None else self._space.position

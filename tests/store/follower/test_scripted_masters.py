@@ -93,6 +93,37 @@ def test_acknowledgements_never_claim_more_than_whole_records(tmp_path: Path, lo
     assert all(one in starts for one in said[1:])
 
 
+@pytest.mark.parametrize("most_unflushed", [1, 64 << 20])
+def test_nothing_is_acknowledged_before_its_sync_while_more_comes(
+    tmp_path: Path, log: bytes, most_unflushed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The follower's own syncs, and those of the store's thread, of small pieces of a log that comes at once."""
+    flushers: list[LogFlusher] = []
+    said: list[tuple[int, int]] = []
+
+    def serve(slave: Slave) -> None:
+        slave.says()
+        slave.send_log(log, 1)
+        while not said or said[-1][0] < len(log):
+            said.append((slave.says(), flushers[-1].flushed_where))
+        slave.wait_until_left()
+
+    flush = LogFlusher.flush
+
+    def noted(flusher: LogFlusher) -> None:
+        flushers.append(flusher)
+        flush(flusher)
+
+    monkeypatch.setattr(LogFlusher, "flush", noted)
+    monkeypatch.setattr("commitlog_store.follower.link._RECEIVED_SIZE", 1000)
+    monkeypatch.setattr("commitlog_store.follower.log_follower._MOST_UNFLUSHED", most_unflushed)
+    with ScriptedMaster(serve) as master, follow(master.address, tmp_path, ack="synced") as follower:
+        assert follower.wait_for(len(log), timeout_s=WAIT_LIMIT_S)
+        wait_for(lambda: bool(said) and said[-1][0] == len(log))
+    starts = {*_records(log), len(log)}
+    assert all(end in starts and end <= synced for end, synced in said)
+
+
 def test_a_follower_continues_where_a_broken_connection_left_it(tmp_path: Path, log: bytes) -> None:
     """Each connection is cut at a random byte; what comes again is compared, not stored twice."""
     chance = random.Random(1)
