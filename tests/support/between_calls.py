@@ -16,10 +16,10 @@ from commitlog_store.files import disk
 
 # Every function of the seam that looks at a file or a directory.
 _LOOKS = (
-    *("data_extents", "directory_signature", "exists", "file_key", "file_signature", "file_size", "identity"),
-    *("identity_of", "is_directory", "is_file", "is_symlink", "list_directories", "list_names", "map_file", "may_read"),
-    *("modified_at", "open_file", "read_at", "read_cached", "read_file", "read_into", "size_at", "size_of", "stamp"),
-    *("surely_has_names", "tree_files"),
+    *("data_extents", "directory_signature", "exists", "file_key", "file_signature", "file_size", "first_hole"),
+    *("identity", "identity_of", "is_directory", "is_file", "is_symlink", "list_directories", "list_names", "map_file"),
+    *("may_read", "modified_at", "open_file", "read_at", "read_cached", "read_file", "read_into", "size_at"),
+    *("size_of", "stamp", "surely_has_names", "tree_files"),
 )
 
 

@@ -47,6 +47,8 @@ class MappedFile:
         self._mapping: mmap.mmap | None = None
         # The stretch of the mapping whose pages may be in this process's memory.
         self._resident = (0, 0)
+        # A stretch of the file that had no hole when it was looked at: each look may take as long as a small block.
+        self._without_hole = (0, 0)
         self._populates = sys.platform == "linux"
         self.identity = disk.identity(descriptor) if identity is None else identity
         self.capacity = self.identity.size
@@ -162,15 +164,26 @@ class MappedFile:
         A stretch with holes is copied: in tmpfs a hole of a mapping takes space when it is touched, and on a full disk
         kills the process. ``FileChanged``, ``ReadFailed``.
         """
-        extents = self.data_extents(start, stop)
-        if extents == [(start, stop)]:
+        if self._has_no_hole(start, stop):
             return self.span(start, stop)
+        extents = self.data_extents(start, stop)
         if self.size < stop:
             raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
         data = zeroed_bytes(stop - start)
         for first, last in extents:
             self._fill(data[first - start : last - start].data, first)
         return data
+
+    def _has_no_hole(self, start: int, stop: int) -> bool:
+        """Whether ``[start, stop)`` has no hole.
+
+        An owner that has cut off the file's end in another process since the last look has made one: then the page is
+        brought in, or read by ``pread`` if that fails, as is any other.
+        """
+        first, last = self._without_hole
+        if not first <= start <= stop <= last:
+            first, last = self._without_hole = start, disk.first_hole(self._opened(), start)
+        return stop <= last
 
     def _reside(self, mapping: mmap.mmap, start: int, stop: int) -> None:
         """Move the stretch of resident pages on to ``[start, stop)``, giving back pages too far before it."""

@@ -398,6 +398,7 @@ class MappedFileWriter(MappedFile):
             first = space.page_after(end)
             self.allocated_position = min(self.allocated_position, first)
             if first < self.capacity:
+                self._without_hole = (0, 0)
                 with contextlib.suppress(OSError):  # then the file keeps it
                     space.release(self._opened(), first, self.capacity)
 
@@ -472,6 +473,7 @@ class MappedFileWriter(MappedFile):
 
     def _release(self, start: int) -> bool:
         """Make everything from a page on a hole; False where that is not possible."""
+        self._without_hole = (0, 0)
         try:
             return space.release(self._opened(), start, self.capacity)
         finally:

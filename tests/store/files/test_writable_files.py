@@ -197,3 +197,21 @@ def test_a_file_that_was_truncated_after_it_was_opened_is_an_io_error(tmp_path: 
         file.append(b"abc")
     assert file.wrote_position == 0
     file.close()
+
+
+def test_an_end_that_was_scanned_and_is_cut_off_is_not_mapped_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tmpfs a hole of a mapping takes space when it is touched."""
+    make_file(str(tmp_path / "file"), 16 << 20)
+    file = MappedFileWriter.open(str(tmp_path / "file"), 0)
+    file.append(b"x" * (4 << 20))
+    assert file.scanned(0, 4 << 20).all()
+    file.zero_from(1 << 20)
+    if file.data_extents(1 << 20, 4 << 20):
+        pytest.skip("the file system has no holes")
+    mapped: list[tuple[int, int]] = []
+    monkeypatch.setattr(file, "span", lambda *stretch: mapped.append(stretch))
+    assert not file.scanned(1 << 20, 4 << 20).any()
+    assert not mapped
+    file.close()
