@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import concat_ws, udf
 
 from tests.cluster.machine import OWNER_PORT, QUEUES, ROWS, SERVER_PORT
+from tests.connector.cluster.copying_driver import copy_at_once, executors
 from tests.connector.sink_failures.driver import QUICK_DRIVER
 from tests.connector.sink_failures.lost_executor import kill_own_executor
 from tests.connector.sink_failures.query import register
@@ -44,6 +45,7 @@ def main(mode: str, directory: str, master: str, host: str) -> None:
         wait_for(lambda: executors(spark) == 2)
         check_that_no_one_sees(spark, base / "disk" / "a")
         read_once(spark, options)
+        copy_at_once(spark, base)
         copy_and_lose_an_executor(spark, options, base, f"grpc+tls://{host}:{OWNER_PORT}")
     else:
         follow(spark, options, base / "checkpoint")
@@ -68,11 +70,6 @@ def session(scratch: Path, master: str) -> SparkSession:
         "spark__executor__heartbeatInterval": "2s",
     }
     return start_spark(scratch, **(QUICK_DRIVER | settings))
-
-
-def executors(spark: SparkSession) -> int:
-    """The executors that Spark has at the moment; the driver has an entry of its own."""
-    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def check_that_no_one_sees(spark: SparkSession, store: Path) -> None:

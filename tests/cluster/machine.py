@@ -3,8 +3,9 @@
     python -m tests.cluster.machine BASE batch|stream hosts|addresses
 
 ``batch``: two workers read two stores, and copy them as a stream to a third one, which a server owns; an executor is
-killed while tasks upload. ``stream``: one worker; a second joins when the first batch is done, and the
-first loses its power within a later one, while the owner of a store puts more messages. Prints ``fine`` at the end.
+killed while tasks upload. Before, they copy a store in a directory that all hosts have. ``stream``: one worker; a
+second joins when the first batch is done, and the first loses its power within a later one, while the owner of a store
+puts more messages. Prints ``fine`` at the end.
 
 With ``hosts`` it is started by ``hosts.OWN_MACHINE``, and the stores are in ``BASE/disk``, which other hosts do not
 have. With ``addresses`` all is on this machine, and the stores in another place, which the job is not given.

@@ -36,19 +36,15 @@ def main(directory: str, mode: str) -> None:
     base = Path(directory)
     scratch = base / "scratch"
     scratch.mkdir()
-    write(base / "input", 0)
     hosts = [FIRST, SECOND] if mode == "batch" else [FIRST]
     with standalone_cluster(scratch, *hosts) as cluster:
         spark = session(scratch, cluster)
         if mode == "batch":
             wait_for(lambda: executors(spark) == 2)
-            frame = spark.read.format("commitlog").options(**source_options()).load(str(base / "input"))
-            append(frame.select(*COPIED), base / "output", topic=None)
+            copy_at_once(spark, base)
         else:
             copy_while_workers_change(spark, cluster, base)
         spark.stop()
-    for queue_id in range(QUEUES):
-        assert bodies(base / "output", queue_id=queue_id) == bodies(base / "input", queue_id=queue_id), queue_id
     print("fine")
 
 
@@ -71,7 +67,21 @@ def source_options() -> dict[str, str]:
     return {"subscribe": "orders", "startingOffsets": "earliest", "maxBytesPerPartition": str(BYTES_OF_A_PARTITION)}
 
 
+def copy_at_once(spark: SparkSession, base: Path) -> None:
+    """One job of all executors copies ``BASE/input``, which it makes, to ``BASE/output``."""
+    write(base / "input", 0)
+    frame = spark.read.format("commitlog").options(**source_options()).load(str(base / "input"))
+    append(frame.select(*COPIED), base / "output", topic=None)
+    check_copy(base)
+
+
+def check_copy(base: Path) -> None:
+    for queue_id in range(QUEUES):
+        assert bodies(base / "output", queue_id=queue_id) == bodies(base / "input", queue_id=queue_id), queue_id
+
+
 def copy_while_workers_change(spark: SparkSession, cluster: StandaloneCluster, base: Path) -> None:
+    write(base / "input", 0)
     copy_all(spark, base)
     cluster.add_worker(SECOND)
     wait_for(lambda: executors(spark) == 2)
@@ -85,6 +95,7 @@ def copy_while_workers_change(spark: SparkSession, cluster: StandaloneCluster, b
     query.stop()
     query.awaitTermination(WAIT_LIMIT_S)
     assert executors(spark) >= 1
+    check_copy(base)
 
 
 def copy_all(spark: SparkSession, base: Path) -> None:

@@ -1,4 +1,7 @@
-"""Source and sink on a standalone cluster, whose master, workers and driver are processes of their own."""
+"""Source and sink on a standalone cluster, whose master, workers and driver are processes of their own.
+
+In ``make test`` the cluster of ``tests/cluster`` makes the same copy beside its other work.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ def copy(base: Path, mode: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.stress
 @pytest.mark.timeout(400)
 def test_two_workers_copy_each_message_once(tmp_path: Path) -> None:
     copy(tmp_path, "batch")
