@@ -17,6 +17,7 @@ import typer.main
 from hypothesis import HealthCheck, settings
 
 from tests.support import golden
+from tests.support.bytecode import compile_tests
 from tests.support.local_spark import QUICK_SPARK, few_processes, start_spark
 from tests.support.long_runs import Progress, log_end, part_of, place_of, todays, write_summary
 from tests.support.passed_tests import pytest_addoption, pytest_configure  # noqa: F401 (hooks of pytest)
@@ -80,6 +81,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    compile_tests()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,8 +32,9 @@ OpenMessageStore = Callable[[Path, Mapping[str, object]], StoreProcess]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of these are long runs: `make stress` starts them."""
+    directory = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(directory):
             item.add_marker(pytest.mark.stress)
             item.add_marker(pytest.mark.timeout(1_800))
 
