@@ -29,7 +29,7 @@ def main(base: str, scratch: str, name: str = "", queues: str = "") -> None:
         query = Query(spark, Path(base), source, lockTimeout="100", queues=10)
     else:
         query = Query(spark, Path(base), Input(Path(base, "input")))
-    query.start(processingTime="10 milliseconds").awaitTermination()
+    query.start(processingTime="50 milliseconds").awaitTermination()
 
 
 if __name__ == "__main__":

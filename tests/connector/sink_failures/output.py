@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 TOPIC = "orders"
-_POLL_INTERVAL_S = 0.001
+# Often after each change, for so long; less often while a Spark starts, which takes most of the time of many tests.
+_POLL_INTERVAL_S, _IDLE_INTERVAL_S = 0.001, 0.01
+_OFTEN_S = 1.0
 
 
 class Input:
@@ -183,6 +185,7 @@ class Watcher:
         try:
             with contextlib.ExitStack() as stack:
                 reader: StoreReader | None = None
+                changed = time.monotonic()
                 while True:
                     last = self._stop.is_set()
                     try:
@@ -190,11 +193,13 @@ class Watcher:
                         ends = tuple(info.max_offset for info in reader.queue_infos(self._queues))
                         if not self.seen or ends != self.seen[-1]:
                             self.seen.append(ends)
+                            changed = time.monotonic()
                     except (StoreNotFound, NotAStore, TopicNotFound, QueueNotFound):
                         pass  # not made yet, or not all of it
                     if last:
                         return
-                    self._stop.wait(_POLL_INTERVAL_S)
+                    often = time.monotonic() - changed < _OFTEN_S
+                    self._stop.wait(_POLL_INTERVAL_S if often else _IDLE_INTERVAL_S)
         except BaseException as error:  # noqa: BLE001  # it is raised where the test waits
             self._error = error
 

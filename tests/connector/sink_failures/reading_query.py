@@ -36,7 +36,7 @@ class ReadingQuery:
 
     def __enter__(self) -> ReadingQuery:
         output = stream(self._spark, self._store, subscribe=TOPIC, startingOffsets="earliest")
-        self._query = self._read.start(output.select("body", "queueId"), processingTime="20 milliseconds")
+        self._query = self._read.start(output.select("body", "queueId"), processingTime="50 milliseconds")
         wait_for(lambda: self._read.by_id or not self._query.isActive)
         return self
 

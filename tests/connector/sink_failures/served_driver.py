@@ -28,7 +28,7 @@ def start_query(spark: SparkSession, base: Path, source: Input, url: str) -> Str
     register(spark, SmallPartsSource)
     writer = source.frame(spark).writeStream.format(FORMAT).options(topic=TOPIC, rpcTimeout="150s", part=PART_SIZE)
     writer = writer.option("checkpointLocation", str(base / "checkpoint"))
-    return writer.trigger(processingTime="10 milliseconds").start(url)
+    return writer.trigger(processingTime="100 milliseconds").start(url)
 
 
 def main(base: str, scratch: str, url: str) -> None:
