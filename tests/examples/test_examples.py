@@ -34,8 +34,8 @@ SAYS = {
 # What an example is given here to be done sooner.
 ARGUMENTS = {"exactly_once.py": ["--kills", "1", "--rows", "4000"]}
 WITHOUT_SPARK = {"archive_to_delta.py", "consume_beside_an_owner.py", "producer_consumer.py"}
-# One starts its Sparks in processes of its own; of the others, one shows that a process of its own is enough.
-OWN_PROCESS = {"demo.py", "exactly_once.py"} | WITHOUT_SPARK
+# It starts its Sparks in processes of its own, and so shows that a process of its own is enough.
+OWN_PROCESS = {"exactly_once.py"} | WITHOUT_SPARK
 SHARED_PROCESS = SAYS.keys() - OWN_PROCESS
 LIMIT_S = 240
 

@@ -58,10 +58,7 @@ STRESS_DEATHS: Sequence[tuple[Death, ...]] = (
 QUICK_KILLS, STRESS_KILLS = 19, part_of(200)
 # Where the server stalls while a driver is killed; None is any moment. The server that has written half a part is
 # killed, too.
-QUICK_STALLS: Sequence[Death | None] = (
-    Death(call="commit_batch", turn=DONE, stalls=True),
-    replace(HALF_LATER_PART, stalls=True),
-)
+QUICK_STALLS: Sequence[Death | None] = (Death(call="commit_batch", turn=DONE, stalls=True),)
 STRESS_STALLS: Sequence[Death | None] = (
     *(Death(call="commit_batch", turn=turn, stalls=True) for turn in (DONE, 3, 0, 8)),
     *(Death(call="upload_part", after=after, turn=turn, stalls=True) for after, turn in ((0, 0), (0, 4), (5, DONE))),
@@ -204,13 +201,10 @@ def kill_at(
 def test_a_killed_driver_leaves_each_row_once(
     spark: SparkSession, tmp_path: Path, source: Input, server: KeptServer, progress: Progress
 ) -> None:
-    """It dies when the server has committed and has not answered, and the next one when it has uploaded half a part.
-
-    The driver that follows repeats the batch.
-    """
+    """It dies when the server has committed and has not answered. The driver that follows repeats the batch."""
     kill_drivers(spark, tmp_path, source, server, QUICK_STALLS, progress)
     found = deaths(tmp_path / "plans")
-    assert [(death["call"], death["cut"]) for death in found] == [("commit_batch", False), ("upload_part", True)]
+    assert [(death["call"], death["cut"]) for death in found] == [("commit_batch", False)]
 
 
 @pytest.mark.stress
