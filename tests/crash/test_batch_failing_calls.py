@@ -34,7 +34,7 @@ BEFORE = [("app", 1), ("loader", 1)]
 # The batches of a run, and of how many rows: the first lies in several files.
 BATCHES = [("app", 2, 110), ("loader", 2, 4)]
 # Of the operations that are many, and of those that are few, the default run lets one of so many fail.
-_MANY, _SOME = 19, 6
+_MANY, _SOME = 37, 11
 
 
 class Outcome:
@@ -155,7 +155,7 @@ def check_failing(flush: FlushDiskType, operation: str, code: int, step: int, me
 
 @pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
 def test_a_failing_call_leaves_whole_batches(operation: str, code: int, memory: Path) -> None:
-    step = _MANY if operation in CHANGING[:2] else 1 if operation in ("unlink", "rename", "punch_hole") else _SOME
+    step = _MANY if operation in CHANGING[:2] else 2 if operation in ("unlink", "rename", "punch_hole") else _SOME
     check_failing(SYNC if code == errno.EIO else ASYNC, operation, code, step, memory)
 
 
@@ -203,7 +203,7 @@ def check_interrupts(flush: FlushDiskType, step: int, memory: Path) -> None:
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
 def test_a_commit_that_is_interrupted_anywhere_is_stored_exactly_once(flush: FlushDiskType, memory: Path) -> None:
     """The program may go on, and commit again in the same store."""
-    check_interrupts(flush, 37, memory)
+    check_interrupts(flush, 59, memory)
 
 
 @pytest.mark.stress
@@ -245,7 +245,7 @@ def _threads_of_stores() -> list[str]:
 
 
 def test_a_flush_or_close_that_is_interrupted_anywhere_loses_nothing(memory: Path) -> None:
-    check_interrupted_ends(ASYNC, 41, memory)
+    check_interrupted_ends(ASYNC, 61, memory)
 
 
 @pytest.mark.stress

@@ -27,7 +27,7 @@ from tests.crash.stored_messages import check_store, log_records
 from tests.support.clean_store import assert_clean
 from tests.support.long_runs import part_of
 
-IMAGES, RECOVERY_IMAGES = 4, 2
+IMAGES, RECOVERY_IMAGES = 2, 2
 STRESS_CHUNKS, STRESS_IMAGES = 4, 100
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = part_of(10), 25
 

@@ -19,8 +19,8 @@ from tests.crash.workloads import WORKLOADS, Recording, Run, Workload
 from tests.support.clean_store import assert_clean
 from tests.support.long_runs import part_of
 
-IMAGES = 6
-RECOVERIES, RECOVERY_IMAGES = 1, 3
+IMAGES = 3
+RECOVERIES, RECOVERY_IMAGES = 1, 2
 STRESS_CHUNKS, STRESS_IMAGES = 16, 130
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = part_of(32), 30
 

@@ -249,13 +249,13 @@ def in_each_case(test: Callable[..., None]) -> Callable[..., None]:
 def test_a_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:
-    """One call in eight, one in 16 where there are most: other ones on each of the four kinds of store."""
+    """One call in 16, one in 32 where there are most: other ones on each of the four kinds of store."""
     kind = (begin == "crashed") + 2 * (flush is FlushDiskType.SYNC_FLUSH)
     if operation in ("write_at", "sync"):
-        turns = itertools.count(1 + 4 * kind + 2 * (code == errno.ENOSPC), 16)
+        turns = itertools.count(1 + 8 * kind + 4 * (code == errno.ENOSPC), 32)
     else:
-        step = 2 if operation in ("unlink", "rename", "punch_hole") else 8
-        turns = itertools.count(1 + kind % 2 if step == 2 else 1 + 2 * kind, step)
+        step = 4 if operation in ("unlink", "rename", "punch_hole") else 16
+        turns = itertools.count(1 + kind * step // 4, step)
     check_failing(begin, flush, operation, code, turns, memory)
 
 

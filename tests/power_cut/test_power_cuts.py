@@ -22,7 +22,7 @@ from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.source_tree import PROJECT
 
 FLUSH = ("SYNC_FLUSH", "ASYNC_FLUSH")
-STEPS, CUTS = 60, 12
+STEPS, CUTS = 40, 8
 # The share of images in which ext4 itself has lost files.
 MOST_UNSOUND = 0.03
 STRESS_STEPS, STRESS_CUTS, STRESS_RUNS = 300, 150, 4
