@@ -33,7 +33,11 @@ RARELY = (
     *("log: middle file empty", "log: directory gone", "log: length of the properties flipped", "log: a page zeroed"),
     *("queue: size of a unit flipped", "queue: newest file gone", "index: all gone", "checkpoint: empty"),
     *(f"config: {name} garbage" for name in ("topics.json", "batchLedger.json", "createdBy.json")),
-    *(f"config: {name} and its .bak garbage" for name in ("consumerOffset.json", "createdBy.json")),
+    *(f"config: {name} and its .bak garbage" for name in ("consumerOffset.json", "createdBy.json", "topics.json")),
+    *("log: newest file short of its zeros", "log: middle file zeroed", "log: body in a batch flipped"),
+    *("log: MAGICCODE flipped", "log: a directory in the place of a file", "queue: the last unit zeroed"),
+    *("queue: a foreign file", "queue: file not readable", "index: an entry flipped", "index: file not readable"),
+    *("checkpoint: garbage", "checkpoint: a directory"),
 )
 
 
