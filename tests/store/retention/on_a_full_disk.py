@@ -100,22 +100,22 @@ def _put_until_refused(store: MessageStore) -> None:
     raise AssertionError("the disk never filled up")
 
 
-def _many_applications_need_no_space_to_be_cleaned(mount: Path) -> None:
+def _many_applications_need_no_space_to_be_cleaned(mount: Path, count: int) -> None:
     """No byte is left on the disk when the ledger is written for the first time, and for the second."""
     with MessageStore.open(mount / "store", _NO_WATERMARK) as store:
-        _commit(store, range(1500))
+        _commit(store, range(count * 3 // 2))
         _end_half_messages(store)
         fill(store, 100, topic="filling", size=6_000)
         with full(mount):
             _cleans_all(store)
-        _commit(store, range(1000, 2000), version=2)
+        _commit(store, range(count, 2 * count), version=2)
         fill(store, 100, topic="filling", size=6_000)
         with full(mount):
             _cleans_all(store)
             kill(store)
     with MessageStore.open(mount / "store", _NO_WATERMARK) as store:
         versions = {one.batch.app_id: one.batch.version for one in store.batches()}
-        assert versions == {_app(number): 1 if number < 1000 else 2 for number in range(2000)}
+        assert versions == {_app(number): 1 if number < count else 2 for number in range(2 * count)}
         with store.transaction(_app(7), 1) as batch:
             assert batch.already_there
     assert_clean(mount / "store")
@@ -185,7 +185,8 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "delayed messages above the ratio": _delayed_messages_hold_a_disk_above_the_ratio,
     "late messages above the ratio": _late_messages_wait_on_a_disk_above_the_ratio,
     "a large frame": _a_frame_that_finds_no_space_is_delivered_in_parts,
-    "a ledger of many applications": _many_applications_need_no_space_to_be_cleaned,
+    "a ledger of 400 applications": lambda mount: _many_applications_need_no_space_to_be_cleaned(mount, 200),
+    "a ledger of 2,000 applications": lambda mount: _many_applications_need_no_space_to_be_cleaned(mount, 1_000),
     "a closed store": _a_closed_store_is_opened_and_cleaned,
     "undispatched, async": lambda mount: _files_before_undispatched_messages_go(mount, FlushDiskType.ASYNC_FLUSH),
     "undispatched, sync": lambda mount: _files_before_undispatched_messages_go(mount, FlushDiskType.SYNC_FLUSH),

@@ -12,7 +12,9 @@ from tests.support.programs import may_mount
 from tests.support.waiting import WAIT_LIMIT_S
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=[pytest.mark.stress] if "2,000" in part else []) for part in PARTS]
+)
 def test_a_full_disk_is_cleaned(part: str, tmp_path: Path) -> None:
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
