@@ -163,6 +163,13 @@ class ArchivedLog(CommitLog):
         except CorruptRecord as error:
             raise self.error_of_damaged_part(error, None, -1) from None
 
+    def read_without_body(self, physical_offset: int) -> Record:
+        """See ``CommitLog.read_without_body``. ``ArchiveDamaged``, ``ArchiveFailed``."""
+        try:
+            return super().read_without_body(physical_offset)
+        except CorruptRecord as error:
+            raise self.error_of_damaged_part(error, None, -1) from None
+
     def error_of_damaged_part(
         self, error: CorruptStoreError, queue: tuple[str, int] | None, offset: int
     ) -> CommitLogError:

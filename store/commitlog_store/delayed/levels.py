@@ -117,7 +117,7 @@ def _times(catalog: CatalogView, commit_log: CommitLog, level: int, offset: int)
     """The time of delivery and the store time of a message; None where the unit has none, or the record is damaged."""
     (units,) = catalog.queue(SCHEDULE_TOPIC, level - 1).units(offset, offset + 1, check=False)
     try:
-        stored = commit_log.read_record(int(units["physical_offset"][0]), check_crc=False).store_timestamp
+        stored = commit_log.read_without_body(int(units["physical_offset"][0])).store_timestamp
     except (CorruptRecord, MessageNotFound):
         stored = None
     due = int(units["tags_code"][0])

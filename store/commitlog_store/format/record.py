@@ -35,6 +35,7 @@ Source: RocketMQ ``store/CommitLog.java`` (``checkMessageAndReturnSize``), ``com
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -225,9 +226,26 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
     is corrupt. With ``check_crc`` a body that does not match its CRC is corrupt too.
     """
     data = memoryview(data)
-    available = len(data)
-    if available < FILLER_SIZE:
-        return Torn(FILLER_SIZE, available)
+    other = _not_a_record(data, len(data))
+    return _decode_whole(data, physical_offset, check_crc) if other is None else other
+
+
+def decode_without_body(
+    head: bytes, available: int, read: Callable[[int, int], bytes], *, physical_offset: int | None = None
+) -> Decoded:
+    """``decode_record`` of a record of which no more is read than is needed: its body is left out, and is ``b""``.
+
+    ``head`` is the start of ``available`` bytes, at least the longest header where there are so many. ``read`` gives so
+    many bytes from a place of them on; fewer are torn. All fields are checked but the body's CRC.
+    """
+    other = _not_a_record(memoryview(head), available)
+    return _decode_whole(memoryview(head), physical_offset, check_crc=False, read=read) if other is None else other
+
+
+def _not_a_record(data: memoryview, available: int) -> Filler | Unwritten | Torn | Corrupt | None:
+    """What the first bytes say that so many begin with; None for a record that fits in them."""
+    if len(data) < FILLER_SIZE:
+        return Torn(FILLER_SIZE, len(data))
     total_size, magic = RECORD_PREFIX.unpack_from(data)
     if magic == 0 and total_size == 0:
         return Unwritten()
@@ -241,14 +259,17 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
         )
     if total_size < MIN_RECORD_SIZE:
         return Corrupt("TOTALSIZE", 0, f"at least {MIN_RECORD_SIZE}", str(total_size))
-    if total_size > available:
-        return Torn(total_size, available)
-    return _decode_whole(data[:total_size], total_size, magic, physical_offset, check_crc)
+    return Torn(total_size, available) if total_size > available else None
 
 
 def _decode_whole(
-    data: memoryview, total_size: int, magic: int, physical_offset: int | None, check_crc: bool
+    data: memoryview,
+    physical_offset: int | None,
+    check_crc: bool,
+    read: Callable[[int, int], bytes] | None = None,
 ) -> Decoded:
+    """With ``read``, ``data`` need not have more than the header."""
+    total_size, magic = RECORD_PREFIX.unpack_from(data)
     flags = own_sys_flag(data) & HOST_FLAGS
     head = header_size(flags)
     topic_prefix = TOPIC_LENGTH_SIZE[magic]
@@ -263,21 +284,26 @@ def _decode_whole(
     if physical_offset is not None and fields["physical_offset"] != physical_offset:
         return Corrupt("PHYSICALOFFSET", _PHYSICAL_OFFSET, str(physical_offset), str(fields["physical_offset"]))
     at = head + body_length
-    body = bytes(data[head:at])
-    topic_length = int.from_bytes(data[at : at + topic_prefix], "big")
+    if read is None or total_size <= len(data):
+        tail = data[at:total_size]
+    else:
+        tail = memoryview(read(at, total_size - at))
+        if len(tail) < total_size - at:
+            return Torn(total_size, at + len(tail))
+    topic_length = int.from_bytes(tail[:topic_prefix], "big")
     rest = room - body_length - topic_length
     longest = min(room - body_length, MAX_TOPIC_SIZE[magic])
     if topic_length > longest:
         return Corrupt("TOPICLENGTH", at, f"0 to {longest}", str(topic_length))
-    at += topic_prefix
-    topic = bytes(data[at : at + topic_length])
-    at += topic_length
-    properties_length = int.from_bytes(data[at : at + 2], "big", signed=True)
+    topic_end = topic_prefix + topic_length
+    properties_length = int.from_bytes(tail[topic_end : topic_end + 2], "big", signed=True)
     if properties_length != rest:
-        return Corrupt("PROPERTIESLENGTH", at, str(rest), str(properties_length))
+        return Corrupt("PROPERTIESLENGTH", at + topic_end, str(rest), str(properties_length))
+    body = bytes(data[head:at]) if read is None else b""
     if check_crc and body_crc(body) != fields["body_crc"]:
-        return Corrupt("BODYCRC", field_offset("body_crc"), str(body_crc(body)), str(fields["body_crc"]))
-    return Record(**fields, body=body, topic=topic, properties=bytes(data[at + 2 :]))
+        return Corrupt("BODYCRC", field_offset("body_crc", flags), str(body_crc(body)), str(fields["body_crc"]))
+    topic = bytes(tail[topic_prefix:topic_end])
+    return Record(**fields, body=body, topic=topic, properties=bytes(tail[topic_end + 2 :]))
 
 
 def encode_filler(size: int) -> bytes:

@@ -39,6 +39,7 @@ from commitlog_store.format.record import (
 )
 from commitlog_store.format.sys_flag import COMPRESSED_FLAG
 from commitlog_store.log.scan import LogFiles
+from commitlog_store.log.without_body import record_without_body
 
 # Bytes that a read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096
@@ -236,10 +237,7 @@ class CommitLog(HasDamagedParts):
         ``MessageNotFound`` outside the log, in unwritten space, and at a file's blank end; ``CorruptRecord`` where
         the bytes contradict the format; with ``check_crc`` also where the body does not match its CRC.
         """
-        found = self.find(physical_offset) if physical_offset >= 0 else None
-        if found is None:
-            first, end = self.bounds()
-            raise MessageNotFound(f"No message at physical offset {physical_offset}: the log holds [{first}, {end}).")
+        found = self._file_of(physical_offset)
         position = physical_offset - found.base
         data = found.read(position, _FIRST_READ)
         decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
@@ -258,6 +256,21 @@ class CommitLog(HasDamagedParts):
                 advice=BODY_ADVICE,
             )
         return decoded
+
+    def read_without_body(self, physical_offset: int) -> Record:
+        """``read_record`` without the body, which is ``b""`` and not read where it is long, and without its CRC."""
+        found = self._file_of(physical_offset)
+        decoded = record_without_body(found, physical_offset)
+        if not isinstance(decoded, Record):
+            raise _no_record(decoded, found, physical_offset)
+        return decoded
+
+    def _file_of(self, physical_offset: int) -> MappedFile:
+        found = self.find(physical_offset) if physical_offset >= 0 else None
+        if found is None:
+            first, end = self.bounds()
+            raise MessageNotFound(f"No message at physical offset {physical_offset}: the log holds [{first}, {end}).")
+        return found
 
     def whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
         """The record there if it is whole and has the right CRC."""

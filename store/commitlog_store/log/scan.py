@@ -18,16 +18,14 @@ from commitlog_store.format.record import (
     Record,
     Torn,
     Unwritten,
-    decode_record,
     own_position,
 )
 from commitlog_store.log.record_search import first_good_record
+from commitlog_store.log.without_body import record_without_body
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
 SECTOR_SIZE = 512
-# The longest first record of a file whose store time is read.
-_LONGEST_FIRST = 4 << 20
 
 
 class LogFiles(Protocol):
@@ -234,8 +232,7 @@ def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:
 
 def first_store_timestamp(file: MappedFile) -> int | None:
     """The store time (ms) of a file's first record; None when the file does not start with a record."""
-    size = min(file.capacity, _LONGEST_FIRST)
-    match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
+    match record_without_body(file, file.base):
         case Record(store_timestamp=timestamp):
             return timestamp
         case _:

@@ -353,7 +353,7 @@ class ConsumeQueue:
         boundary = -self.place_of(offset)[1] % _PAGE
         if not 0 < boundary < UNIT_SIZE or any(data[boundary:]):
             return False
-        size = self._commit_log.read_record(found, check_crc=False).total_size
+        size = self._commit_log.read_without_body(found).total_size
         whole = found.to_bytes(8, "big") + size.to_bytes(4, "big")
         return data[:boundary].startswith(whole[:boundary])
 
@@ -380,7 +380,7 @@ class ConsumeQueue:
     def _is_own(self, physical_offset: int, offset: int) -> bool:
         """Whether the record there is this queue's message of that offset."""
         try:
-            record = self._commit_log.read_record(physical_offset, check_crc=False)
+            record = self._commit_log.read_without_body(physical_offset)
         except (CorruptRecord, MessageNotFound):
             return False  # torn, or cut off
         own = (record.topic, record.queue_id, record.queue_offset) == (self.topic.encode(), self.queue_id, offset)

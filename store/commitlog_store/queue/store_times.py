@@ -116,7 +116,7 @@ class StoreTimes:
     def _stored(self, at: int, place: int, size: int) -> int | None:
         """The store time of the message that a unit leads to; None if it cannot be read."""
         try:
-            record = self._commit_log.read_record(place, check_crc=self._whole)
+            record = self._commit_log.read_record(place) if self._whole else self._commit_log.read_without_body(place)
         except CorruptRecord:
             return None
         except MessageNotFound:
@@ -189,7 +189,7 @@ def stored_at(commit_log: CommitLog, queue: QueueView, offset: int, *, tolerant:
             advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
         )
     try:
-        return commit_log.read_record(unit[0], check_crc=False).store_timestamp
+        return commit_log.read_without_body(unit[0]).store_timestamp
     except MessageNotFound:
         StoreTimes(commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
         raise

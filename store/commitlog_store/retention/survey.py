@@ -208,7 +208,7 @@ def _log_files(log: CommitLog, clock: AgeClock, *, most: int | None = None) -> l
 def _first_time(log: CommitLog, base: int) -> int | None:
     """The store time of the first message of a file; None when the file does not begin with one."""
     with contextlib.suppress(MessageNotFound, CorruptRecord):
-        return log.read_record(base, check_crc=False).store_timestamp
+        return log.read_without_body(base).store_timestamp
     return None
 
 

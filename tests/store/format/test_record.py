@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import crcmod.predefined
@@ -24,12 +25,14 @@ from commitlog_store.format.record import (
     MAGIC_V2,
     MIN_RECORD_SIZE,
     Corrupt,
+    Decoded,
     Filler,
     Record,
     Torn,
     Unwritten,
     body_crc,
     decode_record,
+    decode_without_body,
     encode_filler,
     header_size,
 )
@@ -347,3 +350,50 @@ def test_a_damaged_record_never_gives_another_body(data: st.DataObject) -> None:
     if isinstance(found, Record):
         assert found.body == b"a body that is long enough to be worth it"
         assert encode_record(found) == damaged
+
+
+# -- without the body --------------------------------------------------------------------------------------------------
+
+
+def bodyless(data: bytes, head: int, place: int | None = 4096) -> Decoded:
+    return decode_without_body(
+        data[:head], len(data), lambda start, size: data[start : start + size], physical_offset=place
+    )
+
+
+@pytest.mark.parametrize("head", [112, 113, 200, 4096])
+@pytest.mark.parametrize(("magic", "flags"), [(MAGIC_V1, 0), (MAGIC_V2, 0), (MAGIC_V1, 16), (MAGIC_V2, 48)])
+def test_record_without_its_body_has_all_other_fields(magic: int, flags: int, head: int) -> None:
+    record = a_record(body=b"b" * 1000, magic=magic, flags=flags)
+    assert bodyless(encode_record(record), head) == replace(record, body=b"")
+
+
+def test_no_byte_of_a_long_body_is_read() -> None:
+    record = a_record(body=b"b" * 1000)
+    data, asked = encode_record(record), []
+
+    def read(start: int, size: int) -> bytes:
+        asked.append((start, size))
+        return data[start : start + size]
+
+    assert isinstance(decode_without_body(data[:112], len(data), read), Record)
+    assert asked == [(1088, len(data) - 1088)]
+
+
+@pytest.mark.parametrize("head", [112, 4096])
+@given(st.data())
+def test_damage_beside_the_body_is_the_same_without_it(head: int, draws: st.DataObject) -> None:
+    whole = encode_record(a_record(body=b"b" * 200, flags=draws.draw(st.sampled_from([0, 16, 48]))))
+    start = draws.draw(st.integers(0, len(whole) - 1))
+    patch = draws.draw(st.binary(min_size=1, max_size=6))
+    damaged = (whole[:start] + patch + whole[start + len(patch) :])[: draws.draw(st.integers(0, len(whole)))]
+    expected = decode_record(damaged, physical_offset=4096, check_crc=False)
+    if isinstance(expected, Record):
+        expected = replace(expected, body=b"")
+    assert bodyless(damaged, head) == expected
+
+
+def test_file_that_ends_within_what_follows_the_body_is_torn() -> None:
+    data = encode_record(a_record(body=b"b" * 1000))
+    found = decode_without_body(data[:112], len(data), lambda start, size: data[start : start + size - 1])
+    assert found == Torn(len(data), len(data) - 1)
