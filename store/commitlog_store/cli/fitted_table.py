@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len, chop_cells
-from rich.table import Table
-from rich.text import Text
+from rich.cells import chop_cells
 
-from commitlog_store.cli.console import print_table, uncut_console
 from commitlog_store.cli.render import terminal_width
+from commitlog_store.cli.text_columns import GAP, TextColumn, print_columns, text_width, widest
 from commitlog_store.queries.texts import printable_text
 
-GAP = 2
 # Names are shortened to that before a column is left out, and to less only when no column can be.
 LEAST_NAME = 20
 SHORTEST_NAME = 8
@@ -39,18 +36,14 @@ def print_fitted(columns: Sequence[Column], *, full: bool = False) -> None:
     """Print a table to stdout, no wider than the terminal that it is."""
     width = None if full else terminal_width()
     texts = {one.heading: _texts(one) for one in columns}
-    shown = [(one, max(map(cell_len, [one.heading, *texts[one.heading]]))) for one in columns]
+    shown = [(one, widest([one.heading, *texts[one.heading]])) for one in columns]
     if width is not None:
         shown = _fitted(shown, width)
-    table = Table(box=None, pad_edge=False)
-    for column, room in shown:
-        table.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True, min_width=room)
-    for row in zip(*(texts[column.heading] for column, _ in shown), strict=True):
-        table.add_row(*(Text(shortened(text, room)) for text, (_, room) in zip(row, shown, strict=True)))
-    if full:
-        uncut_console(sum(room + GAP for _, room in shown)).print(table)
-    else:
-        print_table(table)
+    columns = [
+        TextColumn(heading=one.heading, cells=[shortened(text, room) for text in texts[one.heading]], right=one.right)
+        for one, room in shown
+    ]
+    print_columns(columns)
 
 
 def _texts(column: Column) -> list[str]:
@@ -81,7 +74,7 @@ def _fitted(shown: list[tuple[Column, int]], width: int) -> list[tuple[Column, i
 
 def shortened(name: str, room: int) -> str:
     """A name with its middle left out: topics differ at their ends as often as at their starts."""
-    if cell_len(name) <= room:
+    if text_width(name) <= room:
         return name
     head = (room - 1) // 2
     return chop_cells(name, head)[0] + "…" + name[-(room - 1 - head) :]

@@ -7,17 +7,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 from rich.text import Text
 
-from commitlog_store.cli.console import print_table, uncut_console
+from commitlog_store.cli.console import uncut_console
 from commitlog_store.cli.doctor import archive_hold_text, known_loss
-from commitlog_store.cli.fitted_table import GAP, LEAST_NAME, SHORTEST_NAME, shortened
+from commitlog_store.cli.fitted_table import LEAST_NAME, SHORTEST_NAME, shortened
 from commitlog_store.cli.render import terminal_width
 from commitlog_store.cli.summary import QueueSummary, StoreSummary
+from commitlog_store.cli.text_columns import GAP, TextColumn, print_columns, widest
 from commitlog_store.cli.times import Clock
 from commitlog_store.paths import is_system_topic
 from commitlog_store.queries.texts import counted, duration_text, printable_text
@@ -65,7 +64,8 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
         for topic, queues in found.by_topic().items()
         for group in ([[queue] for queue in queues] if with_queues else [queues])
     ]
-    print_table(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
+    columns = _columns(groups, clock, with_queues=with_queues, with_sizes=with_sizes)
+    print_columns(columns, ["dim" if is_system_topic(topic) else "cyan" for topic, _ in groups])
     for piece in found.kept:
         messages = counted(piece.messages, "message")
         text = f"kept from byte {piece.start} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"
@@ -93,19 +93,19 @@ def _print_archive_hold(console: Console, found: StoreSummary, clock: Clock) -> 
     console.print(Text(printable_text(text), style="yellow" if hold.failure else ""))
 
 
-def _table(
+def _columns(
     groups: Sequence[tuple[str, list[QueueSummary]]], clock: Clock, *, with_queues: bool, with_sizes: bool
-) -> Table:
-    """The table of topics or queues, made to fit the terminal."""
+) -> list[TextColumn]:
+    """The columns of the table of topics or queues, made to fit the terminal."""
     width = terminal_width()
     names = [printable_text(topic) for topic, _ in groups]
-    longest = max(map(cell_len, ["topic", *names]))
+    longest = widest(["topic", *names])
 
     def laid_out(layout: _Layout) -> tuple[list[str], list[list[str]], int]:
         """Headings and rows of all columns but the first, and the width that they take."""
         headings = _headings(clock, layout, with_queues=with_queues, with_sizes=with_sizes)
         rows = [_cells(group, clock, layout, with_queues=with_queues, with_sizes=with_sizes) for _, group in groups]
-        taken = sum(max(map(cell_len, column)) + GAP for column in zip(headings, *rows, strict=True))
+        taken = sum(widest(column) + GAP for column in zip(headings, *rows, strict=True))
         return headings, rows, taken
 
     headings, rows, taken = laid_out(_LAYOUTS[0])
@@ -113,12 +113,12 @@ def _table(
         if width is not None and taken + min(longest, LEAST_NAME) > width:
             headings, rows, taken = laid_out(layout)
     room = longest if width is None else max(width - taken, SHORTEST_NAME)
-    table = Table("topic", box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading[:5] in ("first", "last ") else "right", no_wrap=True)
-    for (topic, _), name, row in zip(groups, names, rows, strict=True):
-        table.add_row(Text(shortened(name, room), style="dim" if is_system_topic(topic) else "cyan"), *row)
-    return table
+    shown = TextColumn(heading="topic", cells=[shortened(name, room) for name in names], right=False)
+    others = [
+        TextColumn(heading=heading, cells=cells, right=heading[:5] not in ("first", "last "))
+        for heading, *cells in zip(headings, *rows, strict=True)
+    ]
+    return [shown, *others]
 
 
 def _headings(clock: Clock, layout: _Layout, *, with_queues: bool, with_sizes: bool) -> list[str]:

@@ -67,16 +67,16 @@ def print_rows(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: Out
         writer.writerow(columns)
         writer.writerows([row[name] for name in columns] for row in rows)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    from commitlog_store.cli.console import print_table
+    from commitlog_store.cli.text_columns import TextColumn, print_columns
 
     listed = list(rows)
-    table = Table(box=None, pad_edge=False)
-    for name in columns:
-        numbers = all(isinstance(row[name], int | None) for row in listed)
-        table.add_column(name, justify="right" if numbers and listed else "left", no_wrap=True)
-    for row in listed:
-        table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in columns))
-    print_table(table)
+    print_columns(
+        [
+            TextColumn(
+                heading=name,
+                cells=["-" if row[name] is None else printable_text(str(row[name])) for row in listed],
+                right=bool(listed) and all(isinstance(row[name], int | None) for row in listed),
+            )
+            for name in columns
+        ]
+    )
