@@ -192,11 +192,12 @@ def all_bounds(reader: StoreReader) -> AllBounds:
     def keys() -> list[tuple[str, int]]:
         found.queues.clear()
         found.topic_errors.clear()
-        for topic in reader.topics():
-            try:
-                found.queues[topic] = reader.queue_ids(topic)
-            except CommitLogError as error:
-                found.topic_errors[topic] = error
+        topics = reader.topics()
+        for topic, answer in zip(topics, reader.queue_ids_of(topics), strict=True):
+            if isinstance(answer, CommitLogError):
+                found.topic_errors[topic] = answer
+            else:
+                found.queues[topic] = answer
         return [(topic, queue_id) for topic, ids in found.queues.items() for queue_id in ids]
 
     def note(infos: Iterable[QueueInfo]) -> None:

@@ -389,7 +389,7 @@ def file_size(path: str) -> int:
 
 
 def _raise_without_descriptor(error: OSError) -> None:
-    """For ``os.walk``, which skips what it cannot list."""
+    """For a walk that skips directories that it cannot list."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         with taking_descriptor(str(error.filename)):
             raise error
@@ -397,13 +397,21 @@ def _raise_without_descriptor(error: OSError) -> None:
 
 def tree_files(directory: str) -> Iterator[tuple[str, int]]:
     """Every file below a directory with the bytes it takes on disk, holes not counted."""
-    for parent, _, names in os.walk(directory, onerror=_raise_without_descriptor):
-        for name in names:
-            path = os.path.join(parent, name)
-            try:
-                yield path, os.lstat(path).st_blocks * _STAT_BLOCK_SIZE
-            except FileNotFoundError:
+    parents = [directory]
+    while parents:
+        try:
+            with os.scandir(parents.pop()) as listed:
+                entries = list(listed)
+        except OSError as error:
+            _raise_without_descriptor(error)
+            continue
+        for entry in entries:
+            if entry.is_dir():
+                if not entry.is_symlink():
+                    parents.append(entry.path)
                 continue
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.path, entry.stat(follow_symlinks=False).st_blocks * _STAT_BLOCK_SIZE
 
 
 def map_file(descriptor: int, size: int) -> mmap.mmap:

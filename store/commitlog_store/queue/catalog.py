@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -302,22 +303,35 @@ def _log_holds(log: CommitLog, ends: Sequence[SavedEnd]) -> list[bool]:
 
 def log_end_by_queues(catalog: CatalogView, commit_log: CommitLog) -> int:
     """The end of the last message that any queue leads to; after it, the log holds only what is not dispatched yet."""
-    end = commit_log.min_offset
-    for topic in catalog.topics():
-        try:
-            queue_ids = catalog.queue_ids(topic)
-        except (TopicNotFound, UnsupportedStore):
-            continue
-        for queue_id in queue_ids:
-            queue = catalog.queue(topic, queue_id)
-            try:
-                queue.bounds()
-            except CorruptConsumeQueue:
-                continue  # the others lead close enough to the end
-            unit = queue.unit(queue.last_unit()[0])
-            if unit is not None and commit_log.holds(*unit):
-                end = max(end, sum(unit))
-    return end
+    lasts = [(catalog.last_unit(*key), key) for key in _queues_with_bounds(catalog)]
+    for (offset, _), key in sorted(lasts, key=lambda one: one[0][1], reverse=True):
+        unit = catalog.uncached_queue(*key).unit(offset)
+        if unit is not None and commit_log.holds(*unit):
+            return sum(unit)
+    return commit_log.min_offset
+
+
+def _queues_with_bounds(catalog: CatalogView) -> list[tuple[str, int]]:
+    """All queues that can be asked for, asked for their bounds just now: together, unless one of them is damaged."""
+    topics = catalog.topics()
+    unchanged = catalog.unchanged_ids(topics)
+    queues: list[tuple[str, int]] = []
+    for topic in topics:
+        with contextlib.suppress(TopicNotFound, UnsupportedStore):
+            queues += [(topic, queue_id) for queue_id in unchanged.get(topic) or catalog.queue_ids(topic)]
+    try:
+        catalog.bounds_of(queues)
+    except CorruptConsumeQueue:
+        return [key for key in queues if _has_bounds(catalog, key)]  # the others lead close enough to the end
+    return queues
+
+
+def _has_bounds(catalog: CatalogView, queue: tuple[str, int]) -> bool:
+    try:
+        catalog.bounds(*queue)
+    except CorruptConsumeQueue:
+        return False
+    return True
 
 
 def matching_queues(

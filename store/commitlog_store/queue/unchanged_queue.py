@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from commitlog_store.format.consume_queue_unit import UNIT_SIZE, Units, decode_units
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, Units, decode_units, unit_place
 from commitlog_store.paths import file_name_for_offset
 from commitlog_store.queue.consume_queue import ConsumeQueue, are_possible, read_file
 from commitlog_store.queue.saved_ends import SavedEnd
@@ -15,8 +15,8 @@ from commitlog_store.queue.views import QueueView
 
 
 class UnchangedQueue(QueueView):
-    """The units of its last file are read as they are. For all else, and where they are not as expected, it makes the
-    ``ConsumeQueue``, which finds out what is wrong.
+    """Its last unit is the saved one, and the others of its last file are read as they are. For all else, and where
+    they are not as expected, it makes the ``ConsumeQueue``, which finds out what is wrong.
     """
 
     __slots__ = ("_directory", "_find", "_saved", "queue_id", "topic")
@@ -41,15 +41,18 @@ class UnchangedQueue(QueueView):
 
     def _of_last_file(self, start: int, stop: int) -> Units | None:
         """The units; None where the last file does not hold all of them."""
-        base = self._saved.last_base
+        data = self._bytes_of_last_file(start, stop)
+        return None if data is None else decode_units(data)
+
+    def _bytes_of_last_file(self, start: int, stop: int) -> bytes | None:
+        base, size = self._saved.last_base, (stop - start) * UNIT_SIZE
         if start * UNIT_SIZE < base:
             return None
-        path = f"{self._directory}/{file_name_for_offset(base)}"
         try:
-            data = read_file(path, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
+            data = read_file(f"{self._directory}/{file_name_for_offset(base)}", size, start * UNIT_SIZE - base)
         except FileNotFoundError:
             return None
-        return decode_units(data) if len(data) == (stop - start) * UNIT_SIZE else None
+        return data if len(data) == size else None
 
     @property
     def _whole(self) -> ConsumeQueue:
@@ -68,4 +71,11 @@ class UnchangedQueue(QueueView):
         return self._whole.place_of(offset)
 
     def unit(self, offset: int) -> tuple[int, int] | None:
-        return self._whole.unit(offset)
+        saved = self._saved
+        if offset == saved.end - 1:
+            return saved.last_place, saved.last_size
+        data = self._bytes_of_last_file(offset, offset + 1) if 0 <= offset < saved.end else None
+        found = None if data is None else unit_place(data)
+        if found is None or found[0] < 0 or found[1] <= 0 or found[1] == FILLER_SIZE:
+            return self._whole.unit(offset)
+        return found

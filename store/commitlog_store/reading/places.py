@@ -137,7 +137,7 @@ class Places:
         """``store_timestamp``, with the queue's bounds of just now; what they do not explain is looked at again."""
         if bounds is not None and bounds.min_offset <= offset < bounds.max_offset:
             with contextlib.suppress(CommitLogError, OSError):
-                queue = self._catalog.queue(topic, queue_id)
+                queue = self._catalog.uncached_queue(topic, queue_id)
                 return stored_at(self._commit_log, queue, offset, tolerant=self._tolerant)
         return self.store_timestamp(topic, queue_id, offset)
 

@@ -88,6 +88,10 @@ def bounds(path: Path) -> dict[object, object]:
     """What a reader that is new says of each queue."""
     found: dict[object, object] = {}
     with StoreReader.open(path) as reader:
+        try:
+            found["log"] = reader.physical_bounds()
+        except CommitLogError as error:
+            found["log"] = str(error)
         found["topics"] = topics = reader.topics()
         for topic in topics:
             try:

@@ -78,6 +78,31 @@ def test_units_are_those_of_a_consume_queue(closed: Path, damage: str, chunk: in
         assert _units(unchanged, chunk, check=check) == _units(whole, chunk, check=check)
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_one_unit_is_that_of_a_consume_queue(closed: Path, damage: str) -> None:
+    """All but the last: its entry was compared just before, and says where it is."""
+    with StoreReader.open(closed) as one, StoreReader.open(closed) as other:
+        for reader in (one, other):
+            reader.queue_infos(QUEUES)
+        unchanged = _catalog(one).uncached_queue("orders", 0)
+        whole = _catalog(other).queue("orders", 0)
+        assert isinstance(unchanged, UnchangedQueue)
+        assert unchanged.unit(COUNT - 1) == whole.unit(COUNT - 1)
+        DAMAGES[damage](closed / CONSUME_QUEUE / "orders" / "0")
+        places = [-1, *range(COUNT - 1), COUNT]
+        assert [unchanged.unit(at) for at in places] == [whole.unit(at) for at in places]
+
+
+def test_store_times_and_the_logs_end_need_no_consume_queue(closed: Path) -> None:
+    with StoreReader.open(closed) as reader, StoreReader.open(closed) as other:
+        places = [(*key, offset) for key in QUEUES for offset in (10, COUNT - 1)]
+        times = reader.store_timestamps(places)
+        end = reader.physical_bounds()
+        assert not _catalog(reader)._queues
+        assert times == [other.store_timestamp(*one) for one in places]
+        assert end == other.physical_bounds()
+
+
 def _catalog(reader: StoreReader) -> QueueCatalog:
     found = reader._catalog
     assert isinstance(found, QueueCatalog)
