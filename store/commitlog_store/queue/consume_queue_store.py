@@ -47,6 +47,8 @@ _LOG = logging.getLogger(__name__)
 _MOST_SYNCS = 8
 # How many queues are looked at while dispatch waits for them: a few milliseconds.
 _QUEUES_AT_ONCE = 64
+# How many files are opened while puts wait for the lock.
+_OPENED_AT_ONCE = 16
 
 _NO_UNITS: Units = np.empty(0, UNIT_DTYPE)
 
@@ -312,7 +314,10 @@ class ConsumeQueueStore:
 
     def append(self, groups: Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
-        for given in groups:
+        # Where more queues than files may be open take turns, each file would be closed just before it is needed: those
+        # that are open come first.
+        others = self._append_next(list(groups), opens=False)
+        for given in self._append_next(others, opens=True):
             group = self.deleted.left(given)
             if group is None:
                 continue
@@ -323,6 +328,24 @@ class ConsumeQueueStore:
                     continue
                 writer = self._positioned(group.topic, group.queue_id)
                 writer.append(group.queue_offsets, group.units)
+
+    def _append_next(self, groups: Sequence[QueueUnits], *, opens: bool) -> list[QueueUnits]:
+        """``ConsumeQueueWriter.append_next`` of many queues; the groups that are left. ``StoreIOError``."""
+        others: list[QueueUnits] = []
+        at_once = _OPENED_AT_ONCE if opens else _QUEUES_AT_ONCE
+        for first in range(0, len(groups), at_once):
+            with self._lock:
+                self._unsettle()
+                has_deleted = not self.deleted.is_empty
+                for group in groups[first : first + at_once]:
+                    writer = None if group.light else self._writers.get((group.topic, group.queue_id))
+                    if (
+                        writer is None
+                        or (has_deleted and self.deleted.left(group) is not group)
+                        or not writer.append_next(group.queue_offsets, group.units, opens=opens)
+                    ):
+                        others.append(group)
+        return others
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
         """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nothing else writes during that."""

@@ -39,7 +39,7 @@ from commitlog_store.queue.written_units import last_written
 
 _PAGE = 4096
 # The most and the fewest files that are kept open, and the share of those that the process may open.
-_MAX_OPEN = 4096
+_MAX_OPEN = 16_384
 _MIN_OPEN = 8
 _OPEN_SHARE = 4
 
@@ -53,17 +53,25 @@ class OpenFiles:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def get(self, path: str) -> int:
-        descriptor = self._open.get(path)
+        descriptor = self.known(path)
         if descriptor is None:
             descriptor = self._open_one(path)
-            self.keep(path, descriptor)
-        else:
+            self._add(path, descriptor)
+        return descriptor
+
+    def known(self, path: str) -> int | None:
+        """The descriptor of a file that is open; None for others."""
+        descriptor = self._open.get(path)
+        if descriptor is not None:
             self._open.move_to_end(path)
         return descriptor
 
     def keep(self, path: str, descriptor: int) -> None:
-        """Take over the descriptor of a file that was just made or opened."""
+        """Take over the descriptor of a file that was just made."""
         self.forget(path)  # one of that name may have been removed from outside
+        self._add(path, descriptor)
+
+    def _add(self, path: str, descriptor: int) -> None:
         self._open[path] = descriptor
         if len(self._open) > self._limit:
             disk.close(self._open.popitem(last=False)[1])
@@ -99,6 +107,8 @@ class ConsumeQueueWriter:
         self.dirty: set[str] = set()
         self._syncing: set[str] = set()
         self._dirty_bytes = 0
+        # The file that was written last, by its first byte and its path.
+        self._last_file = (-1, "")
         # Set while the first file gets its fillers, which may take several attempts.
         self.pads = False
         # Whether messages of its own were written, and not only light units.
@@ -154,6 +164,32 @@ class ConsumeQueueWriter:
             self.next_offset, self.pads = first, False
         self._write(first, units)
         self.next_offset, self.pads = first + len(units), False
+
+    def append_next(self, offsets: npt.NDArray[np.int64], units: Units, *, opens: bool) -> bool:
+        """``append`` of own units that follow those of the file that was written last, and fit in it; else False.
+
+        Without ``opens`` False also where that file is not open. Most units of a dispatch come here: it takes a third
+        of what ``append`` takes. ``StoreIOError``.
+        """
+        start, count = self.next_offset, len(offsets)
+        if start is None or not count or offsets[0] != start or offsets[-1] - start + 1 != count:
+            return False
+        base, path = self._last_file
+        at, size = start * UNIT_SIZE - base, count * UNIT_SIZE
+        if base < 0 or not 0 <= at <= self._file_size - size:
+            return False
+        try:
+            descriptor = self._open_files.get(path) if opens else self._open_files.known(path)
+            if descriptor is None:
+                return False
+            self.has_own = self.has_changed = True
+            disk.write_at(descriptor, units.tobytes(), at)
+        except OSError as error:
+            raise StoreIOError("write", path=path, cause=error) from error
+        self.dirty.add(path)
+        self._dirty_bytes += size
+        self.next_offset, self.pads = start + count, False
+        return True
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
@@ -279,6 +315,7 @@ class ConsumeQueueWriter:
                 self._open_files.keep(path, descriptor)
                 self._names.add_file(path)
             self._files.add(base)
+        self._last_file = base, path
         return path
 
     def read(self, first: int, stop: int) -> Units:
@@ -359,6 +396,7 @@ class ConsumeQueueWriter:
         """Delete a file and sync that: after the next clean close its return would go unnoticed."""
         self.has_changed = True
         self._open_files.forget(path)
+        self._last_file = -1, ""
         disk.unlink(path)
         if discount:
             self._names.discount(1)
