@@ -460,11 +460,8 @@ def create_unnamed_file(directory: str) -> int:
 
 def give_name(descriptor: int, path: str) -> None:
     """Give a file without a name one. ``FileExistsError``."""
-    directory = _open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:  # src_dir_fd is given, though the path is absolute: else os.link would link the link in /proc
-        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
-    finally:
-        os.close(directory)
+    # Any number serves as src_dir_fd, since the path is absolute; without one, os.link would link the link in /proc.
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
 
 
 def open_for_writing(path: str) -> int:

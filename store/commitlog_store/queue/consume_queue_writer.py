@@ -305,11 +305,11 @@ class ConsumeQueueWriter:
     def _file_at(self, base: int) -> str:
         path = os.path.join(self.path, file_name_for_offset(base))
         if base not in self._files.bases:
-            if not disk.exists(path):
-                try:
-                    _make_directories(self.path, self._names)
-                except OSError as error:
-                    raise StoreIOError("make the directory", path=self.path, cause=error) from error
+            try:
+                is_new = _make_directories(self.path, self._names)
+            except OSError as error:
+                raise StoreIOError("make the directory", path=self.path, cause=error) from error
+            if is_new or not disk.exists(path):
                 # A queue may be one of thousands that a moment brings; a following file is one of 300,000 messages.
                 descriptor = made_file(path, self._file_size, sparse=True, synced=not self.is_empty)
                 self._open_files.keep(path, descriptor)
@@ -539,19 +539,23 @@ def _directories(path: str) -> Iterator[tuple[str, bool]]:
     ``NotAStore`` when one is a link (invariant 10).
     """
     topic = os.path.dirname(path)
+    mode: int | None = 0
     for directory in (os.path.dirname(topic), topic, path):
-        mode = disk.mode_of(directory)
+        mode = None if mode is None else disk.mode_of(directory)  # a missing directory has none in it
         if mode is not None and stat.S_ISLNK(mode):
             raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
         yield directory, mode is not None
 
 
-def _make_directories(path: str, names: NewNames) -> None:
-    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first. Their names are synced later."""
+def _make_directories(path: str, names: NewNames) -> bool:
+    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first; False when it exists. The names are synced
+    later."""
+    is_there = True
     for directory, is_there in _directories(path):
         if not is_there:
             disk.make_directory(directory)
             names.add_directory(directory)
+    return not is_there
 
 
 def first_of_each(offsets: npt.NDArray[np.int64], units: Units, start: int) -> tuple[npt.NDArray[np.int64], Units]:
