@@ -64,6 +64,7 @@ class QueueCatalog:
         # Those of which all entries were compared, and the state that the question was asked in: ``take_compared``.
         self._compared: SavedEnds | None = None
         self._noted: object | None = None
+        self._in_state = False
         self._noted_at_s = 0.0
         # Queues without a ``ConsumeQueue`` that were as they are saved when they were asked for last. Where mapped
         # writes set no times, the entry of one of these has been trusted once: from then on its last unit is read.
@@ -89,12 +90,22 @@ class QueueCatalog:
 
     def topics(self, besides: Container[str] = ()) -> list[str]:
         """All topics that have a directory, sorted, but for those ``besides``. Other names are ignored."""
+        return sorted(name for name in self._listed(besides) if self._is_filled(name))
+
+    def topics_and_ids(self) -> tuple[list[str], dict[str, list[int]]]:
+        """``CatalogView.topics_and_ids``: a topic that is as it was saved, with queues, is not empty."""
+        names = self._listed()
+        unchanged = self.unchanged_ids(names)
+        self._filled.update(topic for topic, ids in unchanged.items() if ids)
+        return sorted(name for name in names if self._is_filled(name)), unchanged
+
+    def _listed(self, besides: Container[str] = ()) -> list[str]:
+        """The names of directories that topics may have, but for those ``besides``."""
         if self._topics.refresh():
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
             self._filled.intersection_update(self._topics.names)
         self._all_plain = not has_other_kinds(self._path)
-        names = (name for name in self._topics.names if name not in besides)
-        return sorted(name for name in names if _is_topic(name) and self._is_filled(name))
+        return [name for name in self._topics.names if name not in besides and _is_topic(name)]
 
     def known_queues(self, besides: Container[str] = ()) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory, but for those of some topics. Topics of other kinds are skipped."""
@@ -183,7 +194,22 @@ class QueueCatalog:
         if end is None:
             return self.queue(topic, queue_id)
         directory = f"{self._topics.path}/{topic}/{queue_id}"
-        return UnchangedQueue(directory, topic, queue_id, end, self.queue)
+        return UnchangedQueue(directory, topic, queue_id, end.last_unit, self.queue)
+
+    def uncached_queues(self, queues: Sequence[tuple[str, int]]) -> list[QueueView]:
+        """``CatalogView.uncached_queues``."""
+        saved = self._saved
+        if saved is None or not self._unchanged:
+            return [self.uncached_queue(*key) for key in queues]
+        same = [self._unchanged.get(key) is saved for key in queues]
+        rows = saved.queue_rows_of([key for key, is_same in zip(queues, same, strict=True) if is_same])
+        lasts = iter(saved.last_units_at(rows))
+        return [
+            UnchangedQueue(f"{self._topics.path}/{key[0]}/{key[1]}", *key, next(lasts), self.queue)
+            if is_same
+            else self.uncached_queue(*key)
+            for key, is_same in zip(queues, same, strict=True)
+        ]
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = f"{self._topics.path}/{topic}/{queue_id}"
@@ -221,7 +247,11 @@ class QueueCatalog:
     def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
         """``CatalogView.ask_in_state``."""
         self._compared, self._noted = None, None
-        found = ask()
+        self._in_state = state is not None
+        try:
+            found = ask()
+        finally:
+            self._in_state = False
         self._noted, self._noted_at_s = state, time.monotonic()
         return found
 
@@ -265,10 +295,11 @@ class QueueCatalog:
         self, saved: SavedEnds, queues: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """``_unchanged_of`` of so many queues that all entries are compared, in the steps that are quick for many."""
-        rows, same = saved.queue_rows_of(queues), saved.look().queues
+        # Only a question in a state needs the topics as well: the next one may rest on it.
+        rows, same = saved.queue_rows_of(queues), saved.look().queues if self._in_state else saved.look_at_queues()
         places = np.flatnonzero((rows >= 0) & same[rows])
         if saved.shows_all_writes or not self._unchanged:
-            self._compared = saved
+            self._compared = saved if self._in_state else None
         else:
             still = [
                 self._end_is_unchanged(saved, queues[at], saved.end_at(int(rows[at]))[1]) for at in places.tolist()
@@ -313,8 +344,7 @@ def log_end_by_queues(catalog: CatalogView, commit_log: CommitLog) -> int:
 
 def _queues_with_bounds(catalog: CatalogView) -> list[tuple[str, int]]:
     """All queues that can be asked for, asked for their bounds just now: together, unless one of them is damaged."""
-    topics = catalog.topics()
-    unchanged = catalog.unchanged_ids(topics)
+    topics, unchanged = catalog.topics_and_ids()
     queues: list[tuple[str, int]] = []
     for topic in topics:
         with contextlib.suppress(TopicNotFound, UnsupportedStore):
@@ -346,9 +376,8 @@ def matching_queues(
         raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {patterns!r}.")
     queues: list[tuple[str, int]] = []
     unreadable: list[UnsupportedStore] = []
-    topics = matching_topics(catalog.topics(), names, store_path)
-    unchanged = catalog.unchanged_ids(topics)
-    for topic in topics:
+    known, unchanged = catalog.topics_and_ids()
+    for topic in matching_topics(known, names, store_path):
         try:
             queues += [(topic, queue_id) for queue_id in unchanged.get(topic) or catalog.queue_ids(topic)]
         except UnsupportedStore as error:

@@ -32,10 +32,11 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.memory import zeroed_bytes
 from commitlog_store.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
-from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units
+from commitlog_store.format.consume_queue_unit import FILLER_SIZE, Units, decode_units
 from commitlog_store.format.record import MIN_RECORD_SIZE, RECORD_MAGICS
 from commitlog_store.log.commit_log import CommitLog, HasDamagedParts
 from commitlog_store.paths import LIGHT_QUEUE_PREFIX
+from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import QueueView
 
 # Units in memory at a time, of all queues: 1.25 MiB; more where few of them may lead to messages that are read.
@@ -554,11 +555,9 @@ def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | Non
     """The messages of several ranges that may be wanted. None for damaged units, for fillers that stand for lost
     messages, and where those of one queue are not in the log's order: messages of the queue would pass each other.
     Raises the errors of ``QueueView.units``."""
-    parts = [list(queue.units(start, stop, check=False)) for queue, start, stop in ranges]
-    counts = np.array([sum(map(len, part)) for part in parts], np.int64)
+    units, counts = _units_of(ranges)
     if not counts.any():
         return _NO_MESSAGES
-    units = [one for part in parts for one in part]
     # By columns: numpy joins and picks records of several fields one by one.
     physical = np.concatenate([one["physical_offset"] for one in units])
     sizes = np.concatenate([one["size"] for one in units])
@@ -586,6 +585,28 @@ def messages_in_log_order(ranges: Sequence[QueueRange], wanted: UnitFilter | Non
     if (messages.ranges[steps_back + 1] == messages.ranges[steps_back]).any():
         return None
     return messages.in_log_order()
+
+
+def _units_of(ranges: Sequence[QueueRange]) -> tuple[list[Units], Int64Array]:
+    """The units of all ranges in their order, in pieces of any length, and the number of those of each range."""
+    pieces: list[Units] = []
+    counts: list[int] = []
+    packed: list[bytes] = []  # of neighbours: those of thousands are decoded in one step
+    for queue, start, stop in ranges:
+        data = queue.packed(start, stop) if isinstance(queue, UnchangedQueue) else None
+        if data is not None:
+            packed.append(data)
+            counts.append(stop - start)
+            continue
+        if packed:
+            pieces.append(decode_units(b"".join(packed)))
+            packed.clear()
+        some = list(queue.units(start, stop, check=False))
+        pieces += some
+        counts.append(sum(map(len, some)))
+    if packed:
+        pieces.append(decode_units(b"".join(packed)))
+    return pieces, np.array(counts, np.int64)
 
 
 def places_of(ranges: Sequence[QueueRange], wanted: UnitFilter | None) -> tuple[Int64Array, Int64Array]:

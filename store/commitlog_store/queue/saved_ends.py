@@ -105,6 +105,17 @@ class SavedFile(NamedTuple):
     changed_ns: int
 
 
+class LastUnit(NamedTuple):
+    """Where a queue's last unit is: ``base`` is the byte of the queue that its last file begins with, ``end`` the next
+    queue offset. The unit leads to ``size`` bytes at ``place`` of the log.
+    """
+
+    base: int
+    end: int
+    place: int
+    size: int
+
+
 class SavedEnd(NamedTuple):
     """What is known of a queue while ``holds`` is true. Places are physical offsets.
 
@@ -135,6 +146,11 @@ class SavedEnd(NamedTuple):
     def last_base(self) -> int:
         """The byte of the queue that its last file begins with."""
         return int.from_bytes(self.packed_files[-_FILE.size :][:8], "big")
+
+    @property
+    def last_unit(self) -> LastUnit:
+        """The queue's last unit."""
+        return LastUnit(self.last_base, self.end, self.last_place, self.last_size)
 
     @property
     def start(self) -> int:
@@ -385,11 +401,18 @@ class SavedEnds:
         columns = bases // UNIT_SIZE, queues["end"], queues["first_place"], queues["last_place"], queues["last_size"]
         return ManyEnds(*(column.astype(np.int64) for column in columns))
 
+    def last_units_at(self, rows: Rows) -> list[LastUnit]:
+        """``SavedEnd.last_unit`` in rows of the table of queues, of queues that have files."""
+        queues = self.queue_rows[rows]
+        bases = self.file_rows["base"][np.array(self.first_files, np.int64)[rows + 1] - 1]
+        columns = bases, queues["end"], queues["last_place"], queues["last_size"]
+        return list(map(LastUnit._make, zip(*(column.tolist() for column in columns), strict=True)))
+
     def unchanged_ids(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """The queue ids of those of the topics to whose directories no queue was added, and from which none went."""
         known = [(topic, row) for topic in topics if (row := self._row.get(topic)) is not None]
         ids, found = self.queue_rows["queue_id"].tolist(), {}
-        root = os.path.join(self._store_path, CONSUME_QUEUE)
+        root = self._root
         for first in range(0, len(known), _COMPARED_AT_ONCE):
             some = known[first : first + _COMPARED_AT_ONCE]
             rows = self.topic_rows[[row for _, row in some]]
@@ -404,34 +427,49 @@ class SavedEnds:
         topics: list[Bools] = []
         queues: list[Bools] = []
         for first in range(0, len(self._names), _COMPARED_AT_ONCE):
-            some = self._unchanged_in(first, min(first + _COMPARED_AT_ONCE, len(self._names)))
-            topics.append(some[0])
-            queues.append(some[1])
+            stop = min(first + _COMPARED_AT_ONCE, len(self._names))
+            same_queues, of_topic = self._unchanged_in(first, stop)
+            root = self._root
+            same_topics = self._are_same(
+                [f"{root}/{name}" for name in self._names[first:stop]], self.topic_rows[first:stop], _OF_DIRECTORY
+            )
+            same_topics[of_topic[~same_queues]] = False
+            topics.append(same_topics)
+            queues.append(same_queues)
         self._compared = Unchanged(self, np.concatenate(topics), np.concatenate(queues))
         return self._compared
+
+    def look_at_queues(self) -> Bools:
+        """Compare all entries of queues, as they are now, and not those of their topics: whether each is the same."""
+        steps = range(0, len(self._names), _COMPARED_AT_ONCE)
+        return np.concatenate(
+            [self._unchanged_in(first, min(first + _COMPARED_AT_ONCE, len(self._names)))[0] for first in steps]
+        )
 
     def compare(self) -> Unchanged:
         """The last ``look``, or the first one: several questions of one look at a store rest on it."""
         return self.look() if self._compared is None else self._compared
 
-    def _unchanged_in(self, first: int, stop: int) -> tuple[Bools, Bools]:
-        """Of the topics in some rows, and of their queues, whether nothing has changed."""
+    @property
+    def _root(self) -> str:
+        return os.path.join(self._store_path, CONSUME_QUEUE)
+
+    def _unchanged_in(self, first: int, stop: int) -> tuple[Bools, Rows]:
+        """Of the queues of the topics in some rows, whether nothing has changed, and the topic of each among these."""
         low, high = self.first_queues[first], self.first_queues[stop]
         topics, queues = self.topic_rows[first:stop], self.queue_rows[low:high]
         files = self.file_rows[self.first_files[low] : self.first_files[high]]
         of_topic = np.repeat(np.arange(len(topics)), topics["queues"])
         of_queue = np.repeat(np.arange(len(queues)), queues["files"])
-        root = os.path.join(self._store_path, CONSUME_QUEUE)
+        root = self._root
         topic_paths = [f"{root}/{name}" for name in self._names[first:stop]]
         ids, bases = queues["queue_id"].tolist(), files["base"].tolist()
         queue_paths = [f"{topic_paths[at]}/{one}" for at, one in zip(of_topic.tolist(), ids, strict=True)]
         file_paths = [f"{queue_paths[at]}/{base:020d}" for at, base in zip(of_queue.tolist(), bases, strict=True)]
         same_files = self._are_same(file_paths, files, _OF_FILE, files["size"].tolist())
         same_queues = self._are_same(queue_paths, queues, _OF_DIRECTORY)
-        same_topics = self._are_same(topic_paths, topics, _OF_DIRECTORY)
         same_queues[of_queue[~same_files]] = False
-        same_topics[of_topic[~same_queues]] = False
-        return same_topics, same_queues
+        return same_queues, of_topic
 
     def _are_same(
         self,

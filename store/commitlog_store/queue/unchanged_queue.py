@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from commitlog_store.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, Units, decode_units, unit_place
 from commitlog_store.paths import file_name_for_offset
 from commitlog_store.queue.consume_queue import ConsumeQueue, are_possible, read_file
-from commitlog_store.queue.saved_ends import SavedEnd
+from commitlog_store.queue.saved_ends import LastUnit
 from commitlog_store.queue.views import QueueView
 
 
@@ -19,34 +19,34 @@ class UnchangedQueue(QueueView):
     they are not as expected, it makes the ``ConsumeQueue``, which finds out what is wrong.
     """
 
-    __slots__ = ("_directory", "_find", "_saved", "queue_id", "topic")
+    __slots__ = ("_directory", "_find", "_last", "queue_id", "topic")
 
     fillers_are_lost = False
 
     def __init__(
-        self, directory: str, topic: str, queue_id: int, saved: SavedEnd, find: Callable[[str, int], ConsumeQueue]
+        self, directory: str, topic: str, queue_id: int, last: LastUnit, find: Callable[[str, int], ConsumeQueue]
     ) -> None:
-        """``saved`` was compared with the queue when it was asked for last. ``find`` makes the ``ConsumeQueue``."""
+        """``last`` is what is saved of the queue, which was compared when it was asked for last. ``find`` makes the
+        ``ConsumeQueue``.
+        """
         self._directory = directory
         self.topic = topic
         self.queue_id = queue_id
-        self._saved = saved
+        self._last = last
         self._find = find
 
     def units(self, start: int, stop: int, *, chunk: int = 1_000_000, check: bool = True) -> Iterator[Units]:
-        found = self._of_last_file(start, stop) if start < stop <= min(self._saved.end, start + chunk) else None
+        data = self.packed(start, stop, chunk)
+        found = None if data is None else decode_units(data)
         if found is None or (check and not are_possible(found).all()):
             return self._whole.units(start, stop, chunk=chunk, check=check)
         return iter((found,))
 
-    def _of_last_file(self, start: int, stop: int) -> Units | None:
-        """The units; None where the last file does not hold all of them."""
-        data = self._bytes_of_last_file(start, stop)
-        return None if data is None else decode_units(data)
-
-    def _bytes_of_last_file(self, start: int, stop: int) -> bytes | None:
-        base, size = self._saved.last_base, (stop - start) * UNIT_SIZE
-        if start * UNIT_SIZE < base:
+    def packed(self, start: int, stop: int, most: int = 1_000_000) -> bytes | None:
+        """The units as they are in the last file, ``most`` of them at most; None where it does not hold all of them."""
+        base, end, *_ = self._last
+        size = (stop - start) * UNIT_SIZE
+        if not start < stop <= min(end, start + most) or start * UNIT_SIZE < base:
             return None
         try:
             data = read_file(f"{self._directory}/{file_name_for_offset(base)}", size, start * UNIT_SIZE - base)
@@ -71,10 +71,9 @@ class UnchangedQueue(QueueView):
         return self._whole.place_of(offset)
 
     def unit(self, offset: int) -> tuple[int, int] | None:
-        saved = self._saved
-        if offset == saved.end - 1:
-            return saved.last_place, saved.last_size
-        data = self._bytes_of_last_file(offset, offset + 1) if 0 <= offset < saved.end else None
+        if offset == self._last.end - 1:
+            return self._last.place, self._last.size
+        data = self.packed(offset, offset + 1)
         found = None if data is None else unit_place(data)
         if found is None or found[0] < 0 or found[1] <= 0 or found[1] == FILLER_SIZE:
             return self._whole.unit(offset)

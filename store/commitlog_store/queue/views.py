@@ -89,6 +89,11 @@ class CatalogView(Protocol):
         del topics
         return {}
 
+    def topics_and_ids(self) -> tuple[list[str], dict[str, list[int]]]:
+        """``topics``, and ``unchanged_ids`` of them: one question for both."""
+        topics = self.topics()
+        return topics, self.unchanged_ids(topics)
+
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
         ...
@@ -96,6 +101,10 @@ class CatalogView(Protocol):
     def uncached_queue(self, topic: str, queue_id: int) -> QueueView:
         """``queue``, for a read of very many queues, each once: it need not be kept."""
         return self.queue(topic, queue_id)
+
+    def uncached_queues(self, queues: Sequence[tuple[str, int]]) -> list[QueueView]:
+        """``uncached_queue`` of each of many queues."""
+        return [self.uncached_queue(*key) for key in queues]
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The queue's bounds now. The errors of ``queue``."""

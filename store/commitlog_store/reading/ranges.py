@@ -148,13 +148,12 @@ class RangeReads:
         def batches() -> Iterator[pa.RecordBatch]:
             filled = [one for one in ranges if one.min_offset < one.max_offset]
             for first in range(0, len(filled), _QUEUES_AT_ONCE):
-                part = [
-                    (self._catalog.uncached_queue(one.topic, one.queue_id), one.min_offset, one.max_offset)
-                    for one in filled[first : first + _QUEUES_AT_ONCE]
-                ]
-                for some, together in self._in_turn(part, schema, wanted, verify_crc=verify_crc):
+                some = filled[first : first + _QUEUES_AT_ONCE]
+                queues = self._catalog.uncached_queues([(one.topic, one.queue_id) for one in some])
+                part = [(queue, one.min_offset, one.max_offset) for queue, one in zip(queues, some, strict=True)]
+                for read, together in self._in_turn(part, schema, wanted, verify_crc=verify_crc):
                     if together is None:
-                        yield from self.read(some[0], schema.names, wanted, BlockLimits(), verify_crc=verify_crc)
+                        yield from self.read(read[0], schema.names, wanted, BlockLimits(), verify_crc=verify_crc)
                     else:
                         yield from while_open(iter(together), self._refuse_closed)
 
@@ -295,8 +294,8 @@ class RangeReads:
         infos = self._reader.queue_infos([key[:2] for key in ranges])
         for (*_, start, stop), info in zip(ranges, infos, strict=True):
             _refuse_outside(info, start, stop)
-        queue_of = self._catalog.uncached_queue
-        return [(queue_of(topic, queue_id), start, stop) for topic, queue_id, start, stop in ranges]
+        queues = self._catalog.uncached_queues([key[:2] for key in ranges])
+        return [(queue, start, stop) for queue, (*_, start, stop) in zip(queues, ranges, strict=True)]
 
     def next_counted(self, topic: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         """The next batch of a topic's messages, which is counted. ``ReaderClosed``."""
