@@ -25,9 +25,15 @@ from commitlog_store.errors import (
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.mapped_file_queue import MappedFileQueue
+from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.record import (
+    HEADER_DTYPES,
     HEADER_SIZE,
+    HOST_FLAGS,
+    MAGIC_V1,
+    MAX_TOPIC_SIZE,
     MIN_RECORD_SIZE,
+    PROPERTIES_LENGTH_SIZE,
     Corrupt,
     Filler,
     Record,
@@ -45,6 +51,8 @@ from commitlog_store.log.without_body import record_without_body
 _FIRST_READ = 4096
 # The bytes at a record's start that are never all zero: its size and magic number.
 _RECORD_START = 8
+# What follows the body of a v1 record, with an empty topic and no properties.
+_PLAIN_TAIL = MIN_RECORD_SIZE - HEADER_SIZE
 # A reader of several queues does not pass from one file to the next in all of them at once.
 _MAPPED_FILES = 2
 # How often to look for a file again that retention removes between the listing and the opening.
@@ -206,6 +214,37 @@ class CommitLog(HasDamagedParts):
             for number, head in zip(numbers.tolist(), pieces.tolist(), strict=True):
                 found[number] = head if any(head[:8]) else None
         return found
+
+    def store_times(self, places: Int64Array) -> Int64Array:
+        """The store times (ms) of records at many places, -1 where ``read_without_body`` has to look: at the few that
+        are long-named (v2) or have IPv6 hosts, and at damaged ones. All fields are checked but the body's CRC.
+        """
+        times = np.full(len(places), -1, np.int64)
+        rows, found = self._gathered(places, np.full(len(places), HEADER_SIZE), HEADER_SIZE)
+        heads = found.view(HEADER_DTYPES[0])
+        room = heads["total_size"].astype(np.int64) - MIN_RECORD_SIZE - heads["body_length"]
+        plain = (heads["magic"] == MAGIC_V1) & (heads["sys_flag"] & HOST_FLAGS == 0)
+        plain &= (heads["physical_offset"] == places[rows]) & (heads["body_length"] >= 0) & (room >= 0)
+        rows, heads, room = rows[plain], heads[plain], room[plain]
+        # The topic's length, where the file has the whole record.
+        ends = places[rows] + HEADER_SIZE + heads["body_length"]
+        some, found = self._gathered(ends, room + _PLAIN_TAIL, 1)
+        rows, ends, room, heads = rows[some], ends[some], room[some], heads[some]
+        names = found.view(np.uint8).astype(np.int64)
+        some, found = self._gathered(
+            ends + 1 + names, np.full(len(ends), PROPERTIES_LENGTH_SIZE), PROPERTIES_LENGTH_SIZE
+        )
+        right = (found.view(">i2") == (room - names)[some]) & (names <= MAX_TOPIC_SIZE[MAGIC_V1])[some]
+        some = some[right]
+        times[rows[some]] = heads["store_timestamp"][some]
+        return times
+
+    def _gathered(self, places: Int64Array, reaches: Int64Array, size: int) -> tuple[Int64Array, npt.NDArray[np.void]]:
+        """``_pieces`` of all files together, in the order of the places."""
+        held, data = np.zeros(len(places), np.bool_), np.zeros(len(places), f"V{size}")
+        for numbers, pieces in self._pieces(places, reaches, size):
+            held[numbers], data[numbers] = True, pieces
+        return np.flatnonzero(held), data[held]
 
     def _pieces(
         self, places: npt.NDArray[np.int64], reaches: npt.NDArray[np.int64], size: int

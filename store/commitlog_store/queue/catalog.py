@@ -23,6 +23,7 @@ from commitlog_store.errors import (
 )
 from commitlog_store.files import disk
 from commitlog_store.files.numbered_files import DirectoryListing
+from commitlog_store.format.arrays import Int64Array
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.log.store_checkpoint import mark_if_readable
 from commitlog_store.log.store_directory import check_topic_kind, has_other_kinds
@@ -210,6 +211,19 @@ class QueueCatalog:
             else self.uncached_queue(*key)
             for key, is_same in zip(queues, same, strict=True)
         ]
+
+    def known_places(self, positions: Sequence[tuple[str, int, int]]) -> Int64Array:
+        """``CatalogView.known_places``: the first and the last message of queues that are as they were saved."""
+        found = np.full(len(positions), -1, np.int64)
+        saved = self._saved
+        if saved is None or not self._unchanged:
+            return found
+        numbers = [number for number, one in enumerate(positions) if self._unchanged.get(one[:2]) is saved]
+        ends = saved.ends_at(saved.queue_rows_of([positions[number][:2] for number in numbers]))
+        offsets = np.array([positions[number][2] for number in numbers], np.int64)
+        found[numbers] = np.where(offsets == ends.starts, ends.first_places, found[numbers])
+        found[numbers] = np.where(offsets == ends.ends - 1, ends.last_places, found[numbers])
+        return found
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = f"{self._topics.path}/{topic}/{queue_id}"

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog_store.errors import CommitLogError
+from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.consume_queue_unit import Units
 from commitlog_store.queue.saved_ends import SavedEnds
 from commitlog_store.timestamps import GivenTime
@@ -105,6 +107,11 @@ class CatalogView(Protocol):
     def uncached_queues(self, queues: Sequence[tuple[str, int]]) -> list[QueueView]:
         """``uncached_queue`` of each of many queues."""
         return [self.uncached_queue(*key) for key in queues]
+
+    def known_places(self, positions: Sequence[tuple[str, int, int]]) -> Int64Array:
+        """The physical offset of each message ``(topic, queue_id, offset)``, within bounds that were asked for just
+        now; -1 where its unit has to be read."""
+        return np.full(len(positions), -1, np.int64)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The queue's bounds now. The errors of ``queue``."""

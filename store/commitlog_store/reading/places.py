@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
@@ -131,7 +131,23 @@ class Places:
             bounds = dict(zip(keys, self._reader.queue_infos(keys), strict=True))
         except CommitLogError:
             bounds = {}
-        return [answer_or_error(partial(self._stored_within, bounds.get(one[:2]), *one)) for one in places]
+        found = self._known_times(places, bounds)
+        return [
+            answer_or_error(partial(self._stored_within, bounds.get(one[:2]), *one)) if time < 0 else time
+            for one, time in zip(places, found, strict=True)
+        ]
+
+    def _known_times(
+        self, places: Sequence[tuple[str, int, int]], bounds: Mapping[tuple[str, int], QueueInfo]
+    ) -> list[int]:
+        """The store times of messages whose places are known without their units, read together; -1 for others."""
+        if len(places) < _READ_TOGETHER or not bounds:
+            return [-1] * len(places)
+        limits = [bounds[one[:2]] for one in places]
+        within = [of.min_offset <= one[2] < of.max_offset for one, of in zip(places, limits, strict=True)]
+        known = np.where(within, self._catalog.known_places(places), -1)
+        times: list[int] = self._commit_log.store_times(known).tolist()
+        return times
 
     def _stored_within(self, bounds: QueueInfo | None, topic: str, queue_id: int, offset: int) -> int:
         """``store_timestamp``, with the queue's bounds of just now; what they do not explain is looked at again."""

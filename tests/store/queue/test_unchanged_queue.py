@@ -15,6 +15,7 @@ from commitlog_store.queue import catalog, saved_ends
 from commitlog_store.queue.catalog import QueueCatalog
 from commitlog_store.queue.unchanged_queue import UnchangedQueue
 from commitlog_store.queue.views import QueueView
+from commitlog_store.reading import places
 from tests.store.queue.test_saved_ends import QUEUES, make
 
 # Messages of each queue, ten of them in the first file.
@@ -89,18 +90,36 @@ def test_one_unit_is_that_of_a_consume_queue(closed: Path, damage: str) -> None:
         assert isinstance(unchanged, UnchangedQueue)
         assert unchanged.unit(COUNT - 1) == whole.unit(COUNT - 1)
         DAMAGES[damage](closed / CONSUME_QUEUE / "orders" / "0")
-        places = [-1, *range(COUNT - 1), COUNT]
-        assert [unchanged.unit(at) for at in places] == [whole.unit(at) for at in places]
+        offsets = [-1, *range(COUNT - 1), COUNT]
+        assert [unchanged.unit(at) for at in offsets] == [whole.unit(at) for at in offsets]
 
 
-def test_store_times_and_the_logs_end_need_no_consume_queue(closed: Path) -> None:
+@pytest.mark.parametrize("together", [1, 1000], ids=["together", "one by one"])
+def test_store_times_and_the_logs_end_need_no_consume_queue(
+    together: int, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_READ_TOGETHER", together)
     with StoreReader.open(closed) as reader, StoreReader.open(closed) as other:
-        places = [(*key, offset) for key in QUEUES for offset in (10, COUNT - 1)]
-        times = reader.store_timestamps(places)
+        asked = [(*key, offset) for key in QUEUES for offset in (10, COUNT - 1)]
+        times = reader.store_timestamps(asked)
         end = reader.physical_bounds()
         assert not _catalog(reader)._queues
-        assert times == [other.store_timestamp(*one) for one in places]
+        assert times == [other.store_timestamp(*one) for one in asked]
         assert end == other.physical_bounds()
+
+
+def test_store_times_read_together_are_those_of_each_message(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_READ_TOGETHER", 1)
+    with StoreReader.open(closed) as reader, StoreReader.open(closed) as other:
+        asked = [(*key, offset) for key in QUEUES for offset in range(-1, COUNT + 1)]
+        assert [str(one) for one in reader.store_timestamps(asked)] == [_time_or_error(other, *one) for one in asked]
+
+
+def _time_or_error(reader: StoreReader, topic: str, queue_id: int, offset: int) -> str:
+    try:
+        return str(reader.store_timestamp(topic, queue_id, offset))
+    except CommitLogError as error:
+        return str(error)
 
 
 def _catalog(reader: StoreReader) -> QueueCatalog:
