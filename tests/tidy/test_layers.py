@@ -16,8 +16,8 @@ from tests.support.source_tree import Module, imported_names, modules
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
 LEAVES = frozenset(
-    {"batch_id", "config", "delay_level", "errors", "half_message", "java_numbers", "message", "paths", "progress"}
-    | {"put_status", "sizes", "slow_steps", "storage_stats", "timestamps", "unpicklable"}
+    {"batch_id", "config", "delay_level", "errors", "half_message", "java_numbers", "message", "packed_json", "paths"}
+    | {"progress", "put_status", "sizes", "slow_steps", "storage_stats", "timestamps", "unpicklable"}
 )
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
@@ -99,7 +99,8 @@ LATE_IMPORTS = {
 
 # The modules of commitlog_store that the connector may import from.
 PUBLIC_MODULES = (
-    "commitlog_store", "commitlog_store.errors", "commitlog_store.paths", "commitlog_store.sizes",
+    "commitlog_store", "commitlog_store.errors", "commitlog_store.packed_json", "commitlog_store.paths",
+    "commitlog_store.sizes",
     "commitlog_store.history.planned", "commitlog_store.object_storage.reading",
     "commitlog_store.stager", "commitlog_store.timestamps", "commitlog_store.columnar.columns",
 )  # fmt: skip

@@ -19,9 +19,10 @@ from typing import Any
 
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
-from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset, malformed
+from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, PACKED_VERSION, StreamOffset, malformed
 
 SEVERAL_STORES_VERSION = 2
+_OF_ONE_STORE = (OFFSET_VERSION, PACKED_VERSION)
 _EXPECTED = f"version {SEVERAL_STORES_VERSION} with stores"
 
 
@@ -52,17 +53,17 @@ class StoresOffset:
         The offset of a plain path becomes the only store's, also if that has a name now.
         """
         version = value.get("version") if isinstance(value, dict) else None
-        if "" in names or (len(names) == 1 and version == OFFSET_VERSION):
+        if "" in names or (len(names) == 1 and version in _OF_ONE_STORE):
             return cls(stores={names[0]: StreamOffset.from_json(value)})
         if isinstance(version, bool) or not isinstance(value, dict) or not isinstance(version, int):
             raise malformed(_EXPECTED, value)
-        if version > SEVERAL_STORES_VERSION:
+        if version > PACKED_VERSION:
             raise OffsetFormatError(
                 f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads versions up to "
-                f"{SEVERAL_STORES_VERSION}. The checkpoint was written by a newer one: update pyspark-commitlog, or "
+                f"{PACKED_VERSION}. The checkpoint was written by a newer one: update pyspark-commitlog, or "
                 "start with a new checkpoint."
             )
-        if version == OFFSET_VERSION:
+        if version in _OF_ONE_STORE:
             raise OffsetFormatError(
                 "The checkpoint holds the positions of one store without a name, and the option path names several. "
                 "First run the query once with a name for that store alone, as in path=broker-a=/data/a; its positions "

@@ -8,6 +8,11 @@
      "from":    {"orders": {"0": 5}},                  where the batch that ends here began (see below)
      "initial": true}                                  only in what initialOffset gives
 
+From 64 queues on it is packed: PySpark parses and writes an offset several times a trigger, the idle ones included, at
+some microseconds for each queue (docs/decisions/0058-packed-offsets.md)::
+
+    {"version": 3, "packed": "eAG9k0tuwzAMRK..."}      the value above, of version 1, as one string: ``pack_json``
+
 ``fence`` exists for every queue from which a message was read. If the store loses its tail and grows again, other
 messages get the same queue offsets, and only the fence shows it.
 
@@ -23,14 +28,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from commitlog_store import Fence
+from commitlog_store.packed_json import pack_json, unpack_json
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.options.values import is_count
 
 OFFSET_VERSION = 1
+PACKED_VERSION = 3  # 2 is that of named stores
+# The fewest queues whose offset is packed. Smaller ones can be read by people.
+_PACKED_FROM = 64
 
 _V = TypeVar("_V")
 
@@ -44,6 +54,11 @@ class StreamOffset:
     batch_starts: Mapping[QueueKey, int] = field(default_factory=dict)
     initial: bool = False
 
+    @cached_property
+    def newest_read(self) -> Fence | None:
+        """The fence of the message that is the last one in the log of those before a position."""
+        return max(self.fences.values(), default=None)
+
     def to_json(self) -> dict[str, Any]:
         """The value that Spark writes as JSON. Keys are sorted, so equal offsets give equal text."""
         value: dict[str, Any] = {
@@ -55,14 +70,18 @@ class StreamOffset:
             value["from"] = _nested(self.batch_starts)
         if self.initial:
             value["initial"] = True
-        return value
+        if len(self.offsets) < _PACKED_FROM:
+            return value
+        return {"version": PACKED_VERSION, "packed": pack_json(value)}
 
     @classmethod
     def from_json(cls, value: object) -> StreamOffset:
-        """Parse an offset. ``OffsetFormatError`` if this version did not write it."""
+        """Parse an offset, packed or not. ``OffsetFormatError`` if this version did not write it."""
         if not isinstance(value, dict):
             raise malformed("a JSON object", value)
         version = value.get("version")
+        if version == PACKED_VERSION:
+            return cls._from_plain(_unpacked(value))
         if version == 2 and isinstance(value.get("stores"), dict):
             named = ",".join(f"{name}=..." for name in value["stores"])
             raise OffsetFormatError(
@@ -71,10 +90,16 @@ class StreamOffset:
             )
         if isinstance(version, int) and not isinstance(version, bool) and version > OFFSET_VERSION:
             raise OffsetFormatError(
-                f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads version "
-                f"{OFFSET_VERSION}. The checkpoint was written by a newer one: update pyspark-commitlog, or start with "
-                f"a new checkpoint."
+                f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads the versions "
+                f"{OFFSET_VERSION} and {PACKED_VERSION} here. The checkpoint was written by a newer one: update "
+                f"pyspark-commitlog, or start with a new checkpoint."
             )
+        return cls._from_plain(value)
+
+    @classmethod
+    def _from_plain(cls, value: dict[str, Any]) -> StreamOffset:
+        """Parse an offset that is not packed."""
+        version = value.get("version")
         if version != OFFSET_VERSION or isinstance(version, bool):
             raise malformed(f"version {OFFSET_VERSION}", value.get("version", value))
         unknown = value.keys() - {"version", "offsets", "fence", "from", "initial"}
@@ -88,6 +113,17 @@ class StreamOffset:
             batch_starts=_flat("from", value.get("from", {}), _count),
             initial=value.get("initial") is True,
         )
+
+
+def _unpacked(value: dict[str, Any]) -> dict[str, Any]:
+    """The offset that is not packed, of one that is."""
+    try:
+        found = unpack_json(value.get("packed"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or value.keys() != {"version", "packed"}:
+        raise malformed("a packed offset", value)
+    return found
 
 
 def _nested(flat: Mapping[QueueKey, _V]) -> dict[str, dict[str, _V]]:

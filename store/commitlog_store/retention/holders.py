@@ -11,7 +11,8 @@ delayed messages    ``config/delayOffset.json``, the ledger of       ``{"offsetT
                     delivers them
 a consumer group    ``config/consumerOffset.json``                   ``{"offsetTable":{"topic@group":{queue:offset}}}``
 a Spark checkpoint  ``offsets/<n>`` of the last file in ``commits``  a line for each source; ours is
-                                                                     ``{"version":1,"offsets":{topic:{queue:offset}}}``
+                                                                     ``{"version":1,"offsets":{topic:{queue:offset}}}``,
+                                                                     or packed ``{"version":3,"packed":...}``
 ==================  ===============================================  ===============================================
 """
 
@@ -43,12 +44,14 @@ from commitlog_store.files.error_paths import failed_reads
 from commitlog_store.format.consume_queue_unit import UNIT_DTYPE
 from commitlog_store.format.message_rules import SCHEDULE_TOPIC
 from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.packed_json import unpack_json
 from commitlog_store.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC, is_system_group
 from commitlog_store.queue.expired_units import sound_at_or_before
 from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView, QueueView
 
 _COMMITS, _OFFSETS = "commits", "offsets"
+_PACKED_VERSION = 3
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
@@ -246,6 +249,8 @@ def _our_offsets(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)
+            if isinstance(value, dict) and value.get("version") == _PACKED_VERSION:
+                value = unpack_json(value.get("packed"))
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and value.get("version") == 1 and _is_table(value.get("offsets")):

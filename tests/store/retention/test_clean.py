@@ -16,6 +16,7 @@ from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreRead
 from commitlog_store.errors import InvalidValue, OffsetOutOfRange, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.packed_json import pack_json
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.retention.survey import clean_request, forecast_clean
 from commitlog_store.testing import kill, parts_of, start_of
@@ -320,8 +321,11 @@ def _checkpoint(path: Path, commits: int, offsets: dict[int, object]) -> Path:
     return path
 
 
-def test_a_spark_checkpoint_holds_what_its_last_committed_batch_has_not_read(tmp_path: Path) -> None:
-    ours = [{"version": 1, "offsets": {"orders": {"0": at}}, "fence": {}} for at in (20, 50, 90)]
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_spark_checkpoint_holds_what_its_last_committed_batch_has_not_read(packed: bool, tmp_path: Path) -> None:
+    ours: list[object] = [{"version": 1, "offsets": {"orders": {"0": at}}, "fence": {}} for at in (20, 50, 90)]
+    if packed:  # as those of many queues are
+        ours = [{"version": 3, "packed": pack_json(one)} for one in ours]
     checkpoint = _checkpoint(tmp_path / "checkpoint", 2, dict(enumerate(ours)))
     path = tmp_path / "store"
     with MessageStore.open(path, SMALL) as store:
