@@ -61,6 +61,7 @@ from commitlog_store.reading import arguments, groups
 from commitlog_store.reading.arrivals import pull_or_wait, wait_for_files
 from commitlog_store.reading.bounds import Bounds
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
+from commitlog_store.reading.dispatched_log import DispatchedLog
 from commitlog_store.reading.key_lookup import KeyLookup
 from commitlog_store.reading.listing import queue_ids_of
 from commitlog_store.reading.look_ups import KeyQueries, message_at, message_by_id, stored_bytes
@@ -146,6 +147,7 @@ class StoreReader:
         self._reads = ConsistentReads(path, self._commit_log, self._frames)
         if self._snapshot is None:
             self._settled = SettledAnswers(self._reads.settled_state)
+            self._dispatched = DispatchedLog(path, self._commit_log, self._catalog, self._reads)
         self._watch = FileWatch(path)
         self._closed = False
 
@@ -252,6 +254,8 @@ class StoreReader:
 
     # Of a reader that does not know when its store is settled: none.
     _settled = SettledAnswers(lambda: None)
+    # Of one that does not look at the log of a broker: none.
+    _dispatched: DispatchedLog | None = None
     # ``interrupt_with``
     _before_call: Callable[[], None] | None = None
 
@@ -425,6 +429,17 @@ class StoreReader:
         """
         self._refuse_closed()
         return self._bounds.settled_state()
+
+    def dispatched_state(self, known: Fence) -> object | None:
+        """A state in which a broker's queues have all that its log holds, to be compared; None if it is not known.
+
+        For stores without a ``settled_state``. Ask for it before a question about queues: while it stays equal, nothing
+        came, as far as the log shows. So ask again now and then all the same: it does not see changes by hand, and on
+        a network file system a queue may show later than the log. ``known`` is a message of the store; the newer, the
+        less of the log is looked through.
+        """
+        self._refuse_closed()
+        return None if self._dispatched is None else self._dispatched.state(known)
 
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog_store import MessageStore, QueueInfo, StoreReader
+from commitlog_store import Fence, MessageStore, QueueInfo, StoreReader
 from commitlog_store.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
 from commitlog_store.files import disk
 from tests.support.interrupter import Interrupter
@@ -123,6 +123,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "group_settings": reader.group_settings,
         "log_start": reader.log_start,
         "settled_state": reader.settled_state,
+        "dispatched_state": lambda: reader.dispatched_state(Fence(0, 0)),
         "settled_queue_infos": lambda: reader.settled_queue_infos(list),
         "pending_half_messages": reader.pending_half_messages,
         "physical_bounds": reader.physical_bounds,

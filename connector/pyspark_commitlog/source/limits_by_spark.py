@@ -28,6 +28,8 @@ class CommitLogStreamReader(StreamSource, SupportsTriggerAvailableNow):
         super().__init__(options, projection)
         # Where the batch ends that was planned last.
         self._end: dict[str, Any] | None = None
+        # The last report, with the planner's looks and the end that it is of.
+        self._report: tuple[int, dict[str, Any] | None, dict[str, Any]] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark cannot express several limits, so one of them is reported; ``latestOffset`` obeys all."""
@@ -49,9 +51,12 @@ class CommitLogStreamReader(StreamSource, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         """For the listener: ``ProgressReport``."""
         planner = self._open()
-        oldest = {} if self._end is None else planner.oldest_waiting(self._end)
-        ends = planner.report_latest_offset()
-        return ProgressReport.to_json(ends, path=self._options.path, run=self._run, oldest=oldest)
+        if self._report is None or self._report[:2] != (planner.looks, self._end):
+            oldest = {} if self._end is None else planner.oldest_waiting(self._end)
+            ends = planner.report_latest_offset()
+            report = ProgressReport.to_json(ends, path=self._options.path, run=self._run, oldest=oldest)
+            self._report = planner.looks, self._end, report
+        return self._report[2]
 
     def prepareForTriggerAvailableNow(self) -> None:
         # Spark calls this before all else, and under this trigger alone: so the topics are looked for now.

@@ -10,6 +10,7 @@ is in the offsets themselves. The state that is kept saves repeated reads, and d
 from __future__ import annotations
 
 import logging
+import math
 import time
 from bisect import bisect_left
 from collections import deque
@@ -36,6 +37,9 @@ from pyspark_commitlog.source.units_of_ranges import QueueRange
 _logger = logging.getLogger(__name__)
 
 _NOTHING_READ = StreamOffset(offsets={})
+# Queues of a broker are asked again after so long though nothing came: after this many times as long as it took, and a
+# second at least.
+_REST, _LEAST_REST_S = 20, 1.0
 _WAITS = "A batch that was planned before reads from it: the query can continue when the store is available again."
 
 
@@ -44,6 +48,7 @@ class StreamPlanner:
 
     def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self._clock = clock
         self._names = sorted(options.stores) or [""]
         self._open = OpenStores(options, clock)
         self._limits = TriggerLimits(options, clock)
@@ -55,9 +60,12 @@ class StreamPlanner:
         # start and the end of each batch.
         self._given: tuple[dict[str, Any], StoresOffset] | None = None
         self._known: deque[tuple[dict[str, Any], StoresOffset]] = deque(maxlen=2)
-        # The state of the stores and the offset after which nothing waited: while both stay, nothing does.
-        self._idle: tuple[object, dict[str, Any]] | None = None
+        # The state of the stores and the offset after which nothing waited: while both stay, nothing does. And when to
+        # ask again all the same, by the clock, if queues may change in that state.
+        self._idle: tuple[object, dict[str, Any], float] | None = None
         self._nothing_waits = False
+        # How often queues were asked for what waits.
+        self.looks = 0
 
     @classmethod
     def open(cls, options: SourceOptions, *, ends: bool = False) -> StreamPlanner:
@@ -107,10 +115,11 @@ class StreamPlanner:
         ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``;
         ``OptionError`` for a store that is not in ``path`` any more; the errors of ``OpenStores.look``.
         """
-        settled = self._settled_state()
-        if settled is not None and self._idle == (settled, start_json):
-            return start_json
         start = self._parse(start_json)
+        state, is_settled = self._state(start)
+        began_s = self._clock()
+        if self._idle is not None and self._idle[:2] == (state, start_json) and began_s < self._idle[2]:
+            return start_json
         for name in sorted(start.stores.keys() - set(self._names)):
             self._report_removed(name)
         while True:
@@ -126,8 +135,12 @@ class StreamPlanner:
             if not lost or self._available().keys() >= available.keys():
                 break
         if found is None:
-            if not self._options.stores or start_json == start.to_json():
-                self._idle = (settled, start_json) if settled is not None and self._nothing_waits else None
+            if not self._options.stores or "stores" in start_json:
+                self._idle = None
+                if state is not None and self._nothing_waits:
+                    now_s = self._clock()
+                    rest_s = math.inf if is_settled else max(_REST * (now_s - began_s), _LEAST_REST_S)
+                    self._idle = state, start_json, now_s + rest_s
                 return start_json
             # An empty batch writes down the name of a store that had none before.
             found = replace(start, stores={name: _unchanged(offset) for name, offset in start.stores.items()})
@@ -231,16 +244,30 @@ class StreamPlanner:
         self._planners = available
         return available
 
-    def _settled_state(self) -> object | None:
-        """A state of all stores in which no queue changes, to be compared; None if it is not known of one."""
+    def _state(self, start: StoresOffset) -> tuple[object | None, bool]:
+        """A state of all stores in which nothing comes, to be compared, None if it is not known of one; and whether no
+        queue changes in it at all.
+        """
+        states: dict[str, object] = {}
+        is_settled = True
         available = self._available()
-        states = {name: planner.reader.settled_state() for name, planner in available.items()}
-        return None if len(states) < len(self._names) or None in states.values() else states
+        for name in self._names if len(available) == len(self._names) else ():
+            reader = available[name].reader
+            state = reader.settled_state()
+            if state is None:
+                is_settled = False
+                read = start.stores.get(name, _NOTHING_READ).newest_read
+                state = None if read is None else reader.dispatched_state(read)
+            if state is None:
+                break
+            states[name] = state
+        return (states if len(states) == len(self._names) else None), is_settled
 
     def _after(
         self, start: StoresOffset, available: Mapping[str, StorePlanner], limited: bool
     ) -> tuple[StoresOffset | None, bool]:
         """The offset after the next batch, None without one; and whether messages are lost."""
+        self.looks += 1
         backlogs: dict[str, Backlog] = {}
         for name, planner in available.items():
             if self._targets is None or name in self._targets:

@@ -62,14 +62,20 @@ class _GateSnapshot(NamedTuple):
     gate: GateState
 
 
-class SettledState(NamedTuple):
-    """A state in which no queue changes: ``StoreReader.settled_state``. The last three show what brokers change."""
+class BrokersChanges(NamedTuple):
+    """What shows that a broker takes a store over, deletes a topic, or deletes log files."""
 
-    turn: SettledTurn
-    gate_turn: int
     log_start: int
     abort: tuple[int, ...] | None
     topics: tuple[int, ...] | None
+
+
+class SettledState(NamedTuple):
+    """A state in which no queue changes: ``StoreReader.settled_state``."""
+
+    turn: SettledTurn
+    gate_turn: int
+    by_brokers: BrokersChanges
 
 
 class ConsistentReads:
@@ -115,9 +121,13 @@ class ConsistentReads:
             file = self._commit_log.find(turn.dispatched_to)
             if file is not None and any(file.read(turn.dispatched_to - file.base, RECORD_PREFIX_SIZE)):
                 return None  # a broker has put messages, or the owner has not dispatched them
-            return SettledState(turn, gate.turn, self._commit_log.min_offset, *map(_signature_of, self._looked_at))
+            return SettledState(turn, gate.turn, self.by_brokers())
         except (CommitLogError, OSError):
             return None  # the caller that asks the queues gets the error
+
+    def by_brokers(self) -> BrokersChanges:
+        """What is to be compared, in a log whose files were listed just now. ``CommitLogError``, OSError."""
+        return BrokersChanges(self._commit_log.min_offset, *map(_signature_of, self._looked_at))
 
     def repeat(self, ask: Callable[[], _Shown], *, one_moment: bool = True) -> _Shown:
         """The answer to ``ask``, which is asked again while the store changes. ``StoreBusy``, and its own errors.

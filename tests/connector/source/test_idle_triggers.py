@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.files import disk
 from commitlog_store.testing import parts_of
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
+from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
+from tests.support.store_builder import StoreBuilder
 
 TOPICS = 40
+BODY = StructType([StructField("body", BinaryType())])
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=20 * 50, schedule_enable=False
 )
@@ -154,3 +160,116 @@ def test_idle_triggers_over_a_copy_see_what_the_next_copy_brings(store: MessageS
             assert planned.latest_offset(end, limited=True) is end
     assert planned.latest_offset(end, limited=True)["offsets"]["topic-7"]["0"] == 2
     planned.close()
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> StoreBuilder:
+    """A store as a broker writes it."""
+    made = StoreBuilder(tmp_path / "broker")
+    for number in range(TOPICS):
+        made.append(f"topic-{number}", 0, [b"body"])
+    return made
+
+
+def planner_of_broker(broker: StoreBuilder, clock: Clock) -> StreamPlanner:
+    options = {"path": str(broker.path), "subscribePattern": "topic-.*", "startingOffsets": "earliest"}
+    return StreamPlanner(parse_stream_options(options), clock=clock)
+
+
+def test_an_idle_trigger_beside_a_broker_opens_no_file_of_a_queue(
+    broker: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    planned = planner_of_broker(broker, clock)
+    end = all_read(planned)
+    opened = opened_files(monkeypatch)
+    assert planned.latest_offset(end, limited=True) is end
+    assert not [path for path in opened if "consumequeue" in path]
+    clock.now_s += 1.5  # now and then all the same
+    assert planned.latest_offset(end, limited=True) is end
+    assert len([path for path in opened if "consumequeue" in path]) >= TOPICS
+    planned.close()
+
+
+@pytest.mark.parametrize("topic", ["topic-7", "topic-new", "other"])
+def test_a_message_that_a_broker_puts_after_idle_triggers_is_planned(topic: str, broker: StoreBuilder) -> None:
+    planned = planner_of_broker(broker, Clock())
+    end = all_read(planned)
+    for _ in range(3):
+        broker.append(topic, 0, [b"body"])
+        following = planned.latest_offset(end, limited=True)
+        if topic == "other":
+            assert following is end
+            continue
+        assert following["offsets"][topic]["0"] == broker.next_offsets[topic, 0]
+        end = following
+        assert planned.latest_offset(end, limited=True) is end
+    planned.close()
+
+
+def test_messages_that_a_broker_dispatches_late_are_planned_when_they_come(broker: StoreBuilder) -> None:
+    """The log has them before their queues do, in any order of triggers; the clock stands still."""
+    planned = planner_of_broker(broker, Clock())
+    end = all_read(planned)
+    queues = [broker.path / "consumequeue" / f"topic-{number}" / "0" / f"{0:020d}" for number in (3, 5)]
+    before = [queue.read_bytes() for queue in queues]
+    for number in (3, 5):
+        broker.append(f"topic-{number}", 0, [b"late"])
+    after = [queue.read_bytes() for queue in queues]
+    for queue, content in zip(queues, before, strict=True):
+        queue.write_bytes(content)
+    for queue, content, topic in zip(queues, after, ("topic-3", "topic-5"), strict=True):
+        assert planned.latest_offset(end, limited=True) is end
+        assert planned.latest_offset(end, limited=True) is end
+        queue.write_bytes(content)
+        end = planned.latest_offset(end, limited=True)
+        assert end["offsets"][topic]["0"] == 2
+    assert planned.latest_offset(end, limited=True) is end
+    planned.close()
+
+
+def test_a_topic_that_a_broker_deletes_after_idle_triggers_is_a_loss(broker: StoreBuilder) -> None:
+    planned = planner_of_broker(broker, Clock())
+    end = all_read(planned)
+    shutil.rmtree(broker.path / "consumequeue" / "topic-3")
+    with pytest.raises(DataLossError):
+        planned.latest_offset(end, limited=True)
+    planned.close()
+
+
+def test_a_queue_that_loses_messages_without_the_log_is_found_out_by_the_next_look(broker: StoreBuilder) -> None:
+    clock = Clock()
+    planned = planner_of_broker(broker, clock)
+    end = all_read(planned)
+    broker.delete_queue("topic-3", 0)
+    clock.now_s += 1.5
+    with pytest.raises(DataLossError):
+        planned.latest_offset(end, limited=True)
+    planned.close()
+
+
+def test_an_idle_trigger_makes_no_report_of_all_queues_again(store: MessageStore, tmp_path: Path) -> None:
+    """Spark asks for one each trigger. A new one is made when the queues were looked at, or a batch has ended."""
+    options = {"path": str(tmp_path / "store"), "subscribePattern": "topic-.*", "startingOffsets": "earliest"}
+    reader = CommitLogStreamReader(parse_stream_options(options), check_schema(BODY))
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+    report = reader.reportLatestOffset()
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+    assert reader.reportLatestOffset() is report
+    put(store, "topic-7")
+    settle(store)
+    end = reader.latestOffset(end, ReadAllAvailable())
+    newer = reader.reportLatestOffset()
+    assert newer["offsets"]["topic-7"] == end["offsets"]["topic-7"] == {"0": 2}
+    assert report["offsets"]["topic-7"] == {"0": 1}
+    reader.stop()

@@ -1,0 +1,94 @@
+"""DispatchedLog: whether a broker has dispatched all that its log holds, found without asking each queue.
+
+A broker appends a message to the log, and one thread of it adds the messages to their queues, in the log's order. So
+when the last message is in its queue, all are, and no queue grows until the log does. Beside an owner of this package
+``ConsistentReads.settled_state`` knows that, and more (docs/decisions/0031-idle-stores.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from commitlog_store.batch.consistent_reads import BrokersChanges, ConsistentReads
+from commitlog_store.errors import CommitLogError
+from commitlog_store.files import disk
+from commitlog_store.format.checkpoint import CHECKPOINT_SIZE, decode_mark
+from commitlog_store.format.record import RECORD_PREFIX_SIZE
+from commitlog_store.log.commit_log import CommitLog
+from commitlog_store.paths import CHECKPOINT
+from commitlog_store.queue.fence import Fence, fence_at
+from commitlog_store.queue.views import CatalogView
+
+# So many records after the known one are looked through at once; the next look continues there.
+_MOST_RECORDS = 1000
+
+
+class DispatchedState(NamedTuple):
+    """``StoreReader.dispatched_state``: the log's last record, and where it ends."""
+
+    last: Fence
+    end: int
+    by_brokers: BrokersChanges
+
+
+class DispatchedLog:
+    """The end of one store's log, followed from look to look."""
+
+    def __init__(self, store_path: str, commit_log: CommitLog, catalog: CatalogView, reads: ConsistentReads) -> None:
+        self._checkpoint = os.path.join(store_path, CHECKPOINT)
+        self._commit_log = commit_log
+        self._catalog = catalog
+        self._reads = reads
+        # The last record that a look has met, and the last one that was found in its queue.
+        self._met: Fence | None = None
+        self._dispatched: Fence | None = None
+
+    def state(self, known: Fence) -> DispatchedState | None:
+        """``StoreReader.dispatched_state``."""
+        try:
+            return None if self._has_mark() else self._state(known)
+        except (CommitLogError, OSError):
+            return None  # the caller that asks the queues gets the error
+
+    def _has_mark(self) -> bool:
+        """Whether an owner of this package has the store, or had it last: it dispatches in rounds, in another order."""
+        with contextlib.suppress(OSError):
+            return decode_mark(disk.read_file(self._checkpoint, CHECKPOINT_SIZE)) is not None
+        return False
+
+    def _state(self, known: Fence) -> DispatchedState | None:
+        self._commit_log.refresh()
+        by_brokers = self._reads.by_brokers()
+        found = self._last_after(self._met or known) or self._last_after(known)
+        if found is None:
+            return None
+        self._met, end = found
+        if self._met not in (known, self._dispatched):
+            if not self._is_in_its_queue(self._met.physical_offset):
+                return None
+            self._dispatched = self._met
+        file = self._commit_log.find(end)
+        if file is not None and any(file.read(end - file.base, RECORD_PREFIX_SIZE)):
+            return None  # many more records, or one that is being written
+        return DispatchedState(self._met, end, by_brokers)
+
+    def _last_after(self, known: Fence) -> tuple[Fence, int] | None:
+        """The last record from a known one on, and where it ends; None where that is another record now."""
+        if fence_at(self._commit_log, known.physical_offset) != known:
+            return None
+        last, end = known.physical_offset, known.physical_offset
+        for count, (at, size, head) in enumerate(self._commit_log.headers_from(end), 1):
+            last, end = at if head else last, at + size
+            if count > _MOST_RECORDS:
+                break
+        fence = fence_at(self._commit_log, last)
+        return None if fence is None or end == known.physical_offset else (fence, end)
+
+    def _is_in_its_queue(self, physical_offset: int) -> bool:
+        """Whether a unit leads to the record. None does to a few kinds of records, such as ends of transactions."""
+        record = self._commit_log.read_record(physical_offset, check_crc=False)
+        queue = self._catalog.queue(record.topic.decode(), record.queue_id)
+        queue.bounds()
+        return queue.unit(record.queue_offset) == (physical_offset, record.total_size)

@@ -1,0 +1,148 @@
+"""``dispatched_state``: beside a broker, equal ones mean that nothing came, as far as the log shows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commitlog_store import Fence, Message, MessageStore, StoreReader
+from commitlog_store.reading import dispatched_log
+from tests.support.store_builder import StoreBuilder
+
+# The fields of a record: its queue offset is at 20, the bits of its system flag at 36.
+_SYS_FLAG, _PREPARED = 36, 4
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> StoreBuilder:
+    """A store as a broker writes it: 20 messages, in two topics."""
+    made = StoreBuilder(tmp_path / "store", log_file_size=1 << 14)
+    for topic in ("orders", "audit"):
+        made.append(topic, [0, 1], [b"body"] * 10)
+    return made
+
+
+@pytest.fixture
+def reader(builder: StoreBuilder) -> Iterator[StoreReader]:
+    with StoreReader.open(builder.path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def known(reader: StoreReader) -> Fence:
+    """The first message."""
+    found = reader.fence("orders", 0, 0)
+    assert found is not None
+    return found
+
+
+def test_the_state_stays_until_a_message_comes(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
+    before = reader.dispatched_state(known)
+    assert before is not None
+    assert reader.dispatched_state(known) == before
+    builder.append("audit", 1, [b"body"])
+    after = reader.dispatched_state(known)
+    assert after not in (None, before)
+    newest = reader.fence("audit", 1, 5)
+    assert newest is not None
+    assert reader.dispatched_state(newest) == after
+
+
+def test_a_message_that_is_not_in_its_queue_yet_is_no_state(
+    builder: StoreBuilder, reader: StoreReader, known: Fence
+) -> None:
+    """A broker's dispatch may lag for seconds: each trigger looks at the queues then, as without the state."""
+    before = reader.dispatched_state(known)
+    queue = builder.path / "consumequeue" / "orders" / "1" / f"{0:020d}"
+    undispatched = queue.read_bytes()
+    builder.append("orders", 1, [b"body"])
+    dispatched = queue.read_bytes()
+    queue.write_bytes(undispatched)
+    assert reader.dispatched_state(known) is None
+    assert reader.dispatched_state(known) is None
+    queue.write_bytes(dispatched)
+    assert reader.dispatched_state(known) not in (None, before)
+
+
+def test_the_log_is_followed_into_its_next_file(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
+    seen = {reader.dispatched_state(known)}
+    for _ in range(3):
+        builder.append("orders", 0, [b"b" * 6000])
+        seen.add(reader.dispatched_state(known))
+    assert len(list((builder.path / "commitlog").iterdir())) > 1
+    assert len(seen) == 4
+    assert None not in seen
+
+
+def test_a_long_rest_of_the_log_is_looked_through_in_several_calls(
+    builder: StoreBuilder, reader: StoreReader, known: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatched_log, "_MOST_RECORDS", 8)
+    states = [reader.dispatched_state(known) for _ in range(5)]
+    assert states[0] is None
+    assert states[-1] == states[-2] is not None
+
+
+def test_a_log_that_lost_its_end_is_another_state_or_none(
+    builder: StoreBuilder, reader: StoreReader, known: Fence
+) -> None:
+    before = reader.dispatched_state(known)
+    lost = builder.append("orders", 0, [b"lost"])
+    with_lost = reader.dispatched_state(known)
+    builder.truncate(int(lost[0]))
+    assert reader.dispatched_state(known) in (None, before)
+    builder.append("orders", 0, [b"else"])
+    assert reader.dispatched_state(known) not in (before, with_lost)
+
+
+def test_another_message_at_the_known_place_is_no_state(reader: StoreReader, known: Fence) -> None:
+    assert reader.dispatched_state(Fence(known.physical_offset, known.crc ^ 1)) is None
+    assert reader.dispatched_state(Fence(1 << 40, known.crc)) is None
+
+
+def test_a_record_that_no_queue_has_is_no_state(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
+    """Such as the prepared half of a transaction: it does not show how far dispatch is."""
+    place = int(builder.append("orders", 0, [b"body"])[0])
+    log = builder.path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[place + _SYS_FLAG + 3] |= _PREPARED
+    data[place + 20 : place + 28] = bytes(8)  # the queue offset
+    log.write_bytes(data)
+    assert reader.dispatched_state(known) is None
+
+
+@pytest.mark.parametrize("change", ["topic", "abort", "retention"])
+def test_what_brokers_change_besides_is_another_state(change: str, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=1 << 12)
+    builder.append("orders", 0, [b"b" * 1000] * 10)
+    builder.append("audit", 0, [b"body"])
+    with StoreReader.open(builder.path) as reader:
+        known = reader.fence("audit", 0, 0)
+        assert known is not None
+        before = reader.dispatched_state(known)
+        assert before is not None
+        if change == "topic":
+            shutil.rmtree(builder.path / "consumequeue" / "orders")
+        elif change == "abort":
+            builder.write_abort()
+        else:
+            builder.delete_log_files(1)
+        assert reader.dispatched_state(known) not in (None, before)
+
+
+def test_a_store_of_this_package_has_none(tmp_path: Path) -> None:
+    """It dispatches in rounds, whose queues come in another order than the log's. Its copies, too."""
+    with MessageStore.open(tmp_path / "store") as store:
+        store.put_message(Message(topic="orders", body=b"body", queue_id=0)).raise_for_status()
+        with StoreReader.open(tmp_path / "store") as reader:
+            store.dispatch()
+            known = reader.fence("orders", 0, 0)
+            assert known is not None
+            assert reader.dispatched_state(known) is None
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    for path in ("store", "copy"):
+        with StoreReader.open(tmp_path / path) as reader:
+            assert reader.dispatched_state(known) is None
