@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from commitlog_store import QueueInfo
 from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError
 from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source import stream_planner
 from tests.connector.source.planned_query import FROM_START, Query, all_rows, filled
 from tests.connector.source.sized_store import NewStore
 
@@ -226,8 +227,17 @@ def test_progress_knows_the_ends_without_looking_again(new_store: NewStore) -> N
     assert query.store.reader.calls == calls
 
 
-def test_an_idle_trigger_asks_for_bounds_only(new_store: NewStore) -> None:
+def test_an_idle_trigger_asks_for_bounds_only_and_not_each_time(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     query = Query(filled(new_store))
+    query.run()
+    query.store.reader.calls.clear()
+    query.plan()
+    assert query.store.reader.calls == {}
+    monkeypatch.setattr(stream_planner, "_LEAST_REST_S", 0.0)  # the next look comes at once
+    monkeypatch.setattr(stream_planner, "_REST", 0)
+    query = Query(query.store)
     query.run()
     query.store.reader.calls.clear()
     query.plan()

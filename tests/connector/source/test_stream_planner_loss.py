@@ -10,6 +10,7 @@ import pytest
 from commitlog_store import MessageStore
 from pyspark_commitlog.errors import ConnectorError, DataLossError, TailLostError
 from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source import stream_planner
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.planned_query import FROM_START, Query, filled
 from tests.connector.source.sized_store import NewStore
@@ -52,7 +53,9 @@ def test_retention_between_planning_and_running_is_lost_data(new_store: NewStore
         assert next(row for row in query.read() if row[:2] == ("orders", 0)) == ("orders", 0, 5)
 
 
-def test_a_removed_queue_of_a_stream_is_lost_data(new_store: NewStore) -> None:
+def test_a_removed_queue_of_a_stream_is_lost_data(new_store: NewStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_planner, "_LEAST_REST_S", 0.0)  # the next look comes at once
+    monkeypatch.setattr(stream_planner, "_REST", 0)
     query = Query(filled(new_store))
     query.run()
     query.store.delete_queue("audit", 1)
