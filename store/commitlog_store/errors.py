@@ -662,7 +662,7 @@ class ArchiveAccessRefused(ArchiveFailed):
 class ArchiveMismatch(Refused):
     """An archive is of another store, or of a log that has diverged from this one. Nothing of it was changed.
 
-    ``offset`` is the physical offset at which they were found to differ.
+    Or it has other topics than were named. ``offset`` is the physical offset at which they were found to differ.
     """
 
     def __init__(self, message: str, *, offset: int) -> None:
@@ -696,7 +696,10 @@ class ArchiveDamaged(Damaged):
 
 
 class TargetFailed(_SystemFailure, Refused):
-    """The operating system failed to write an export, a salvage, or the audit log. The store is as it was."""
+    """The operating system failed to write an export, a salvage, an archiver's work directory, or the audit log.
+
+    The store is as it was.
+    """
 
 
 class StagingFailed(_SystemFailure, Refused):

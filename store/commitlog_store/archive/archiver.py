@@ -26,9 +26,20 @@ from commitlog_store.archive.damage import missing, other_bytes
 from commitlog_store.archive.generations import commit, create_identity, newest_or_none, read_generation, read_identity
 from commitlog_store.archive.index_objects import encode_index
 from commitlog_store.archive.log_files import LogSource, Ready
-from commitlog_store.archive.manifest import GROUP_SIZE, HEAD_SIZE, Group, Identity, Manifest, ObjectRef, Segment
-from commitlog_store.archive.refusals import mismatch, refuse_other_log, refuse_own_directory
+from commitlog_store.archive.manifest import (
+    GROUP_SIZE,
+    HEAD_SIZE,
+    Group,
+    Identity,
+    Manifest,
+    ObjectRef,
+    Segment,
+    Selection,
+)
+from commitlog_store.archive.refusals import mismatch, refuse_other_log, refuse_other_topics, refuse_own_directory
 from commitlog_store.archive.segments import Records, Sums, read_pieces, read_records, sums_of
+from commitlog_store.archive.selected_log import SelectedLog
+from commitlog_store.archive.selected_topics import SelectedTopics
 from commitlog_store.archive.sums_ahead import SumsAhead
 from commitlog_store.archive.tables import QueueTables
 from commitlog_store.archive.unit_objects import QueueUnits, encode_units
@@ -75,7 +86,9 @@ class ArchiveSettings:
 
     ``until_ms``: only files that begin with the first and of which no message was stored at that time (ms) or later.
     ``with_last``: the written part of the last file too, once in ``last_every_s``. ``allow_gap``: continue after files
-    that are gone. ``max_rate``: bytes a second of the log that are uploaded at most; 0 for no limit.
+    that are gone. ``max_rate``: bytes a second of the log that are uploaded at most; 0 for no limit. ``topics``: the
+    messages of these alone, by name or shell pattern; ``work_dir`` is the directory where their log is made, None for a
+    temporary one.
     """
 
     until_ms: int | None = None
@@ -83,6 +96,8 @@ class ArchiveSettings:
     last_every_s: float = math.inf
     allow_gap: bool = False
     max_rate: int = 0
+    topics: SelectedTopics | None = None
+    work_dir: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +106,7 @@ class ArchiveReport:
 
     ``start`` and ``stop`` are the physical offsets of all that is archived; ``uploaded`` counts bytes, also of what
     was not committed; ``strays`` are the records of the added segments that have no place in a queue.
+    ``source_stop`` is the physical offset up to which the store's log was read: ``stop``, unless topics were chosen.
     """
 
     url: str
@@ -101,6 +117,7 @@ class ArchiveReport:
     added: int
     uploaded: int
     strays: int
+    source_stop: int
 
 
 class Archiver:
@@ -119,12 +136,23 @@ class Archiver:
         idle_s: float = 10.0,
         pace: Pace | None = None,
     ) -> None:
-        """``progress`` is called with the bytes of the present log file that are uploaded, and its size."""
+        """``progress`` is called with the bytes of the present log file that are uploaded, and its size.
+
+        With ``settings.topics``, ``InvalidValue``, ``StoreLocked`` and ``TargetFailed`` for the work directory.
+        """
         self._paths = paths
         self._objects = objects
         self._settings = settings
         self._delay_levels_ms = list(MessageStoreConfig().delay_levels_ms)
-        self._source = LogSource(paths, self._delay_levels_ms)
+        self._selected: SelectedLog | None = None
+        if settings.topics is not None:
+            self._selected = SelectedLog(
+                *(paths, objects, settings.topics, settings.work_dir, self._delay_levels_ms),
+                until_ms=settings.until_ms,
+                allow_gap=settings.allow_gap,
+            )
+        # The log that is archived byte for byte: the store's, or that of the topics.
+        self._source = self._selected.copy if self._selected else LogSource(paths, self._delay_levels_ms)
         self._ahead = SumsAhead()
         self._uploads = Uploads(objects, pace or Pace(settings.max_rate), progress)
         self._idle_s = idle_s
@@ -144,6 +172,11 @@ class Archiver:
         if base is not None and (known is None or known.generation != base.generation):
             self._objects.sync(layout.manifest_name(base.generation))  # perhaps of an archiver that was killed
         self._newest = base
+        selected = self._selected
+        if base is not None:
+            refuse_other_topics(self._objects, base, None if selected is None else selected.topics.patterns)
+        if selected is not None and not selected.take(base, with_last=self._wants_last()):
+            return 0.0 if base is not None and selected.is_worth_a_note(base) and self._note(base) else self._idle_s
         file_size = self._source.file_size if base is None else base.file_size
         if not file_size:
             return self._idle_s
@@ -171,6 +204,7 @@ class Archiver:
             added=self._added,
             uploaded=self._uploads.uploaded,
             strays=self._strays,
+            source_stop=_source_stop(manifest),
         )
 
     def waiting_bytes(self) -> int:
@@ -184,14 +218,17 @@ class Archiver:
     def close(self) -> None:
         """Close the store's files."""
         self._ahead.stop()
-        self._source.close()
+        if self._selected is not None:
+            self._selected.close()
+        else:
+            self._source.close()
 
     def _first(self, file_size: int) -> Ready | None:
         """The first file of a new archive, whose identity is made."""
         bases = self._source.bases()
         if not bases:
             return None
-        found = self._source.ready(bases[0], file_size, with_last=self._wants_last())
+        found = self._ready(bases[0], file_size)
         if found is not None:
             try:
                 self._identify(found, file_size)
@@ -199,6 +236,10 @@ class Archiver:
                 found.file.close()
                 raise
         return found
+
+    def _ready(self, base: int, file_size: int) -> Ready | None:
+        """``LogSource.ready``. All of the topics' log is archived: what it has of the store's last file was asked."""
+        return self._source.ready(base, file_size, with_last=self._selected is not None or self._wants_last())
 
     def _wants_last(self) -> bool:
         return self._settings.with_last and time.monotonic() >= self._last_due
@@ -238,7 +279,7 @@ class Archiver:
             bases = self._source.bases()
             start = start if start in bases or not bases or start > bases[-1] else min(b for b in bases if b > start)
             is_part = is_part and start == last.start
-        found = self._source.ready(start, base.file_size, with_last=self._wants_last())
+        found = self._ready(start, base.file_size)
         if found is not None and is_part and found.size <= last.log.size:
             found.file.close()
             return None  # nothing has come since
@@ -270,13 +311,31 @@ class Archiver:
         if commit(self._objects, manifest):
             self._newest = manifest
             self._added += 1
-            if not found.is_closed:
+            if found.size < file_size:
                 self._last_due = time.monotonic() + self._settings.last_every_s
             self._strays += strays
         else:  # another archiver was faster, and a listing may not show that yet
             self._objects.sync(layout.manifest_name(manifest.generation))
             self._newest = read_generation(self._objects, manifest.generation)
         return True
+
+    def _note(self, base: Manifest) -> bool:
+        """Commit a generation that says that the store's log was read further; whether another archiver was faster."""
+        noted = msgspec.structs.replace(
+            base,
+            generation=base.generation + 1,
+            created_ms=_now_ms(),
+            writer=_writer(),
+            attempt=secrets.token_hex(8),
+            selection=self._selection(),
+        )
+        if commit(self._objects, noted):
+            self._newest = noted
+            return False
+        return True
+
+    def _selection(self) -> Selection | None:
+        return None if self._selected is None else self._selected.selection
 
     def _look_ahead(self, base: int, file_size: int) -> None:
         """Begin the checksums of the file that the next step adds, if it is closed."""
@@ -286,6 +345,8 @@ class Archiver:
                 self._ahead.begin(following)
 
     def _is_wanted(self, records: Records, found: Ready) -> bool:
+        if self._selected is not None:
+            return True
         until = self._settings.until_ms
         if until is not None and records.last_timestamp_ms >= until:
             return False
@@ -398,6 +459,7 @@ class Archiver:
             file_size=file_size,
             queue_file_size=self._queue_file_size() or (0 if base is None else base.queue_file_size),
             open_batch=open_batch,
+            selection=self._selection(),
             segments=(*before, segment),
             groups=groups,
             catalog=catalog,
@@ -432,8 +494,9 @@ class Archiver:
         known = {} if base is None else base.config
         offset = 0 if base is None else base.stop
         found: dict[str, ObjectRef] = {}
+        root = self._paths.root if self._selected is None else self._selected.config_directory
         for name in CONFIG_FILES:
-            path = os.path.join(self._paths.root, CONFIG, name)
+            path = os.path.join(root, CONFIG, name)
             try:
                 data = disk.read_file(path, _LARGEST_CONFIG)
             except FileNotFoundError:
@@ -466,6 +529,12 @@ def _show(tables: QueueTables, records: Records, start: int, open_batch: tuple[i
         tables.show_all(but={queue.name: _units_from(queue, open_batch[0]) for queue in records.queues})
 
 
+def _source_stop(manifest: Manifest | None) -> int:
+    if manifest is None:
+        return 0
+    return manifest.stop if manifest.selection is None else manifest.selection.source_stop
+
+
 def _units_from(queue: QueueUnits, physical_offset: int) -> int:
     """The number of a queue's units from the first one on that leads to a record at or after a physical offset."""
     later = np.flatnonzero(queue.units["physical_offset"] >= physical_offset)
@@ -480,6 +549,8 @@ def archive_store(
     with_last: bool = False,
     allow_gap: bool = False,
     max_rate: int = 0,
+    topics: str | Sequence[str] | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
     store_path_commit_log: str | os.PathLike[str] | None = None,
     options: dict[str, str] | None = None,
     progress: Progress | None = None,
@@ -491,9 +562,14 @@ def archive_store(
     stored at that time (ms) or later. ``with_last`` adds the written part of the last file; the closed file takes its
     place later. ``max_rate`` limits the bytes a second. ``options`` are the object store's: ``endpoint``, ``region``.
 
-    ``ArchiveMismatch`` for an archive of another store; ``ArchiveGap`` when retention took files before they were
-    archived, unless ``allow_gap``; ``ArchiveFailed``, ``ArchiveDamaged``, ``UnsupportedArchive``; ``StoreOpenError``,
-    ``FileChanged``, ``ReadFailed``; ``InvalidValue``. ::
+    ``topics`` archives the messages of these alone, by name or shell pattern, in a log of their own, and each call for
+    that archive names the same ones. It is made in ``work_dir``, a directory for that alone with room for one log file;
+    by default a temporary one.
+
+    ``ArchiveMismatch`` for an archive of another store, or of other topics; ``ArchiveGap`` when retention took files
+    before they were archived, unless ``allow_gap``; ``ArchiveFailed``, ``ArchiveDamaged``, ``UnsupportedArchive``;
+    ``StoreOpenError``, ``FileChanged``, ``ReadFailed``; ``InvalidValue``; ``TargetFailed`` and ``StoreLocked`` for
+    ``work_dir``. ::
 
         report = archive_store("/data/store", "s3://bucket/orders")
         print(report.stop, report.added)
@@ -501,7 +577,14 @@ def archive_store(
     archiver = open_archiver(
         path,
         url,
-        ArchiveSettings(until_ms=until_ms, with_last=with_last, allow_gap=allow_gap, max_rate=max_rate),
+        ArchiveSettings(
+            until_ms=until_ms,
+            with_last=with_last,
+            allow_gap=allow_gap,
+            max_rate=max_rate,
+            topics=None if topics is None else SelectedTopics(topics),
+            work_dir=None if work_dir is None else disk.absolute_path(work_dir),
+        ),
         store_path_commit_log=store_path_commit_log,
         options=options,
         progress=progress,

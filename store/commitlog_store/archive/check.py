@@ -37,6 +37,7 @@ class ArchiveCheckReport:
     """An archive as it was found. ``problems`` has a sentence for each thing that is wrong, sorted; empty for none.
 
     ``gaps`` are physical offsets that are in no segment; ``strays`` the records without a place in a queue.
+    ``topics`` are the names and patterns of those that it has alone, None for all of its store.
     ``unnamed`` objects, of ``unnamed_size`` bytes, are named by no part of the newest generation: ``gc_archive``.
     """
 
@@ -45,6 +46,7 @@ class ArchiveCheckReport:
     start: int
     stop: int
     segments: int
+    topics: tuple[str, ...] | None
     queues: int
     objects: int
     size: int
@@ -111,6 +113,7 @@ class _Check:
             start=manifest.start,
             stop=manifest.stop,
             segments=len(manifest.segments),
+            topics=None if manifest.selection is None else manifest.selection.topics,
             queues=manifest.queues,
             objects=len(named),
             size=sum(ref.size for ref in named.values()),

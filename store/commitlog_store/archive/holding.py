@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from commitlog_store.archive.generations import newest_or_none
 from commitlog_store.archive.log_files import LogSource
-from commitlog_store.archive.refusals import refuse_other_log, refuse_own_directory
+from commitlog_store.archive.refusals import refuse_other_log, refuse_own_directory, refuse_selection
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.engine.subject import Hold, Subject
 from commitlog_store.errors import ArchiveMismatch, CommitLogError
@@ -39,12 +39,15 @@ def archived_until(paths: StorePaths, objects: ObjectStore) -> int:
     """The physical offset before which the archive has every file of the store's log that is still there.
 
     Never one after that log's files: where the log has lost its end, other files come there than the archive has.
-    ``ArchiveMismatch`` for an archive of another store; ``ArchiveFailed``, ``ArchiveDamaged``, ``UnsupportedArchive``;
-    the errors of reading a log.
+    ``ArchiveMismatch`` for an archive of another store, or of some topics; ``ArchiveFailed``, ``ArchiveDamaged``,
+    ``UnsupportedArchive``; the errors of reading a log.
     """
     manifest = newest_or_none(objects)
     if manifest is None:
         return 0
+    refuse_selection(
+        objects, manifest.selection, "retention that waits for it would delete messages that no archive has."
+    )
     source = LogSource(paths, list(MessageStoreConfig().delay_levels_ms))
     try:
         refuse_other_log(objects, source, manifest)

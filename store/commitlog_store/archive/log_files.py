@@ -46,14 +46,14 @@ class LogSource:
     def __init__(self, paths: StorePaths, delay_levels_ms: list[int]) -> None:
         self.paths = paths
         self._delay_levels_ms = delay_levels_ms
-        self._log = CommitLog(paths.commit_log)
+        self.log = CommitLog(paths.commit_log)
         self._gate = GateReader(paths.root)
-        self._queues = QueueCatalog(paths.root, self._log)
+        self._queues = QueueCatalog(paths.root, self.log)
 
     def bases(self) -> list[int]:
         """Where the files begin that exist now. ``LogNotFound`` when there were some before."""
-        self._log.refresh()
-        return list(self._log.bases)
+        self.log.refresh()
+        return list(self.log.bases)
 
     def last_written(self, bases: list[int]) -> int:
         """Where the file begins that is being written: the last one with a record."""
@@ -62,13 +62,13 @@ class LogSource:
     @property
     def file_size(self) -> int:
         """The size of the log's files, which is that of the first one; 0 without files."""
-        sizes = (disk.file_size(self._log.path_of(base)) for base in self.bases())
+        sizes = (disk.file_size(self.log.path_of(base)) for base in self.bases())
         return next(filter(None, sizes), 0)  # retention may remove the first ones between two calls
 
     def open(self, base: int) -> MappedFile | None:
         """The file that begins there; None when it does not exist (any more). It can be read though it is deleted."""
         try:
-            return MappedFile.open(self._log.path_of(base), base)
+            return MappedFile.open(self.log.path_of(base), base)
         except FileNotFoundError:
             return None
 
@@ -94,7 +94,7 @@ class LogSource:
         file = self.open(base)
         if file is None:
             later = [one for one in self.bases() if one > base]
-            raise gap(self._log.path, base, later[0] if later else base + file_size)
+            raise gap(self.log.path, base, later[0] if later else base + file_size)
         try:
             found = self._part(file, file_size, with_last=with_last)
         except BaseException:
@@ -140,8 +140,8 @@ class LogSource:
         if not disk.exists(os.path.join(self.paths.root, ABORT)):
             return False
         try:
-            self._log.refresh()
-            record = self._log.read_record(last_record)
+            self.log.refresh()
+            record = self.log.read_record(last_record)
             queue = self._queues.queue(record.topic.decode(), record.queue_id)
             queue.bounds()  # looks for new units
             return queue.unit(record.queue_offset) != (last_record, record.total_size)
@@ -150,8 +150,8 @@ class LogSource:
 
     def holds_whole(self, frame: FoundFrame) -> bool:
         """Whether a batch whose frame reaches into later files is whole in them, on the device too."""
-        self._log.refresh()
-        if not is_whole(self._log, frame):
+        self.log.refresh()
+        if not is_whole(self.log, frame):
             return False
         for base in self.bases():
             if frame.physical_offset < base < frame.end:
@@ -159,7 +159,7 @@ class LogSource:
         return True
 
     def close(self) -> None:
-        self._log.close()
+        self.log.close()
         self._gate.close()
 
 

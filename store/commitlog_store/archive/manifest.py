@@ -12,7 +12,7 @@ first ``head_size`` bytes: a log that has another file there is another store's.
 
     {"format": "commitlog-archive", "version": 1, "archive_id": "<32 hex>", "generation": 7, "created_ms": ...,
      "writer": "pyspark-commitlog 0.9.0", "attempt": "<16 hex>", "file_size": 1073741824, "group_size": 32,
-     "queue_file_size": 6000000, "open_batch": null,
+     "queue_file_size": 6000000, "open_batch": null, "selection": null,
      "segments": [
        {"start": 0, "log": OBJECT, "units": OBJECT, "units_head": 412, "rows": 810432, "records": 810440, "strays": 0,
         "index": OBJECT, "index_rows": 1620880,
@@ -26,7 +26,8 @@ first ``head_size`` bytes: a log that has another file there is another store's.
 with, for each OBJECT, ``{"name": "commitlog/...", "size": bytes, "crc32": ..., "sha256": "<64 hex>"}``, and
 ``"checked_pages": true`` if it has these (``object_storage/checked_pages``): index objects, not those of earlier
 versions. A manifest that names such an object has version 2, since a reader of version 1 ignores that field and would
-take the checksums for content; any other one has version 1.
+take the checksums for content. One with a ``selection`` has version 3, since an archiver of version 2 would add the
+messages of all topics. Any other one has version 1.
 
 - ``segments`` are in log order. Each one ends where the next begins, but for gaps: files that retention took before
   they were archived. The last one may be the written part of a log file: fewer than ``file_size`` bytes, and then
@@ -40,6 +41,11 @@ take the checksums for content; any other one has version 1.
 - ``open_batch``: the physical offsets of the first byte, and after the last one, of a batch that begins in the archived
   log and ends after it. A history shows it, an archive alone does not. null where the log ends with a whole batch or a
   single message.
+- ``selection``: null, or that the archive has the messages of some topics alone, and how far the store's log was read
+  for them: ``{"topics": ["orders*"], "source_stop": 5368709120, "tail_stop": 5368708000, "head_crc32": ...,
+  "tail_crc32": ...}``. All other physical offsets are then those of a log of these messages (``selected_log.py``), and
+  these are the store's: ``source_stop`` is where the next run begins to read, ``tail_stop`` comes after the last record
+  before that, and the CRC-32s are those of the first and the last bytes before ``tail_stop`` of the file with it.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
 - The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
@@ -63,6 +69,8 @@ FORMAT = "commitlog-archive"
 VERSION = 1
 # Of a manifest that names an object with checked pages.
 CHECKED_PAGES_VERSION = 2
+# Of a manifest of some topics alone.
+SELECTION_VERSION = 3
 # With what a manifest or an identity ends, before the CRC-32.
 _CHECKSUM = b',\n "crc32": '
 # Segments of one group.
@@ -128,6 +136,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     queues: int
 
 
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Topics, by name or shell pattern, that an archive has alone, and how far the log of their store was read."""
+
+    topics: tuple[str, ...]
+    source_stop: int
+    tail_stop: int
+    head_crc32: int
+    tail_crc32: int
+
+
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Which store an archive is of."""
 
@@ -155,6 +173,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     group_size: int = GROUP_SIZE
     queue_file_size: int = 0
     open_batch: tuple[int, int] | None = None
+    selection: Selection | None = None
     segments: tuple[Segment, ...]
     groups: tuple[Group, ...]
     catalog: ObjectRef
@@ -193,8 +212,8 @@ def encode_identity(identity: Identity) -> bytes:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, whose version is that of its content."""
-    is_checked = any(ref.checked_pages for ref in manifest.objects())
-    return _pretty(replace(manifest, version=CHECKED_PAGES_VERSION if is_checked else VERSION))
+    version = CHECKED_PAGES_VERSION if any(ref.checked_pages for ref in manifest.objects()) else VERSION
+    return _pretty(replace(manifest, version=version if manifest.selection is None else SELECTION_VERSION))
 
 
 def _pretty(value: Identity | Manifest) -> bytes:
@@ -248,7 +267,10 @@ class _Known(msgspec.Struct):
     version: int
 
 
-_READ: dict[type, tuple[int, ...]] = {Identity: (VERSION,), Manifest: (VERSION, CHECKED_PAGES_VERSION)}
+_READ: dict[type, tuple[int, ...]] = {
+    Identity: (VERSION,),
+    Manifest: (VERSION, CHECKED_PAGES_VERSION, SELECTION_VERSION),
+}
 _EXPECTED: dict[type, str] = {Identity: "the identity of an archive", Manifest: "a manifest of an archive"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from commitlog_store.format.arrays import Int32Array, Int64Array
 from commitlog_store.format.checksum import crc32
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.log.scan import FileWalk
+from commitlog_store.paths import BATCH_TOPIC
 from commitlog_store.queue.derived_queues import DerivedQueue, QueueBuilder
 
 _PIECE = 4 << 20
@@ -141,6 +143,27 @@ def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Rec
         tail_stop=tail_stop,
         tail_crc32=tail_crc32(file, tail_stop),
     )
+
+
+class LastOfFile(NamedTuple):
+    """The latest store time of a file's records, -1 without any, and the frame of the last batch that begins in it."""
+
+    timestamp_ms: int
+    frame: FoundFrame | None
+
+
+def last_of_file(file: MappedFile, size: int, delay_levels_ms: list[int]) -> LastOfFile:
+    """What the records of the first ``size`` bytes say, past damage."""
+    last_ms, frame = -1, None
+    parts = walk_past_damage(_OneFile(file), file.base, file.base + size, check_crc=False, block_size=_BLOCK_SIZE)
+    for part in parts:
+        if isinstance(part, Gap):
+            continue
+        last_ms = max(last_ms, int(part.field("store_timestamp").max()))
+        if BATCH_TOPIC in part.topics[1]:
+            frames = frames_in(part, dispatch_requests(part, delay_levels_ms))
+            frame = frames[-1] if frames else frame
+    return LastOfFile(last_ms, frame)
 
 
 def tail_crc32(file: MappedFile, tail_stop: int) -> int:

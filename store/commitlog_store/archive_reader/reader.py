@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from commitlog_store.archive.manifest import ObjectRef
+from commitlog_store.archive.manifest import ObjectRef, Selection
 from commitlog_store.archive_reader.archived_blocks import ArchivedBlocks
 from commitlog_store.archive_reader.archived_config import ArchivedConfig
 from commitlog_store.archive_reader.archived_index import ArchivedIndex
@@ -315,6 +315,11 @@ class ArchiveReader(StoreReader):
                 yield found
         finally:
             ahead.close()
+
+    @property
+    def selection(self) -> Selection | None:
+        """The topics that the archive has alone; None for all of its store."""
+        return self._archive.manifest.selection
 
     @property
     def aborted(self) -> bool:

@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commitlog_store.cli.completion import complete_topic
 from commitlog_store.cli.confirm import DryRun
 from commitlog_store.cli.options import ARCHIVE, AsJson, CommitLogDir, EndpointOption, Until, examples
 from commitlog_store.cli.values import parse_seconds, size_option
@@ -33,6 +35,7 @@ def register(app: typer.Typer) -> None:
             "commitlog archive /data/store s3://bucket/orders",
             "commitlog archive /data/store s3://bucket/orders --follow --max-rate 20M",
             "commitlog archive /data/store file:///backup/orders --with-last",
+            "commitlog archive /data/store s3://bucket/orders --topics 'orders*' --topics refunds",
             "commitlog archive --check s3://bucket/orders --deep",
             "commitlog archive --gc s3://bucket/orders",
         ),
@@ -52,7 +55,26 @@ _MaxRate = Annotated[
         parser=size_option, metavar="SIZE", help="Upload at most so many bytes a second: 20M.", show_default=False
     ),
 ]
-_Refused = Annotated[list[str] | None, typer.Option("--topic", "-t", "--topics", metavar="TOPIC", hidden=True)]
+_Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topics",
+        "--topic",
+        "-t",
+        metavar="PATTERN",
+        help="Only messages of these topics, in a log of their own: a name or shell pattern, repeatable.",
+        autocompletion=complete_topic,
+        show_default=False,
+    ),
+]
+_WorkDir = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="With --topics: where that log is made, with room for one file of it; default: a temporary directory.",
+        show_default=False,
+    ),
+]
 _OlderThan = Annotated[
     str, typer.Option(metavar="DURATION", help="With --gc: less than a day only while no archiver and reader runs.")
 ]
@@ -80,7 +102,8 @@ def archive(
     older_than: _OlderThan = "1d",
     dry_run: DryRun = False,
     as_json: AsJson = False,
-    topic: _Refused = None,
+    topics: _Topics = None,
+    work_dir: _WorkDir = None,
 ) -> None:
     """Copy closed log files into object storage, byte for byte, with their queues' units and a manifest.
 
@@ -90,17 +113,16 @@ def archive(
     AZURE_STORAGE_ACCOUNT_NAME, roles of the machine. 'restore' makes a store of an archive.
     """
     options = {} if endpoint is None else {"endpoint": endpoint}
-    if topic:
-        raise typer.BadParameter(
-            "An archive has all topics: it holds log files byte for byte. To keep some topics alone, export them: "
-            "commitlog export PATH --topic 'orders*' --to parquet:s3://BUCKET/PREFIX --resume",
-            param_hint="--topics",
-        )
     if check and gc:
         raise typer.BadParameter("Give one of them.", param_hint="--check, --gc")
     if len(places) != (1 if check or gc else 2):
         wanted = "the URL of an archive alone" if check or gc else "a store directory and the URL of an archive"
-        raise typer.BadParameter(f"Give {wanted}.", param_hint="[PATH] URL")
+        more = ", and --topics before each pattern" if topics else ""
+        raise typer.BadParameter(f"Give {wanted}{more}.", param_hint="[PATH] URL")
+    if (check or gc) and topics:
+        raise typer.BadParameter("It is for archiving; an archive knows its topics.", param_hint="--topics")
+    if work_dir is not None and not topics:
+        raise typer.BadParameter("It is for --topics.", param_hint="--work-dir")
     if not (check or gc) and (dry_run or deep):
         raise typer.BadParameter("They are for --gc and --check.", param_hint="--dry-run, --deep")
     every_s = every if follow else None
@@ -111,6 +133,8 @@ def archive(
             _collect(places[0], options, parse_seconds(older_than), dry_run=dry_run, as_json=as_json)
         else:
             settings = _settings(until, max_rate, with_last=with_last, allow_gap=allow_gap, last_every_s=every_s)
+            if topics:
+                settings = _of_topics(settings, topics, work_dir)
             _archive(places[0], places[1], settings, commit_log, options, follow_every_s=every_s, as_json=as_json)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
@@ -129,6 +153,14 @@ def _settings(
         allow_gap=allow_gap,
         max_rate=max_rate or 0,
     )
+
+
+def _of_topics(settings: ArchiveSettings, patterns: list[str], work_dir: str | None) -> ArchiveSettings:
+    from commitlog_store.archive.selected_topics import SelectedTopics
+    from commitlog_store.files import disk
+
+    directory = None if work_dir is None else disk.absolute_path(work_dir)
+    return replace(settings, topics=SelectedTopics(patterns), work_dir=directory)
 
 
 def _archive(
@@ -155,14 +187,15 @@ def _archive(
         )
         try:
             if follow_every_s is not None:
-                _follow(archiver, as_json=as_json)
+                _follow(archiver, as_json=as_json, of_topics=settings.topics is not None)
             else:
                 while not archiver.run_once():
                     pass
         finally:
             archiver.close()
     if follow_every_s is None:
-        _print_report(archiver.report(), as_json=as_json, with_last=settings.with_last)
+        of_topics = settings.topics is not None
+        _print_report(archiver.report(), as_json=as_json, with_last=settings.with_last, of_topics=of_topics)
 
 
 class _Stopped(Exception):
@@ -186,7 +219,7 @@ def _stopped_by_signals() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def _follow(archiver: Archiver, *, as_json: bool) -> None:
+def _follow(archiver: Archiver, *, as_json: bool, of_topics: bool) -> None:
     """Archive until a signal; an object store that does not answer is asked again."""
     from commitlog_store.cli.render import say
     from commitlog_store.errors import ArchiveFailed
@@ -204,11 +237,11 @@ def _follow(archiver: Archiver, *, as_json: bool) -> None:
             report = archiver.report()
             if report.generation != generation:
                 generation = report.generation
-                _print_report(report, as_json=as_json)
+                _print_report(report, as_json=as_json, of_topics=of_topics)
             time.sleep(pause)
 
 
-def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = True) -> None:
+def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = True, of_topics: bool) -> None:
     from rich.filesize import decimal
 
     from commitlog_store.cli.render import json_text, say
@@ -223,15 +256,18 @@ def _print_report(report: ArchiveReport, *, as_json: bool, with_last: bool = Tru
             "added": report.added,
             "uploadedBytes": report.uploaded,
             "strays": report.strays,
+            "sourceStop": report.source_stop,
         }
         print(json_text(row), flush=True)
     elif not report.generation:
         advice = "" if with_last else "; --with-last archives the written part of the last one, too"
-        print(f"{printable_text(report.url)}: nothing to archive yet: no log file is closed{advice}.", flush=True)
+        why = "no log file with a message of the topics is closed" if of_topics else "no log file is closed"
+        print(f"{printable_text(report.url)}: nothing to archive yet: {why}{advice}.", flush=True)
     else:
         print(
             f"{printable_text(report.url)}: physical offsets {report.start} to {report.stop} in "
-            f"{counted(report.segments, 'segment')}, {report.added} of them now ({decimal(report.uploaded)})",
+            f"{counted(report.segments, 'segment')}, {report.added} of them now ({decimal(report.uploaded)})"
+            + (f"; the store's log was read up to {report.source_stop}" if of_topics else ""),
             flush=True,
         )
     if report.strays:
@@ -261,6 +297,7 @@ def _print_check(report: ArchiveCheckReport, *, as_json: bool) -> None:
             "start": report.start,
             "stop": report.stop,
             "segments": report.segments,
+            "topics": report.topics,
             "queues": report.queues,
             "objects": report.objects,
             "bytes": report.size,
@@ -277,6 +314,8 @@ def _print_check(report: ArchiveCheckReport, *, as_json: bool) -> None:
         f"{report.stop}\n{counted(report.segments, 'segment')}, {counted(report.queues, 'queue')}, "
         f"{counted(report.objects, 'object')}, {decimal(report.size)}"
     )
+    if report.topics is not None:
+        print(f"topics: {', '.join(map(printable_text, report.topics))}")
     for start, stop in report.gaps:
         print(f"missing from the log: physical offsets {start} to {stop}")
     if report.strays:

@@ -33,7 +33,7 @@ def _given(ctx: typer.Context, name: str) -> list[str]:
 
 def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]]) -> list[str]:
     """What the store on the command line has; nothing if it cannot be read. Says nothing: a line is being typed."""
-    path = _given(ctx, "path")
+    path = _given(ctx, "path") or _given(ctx, "places")
     if not path:
         return []
     from commitlog_store.reader import StoreReader

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from commitlog_store.archive.manifest import ObjectRef
+from commitlog_store.archive.refusals import refuse_selection
 from commitlog_store.archive_reader.opening import open_archive
 from commitlog_store.archive_reader.reader import ArchiveReader
 from commitlog_store.errors import (
@@ -39,6 +40,9 @@ def open_history(
     past: ArchiveReader | None = None
     try:
         past = open_archive(archive, on_damage, storage_options, cache_dir, cache_size, manifest)
+        refuse_selection(
+            past.path, past.selection, "it cannot be read with it as one. Read it alone, by its own address."
+        )
         live.consistently(lambda: refuse_other_store(live, past))
         return HistoryReader(live, past, on_damage=on_damage)
     except BaseException:

@@ -412,7 +412,14 @@ def matching_topics(known: Sequence[str], patterns: Sequence[str], store_path: s
             near = nearest_name(pattern, known)
             hint = f" Did you mean {near!r}?" if near else ""
             raise TopicNotFound(f"No topic of {store_path} matches {pattern!r}; `commitlog info` lists them.{hint}")
-    return [topic for topic in found if not patterns or any(fnmatchcase(topic, pattern) for pattern in patterns)]
+    return [topic for topic in found if not patterns or is_chosen(topic, patterns)]
+
+
+def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
+    """Whether a topic has one of these names, or is an application's and matches one of these shell patterns."""
+    return topic in patterns or (
+        not is_system_topic(topic) and any(fnmatchcase(topic, pattern) for pattern in patterns)
+    )
 
 
 class _QueueIds:

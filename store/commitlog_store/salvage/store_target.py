@@ -18,19 +18,17 @@ import numpy as np
 from commitlog_store.batch.frames import FoundFrame
 from commitlog_store.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog_store.columnar.dispatch import dispatch_requests, index_entries, units_by_queue
-from commitlog_store.columnar.records import move_records
+from commitlog_store.columnar.moved_records import moved_records
 from commitlog_store.columnar.scan import RecordScan, scan_records
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_writer import MappedFileWriter, make_file
-from commitlog_store.format.arrays import ByteArray, Int64Array
+from commitlog_store.format.arrays import Int64Array
 from commitlog_store.format.checkpoint import CheckpointMark
 from commitlog_store.format.record import FILLER_SIZE, HOST_FLAGS, body_crc, encode_filler, field_offset, header_size
 from commitlog_store.log.owner_directory import OwnerDirectory
 from commitlog_store.recovery.parts import StoreParts
 from commitlog_store.salvage.taken_records import TakenBlock
-
-_NUMBER = np.dtype(">i8")
 
 
 class SalvagedFrame(NamedTuple):
@@ -168,28 +166,16 @@ class StoreTarget:
 
     def _moved(self, scan: RecordScan, rows: Int64Array, queue_offsets: Int64Array, places: Int64Array) -> RecordScan:
         """Some rows of a scan, back to back, with their new places."""
-        jumps = np.flatnonzero(np.diff(rows) != 1) + 1
-        pieces = [
-            scan.data[int(scan.positions[part[0]]) : int(scan.positions[part[-1]] + scan.sizes[part[-1]])]
-            for part in np.split(rows, jumps)
-        ]
-        data: ByteArray = pieces[0].copy() if len(pieces) == 1 else np.concatenate(pieces)
-        starts = places - places[0]
-        move_records(data, starts, queue_offsets, places)
-        self._move_references(scan, rows, data, starts)
+        data = moved_records(scan, rows, queue_offsets, places, self._new_reference)
         moved = scan_records(data, int(places[0]), check_crc=False)
         assert len(moved) == len(rows), f"{len(moved)} of {len(rows)} records from {places[0]} on are whole"
         return moved
 
-    def _move_references(self, scan: RecordScan, rows: Int64Array, data: ByteArray, starts: Int64Array) -> None:
-        """PREPAREDTRANSACTIONOFFSET names a place in the log; 0 is none."""
-        references = scan.field("prepared_transaction_offset")[rows]
-        flags = scan.field("sys_flag")[rows]
-        for row in np.flatnonzero(references).tolist():
-            place = self._places.of(int(references[row]))
-            self.lost_references += place is None
-            at = int(starts[row]) + field_offset("prepared_transaction_offset", int(flags[row]) & HOST_FLAGS)
-            data[at : at + _NUMBER.itemsize] = np.frombuffer(np.array(place or 0, _NUMBER).tobytes(), np.uint8)
+    def _new_reference(self, old: int) -> int:
+        """Where the record is to which a PREPAREDTRANSACTIONOFFSET leads; 0 without it."""
+        place = self._places.of(old)
+        self.lost_references += place is None
+        return place or 0
 
     def _go_on_to(self, base: int) -> None:
         """End files until the one that starts at ``base``, if the target has such a place before it."""

@@ -1,0 +1,257 @@
+"""SelectedLog: the messages of some topics, as a log of their own, which is archived like that of any store.
+
+The records are those of the store's log, in its order and byte for byte, but for their PHYSICALOFFSET: they are moved
+together into files of the size of the store's. PREPAREDTRANSACTIONOFFSET, which names a place in the store's log, is 0.
+Frame records of batches are left out (``SelectedTopics``). The first file begins where the store's log did.
+
+The newest generation says how far the store's log was read for the records that it has (``Selection``): both are
+committed by one conditional put, so a run continues there, wherever another one was killed. The part of a file with
+which the archive ends is filled further: it is in the work directory, or is downloaded. The same records give the same
+bytes, so two archivers of the same topics make the same files.
+
+Bytes that the store does not have any more, or that are damaged, leave a gap as large in this log, from the next file
+on.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from commitlog_store.archive.log_files import LogSource, Ready
+from commitlog_store.archive.manifest import Manifest, Selection
+from commitlog_store.archive.refusals import file_before, refuse_other_source, sums_before
+from commitlog_store.archive.restore import download
+from commitlog_store.archive.segments import LastOfFile, last_of_file
+from commitlog_store.archive.selected_copy import SelectedCopy
+from commitlog_store.archive.selected_topics import SelectedTopics
+from commitlog_store.columnar.moved_records import moved_records
+from commitlog_store.columnar.scan import RecordScan
+from commitlog_store.errors import ArchiveGap
+from commitlog_store.files.mapped_file import MappedFile
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.arrays import Int64Array
+from commitlog_store.log.past_damage import Gap, walk_past_damage
+from commitlog_store.object_storage.object_store import ObjectStore
+
+_BLOCK_SIZE = 16 << 20
+
+
+class SelectedLog:
+    """The log of ``topics`` of the store at ``paths``, from the newest generation of an archive on.
+
+    Its owner closes it. ``copy`` reads the file that is being made, and ``selection`` says what it was made of.
+    """
+
+    def __init__(
+        self,
+        paths: StorePaths,
+        objects: ObjectStore,
+        topics: SelectedTopics,
+        work_dir: str | None,
+        delay_levels_ms: list[int],
+        *,
+        until_ms: int | None,
+        allow_gap: bool,
+    ) -> None:
+        """``InvalidValue`` and ``StoreLocked`` for a work directory that is not one, or is another archiver's."""
+        self.topics = topics
+        self.selection: Selection | None = None
+        self._store = LogSource(paths, delay_levels_ms)
+        self._objects = objects
+        self._file = SelectedCopy.open(work_dir, paths)
+        self.copy = LogSource(self._file.paths, delay_levels_ms)
+        self._delay_levels_ms = delay_levels_ms
+        self._until_ms = until_ms
+        self._allow_gap = allow_gap
+        # All of this generation is in the file, or in the files before it; -1 before the first call.
+        self._generation = -1
+        # Where to read the store's log, the place after the last record before that, and that file's checksums.
+        self._position = self._tail_stop = 0
+        self._sums = (0, 0)
+        # What was found out last about a file of the store: its first byte, how much of it, and what that has.
+        self._looked: tuple[int, int, LastOfFile] = (-1, 0, LastOfFile(-1, None))
+
+    @property
+    def config_directory(self) -> str:
+        """The directory that has the config files of the topics in ``config/``."""
+        return self._file.paths.root
+
+    def take(self, newest: Manifest | None, *, with_last: bool) -> bool:
+        """Read on in the store's log, until a file is full or there is no more. Whether ``newest`` lacks a record.
+
+        ``ArchiveMismatch`` for another store than before, ``ArchiveGap`` where its log has a gap, unless this is
+        allowed: once all before it is archived; ``TargetFailed``; the errors of reading a store and of a download.
+        """
+        size = self._store.file_size if newest is None else newest.file_size
+        if not size:
+            return False
+        if newest is not None and newest.selection is not None:
+            refuse_other_source(self._objects, self._store, newest.selection, size)
+        if not self._has_all_of(newest):
+            self._continue_from(newest, size)
+        if self._file.is_full and newest is not None and newest.stop == self._file.end:
+            self._file.begin(self._file.end, size)
+        while not self._file.is_full and self._take_file(newest, size, with_last=with_last):
+            pass
+        self.selection = Selection(
+            topics=self.topics.patterns,
+            source_stop=self._position,
+            tail_stop=self._tail_stop,
+            head_crc32=self._sums[0],
+            tail_crc32=self._sums[1],
+        )
+        if not self._is_ahead(newest):
+            return False
+        self._file.write_config(self.topics.config_files(self._store.paths.root))
+        return True
+
+    def is_worth_a_note(self, newest: Manifest) -> bool:
+        """Whether the store's log was read on for a file or more, and had no record of the topics.
+
+        Without a note of it, the next run would read that again, or report a gap once retention has deleted it. A gap
+        is followed by a record before it counts.
+        """
+        known, size = newest.selection, newest.file_size
+        if known is None or self._file.base > newest.stop:
+            return False
+        return self._position // size > known.source_stop // size
+
+    def close(self) -> None:
+        """Close the store's files, and release the work directory."""
+        self._store.close()
+        self.copy.close()
+        self._file.close()
+
+    def _has_all_of(self, newest: Manifest | None) -> bool:
+        """Whether the file continues the newest generation, which may be what it was made for."""
+        generation = 0 if newest is None else newest.generation
+        if self._generation == generation or (
+            newest is not None
+            and self._generation >= 0
+            and newest.selection == self.selection
+            and newest.stop in (self._file.end, self._file.base)
+        ):
+            self._generation = generation
+            return True
+        return False
+
+    def _continue_from(self, newest: Manifest | None, size: int) -> None:
+        """Begin with what the newest generation says."""
+        if newest is None or newest.selection is None:
+            self._position = self._tail_stop = self._store.bases()[0]
+            self._file.begin(self._position, size)
+        else:
+            known, last = newest.selection, newest.segments[-1]
+            self._position, self._tail_stop = known.source_stop, known.tail_stop
+            self._sums = known.head_crc32, known.tail_crc32
+            if last.log.size < size:
+                self._file.begin(last.start, size, last.log, partial(download, self._objects))
+            else:
+                self._file.begin(last.stop, size)
+        self._generation = 0 if newest is None else newest.generation
+
+    def _is_ahead(self, newest: Manifest | None) -> bool:
+        """Whether the file has records that the newest generation lacks."""
+        return self._file.end > max(self._file.base, 0 if newest is None else newest.stop)
+
+    def _take_file(self, newest: Manifest | None, size: int, *, with_last: bool) -> bool:
+        """Take the records of one file of the store. Whether there may be more to take."""
+        base = self._position - self._position % size
+        try:
+            found = self._store.ready(base, size, with_last=with_last)
+        except ArchiveGap as gap:
+            return self._pass_gap(newest, size, gap)
+        if found is None:
+            return False
+        try:
+            limit = self._limit(found)
+            if limit <= self._position:
+                return False
+            gap_found = self._walk(limit)
+            self._note_sums(found.file, size)
+        finally:
+            found.file.close()
+        if gap_found is None:
+            return True
+        path = self._store.log.path_of(base)
+        return self._pass_gap(
+            newest,
+            size,
+            ArchiveGap(
+                f"{path} cannot be read from physical offset {gap_found.start} to {gap_found.stop}: "
+                f"{gap_found.reason}. An archive of topics with this gap is continued with allow_gap (--allow-gap); "
+                "'commitlog verify' says more.",
+                start=gap_found.start,
+                stop=gap_found.stop,
+            ),
+        )
+
+    def _limit(self, found: Ready) -> int:
+        """Up to where to read, from a file that may be archived: with all of its last batch. Its start for nothing."""
+        base, stop = found.file.base, found.file.base + found.size
+        if self._looked[:2] != (base, found.size):
+            self._looked = (base, found.size, last_of_file(found.file, found.size, self._delay_levels_ms))
+        last = self._looked[2]
+        if self._until_ms is not None and last.timestamp_ms >= self._until_ms:
+            return base
+        if last.frame is None or last.frame.end <= stop:
+            return stop
+        return last.frame.end if self._store.holds_whole(last.frame) else base
+
+    def _walk(self, limit: int) -> Gap | None:
+        """Take records up to a physical offset, a gap, which is returned, or the file's end."""
+        for part in walk_past_damage(self._store.log, self._position, limit, block_size=_BLOCK_SIZE):
+            if isinstance(part, Gap):
+                return part
+            codes, topics = part.topics
+            chosen = np.array([topic in self.topics for topic in topics])
+            if not self._append(part, np.flatnonzero(chosen[codes])):
+                return None
+            self._position = self._tail_stop = part.physical_offset + part.end
+        self._position = limit
+        return None
+
+    def _append(self, scan: RecordScan, rows: Int64Array) -> bool:
+        """Append rows of a scan to the file; False when it is full before one of them."""
+        ends = np.cumsum(scan.sizes[rows])
+        count = int(np.searchsorted(ends, self._file.room, side="right"))
+        if count:
+            taken = rows[:count]
+            places = self._file.end + ends[:count] - scan.sizes[taken]
+            offsets = scan.field("queue_offset")[taken].astype(np.int64)
+            self._file.append(moved_records(scan, taken, offsets, places, lambda _: 0))
+        if count == len(rows):
+            return True
+        self._file.fill()
+        self._position = self._tail_stop = scan.physical_offset + int(scan.positions[rows[count]])
+        return False
+
+    def _note_sums(self, file: MappedFile, size: int) -> None:
+        """The checksums by which the next run knows the store again; a batch may end in a later file than ``file``."""
+        base = file_before(self._tail_stop, size)
+        if base == file.base:
+            self._sums = sums_before(self._tail_stop, file)
+        else:
+            self._sums = self._store.look_at(base, partial(sums_before, self._tail_stop)) or self._sums
+
+    def _pass_gap(self, newest: Manifest | None, size: int, gap: ArchiveGap) -> bool:
+        """Continue after a gap in the next file, as many bytes further. ``ArchiveGap`` if that is not allowed.
+
+        False while the records before it are not archived: they come first.
+        """
+        if self._is_ahead(newest):
+            return False
+        if not self._allow_gap:
+            raise gap
+        lost = gap.stop - self._position
+        self._position = gap.stop
+        after = 0 if newest is None else _up(newest.stop, size)
+        self._file.begin(max(after, self._file.base) + _up(lost, size), size)
+        return True
+
+
+def _up(number: int, size: int) -> int:
+    """The next multiple of a file's size."""
+    return -(-number // size) * size

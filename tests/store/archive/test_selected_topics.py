@@ -1,0 +1,471 @@
+"""Archives of some topics: their messages in a log of their own, nothing twice, nothing missing, wherever a run ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader, archive_store
+from commitlog_store.archive import selected_log
+from commitlog_store.archive.archiver import ArchiveReport, ArchiveSettings, open_archiver
+from commitlog_store.archive.check import check_archive
+from commitlog_store.archive.gc import gc_archive
+from commitlog_store.archive.generations import newest, newest_or_none
+from commitlog_store.archive.holding import archive_hold
+from commitlog_store.archive.manifest import SELECTION_VERSION
+from commitlog_store.archive.restore import restore_store
+from commitlog_store.archive.selected_topics import SelectedTopics
+from commitlog_store.columnar.columns import ALL_COLUMNS
+from commitlog_store.errors import ArchiveGap, ArchiveMismatch, InvalidValue, StoreLocked, TargetFailed
+from commitlog_store.files import disk
+from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE
+from commitlog_store.paths import BATCH_TOPIC
+from tests.store.archive.archives import (
+    FILE_SIZE,
+    add_messages,
+    archived_bytes,
+    assert_sound,
+    objects_of,
+    small_store,
+    tree,
+    url_of,
+)
+from tests.support.clean_store import assert_clean
+
+# Of a message: the place in the log, and what is made of it.
+_PLACES = ("physicalOffset", "msgId", "preparedTransactionOffset")
+_SAME = [column for column in ALL_COLUMNS if column not in _PLACES]
+
+
+def _archive(tmp_path: Path, topics: str | Sequence[str] = "orders", **settings: Any) -> ArchiveReport:
+    return archive_store(tmp_path / "store", url_of(tmp_path / "a"), topics=topics, **settings)
+
+
+def _messages(
+    store: str | Path, topics: Sequence[str], columns: Sequence[str] = _SAME
+) -> dict[tuple[str, int], list[Any]]:
+    """All messages of topics that a store or an archive has, by queue."""
+    with StoreReader.open(store) as reader:
+        return {
+            (topic, queue.queue_id): [
+                row
+                for batch in reader.read(topic, queue.queue_id, queue.min_offset, columns=list(columns))
+                for row in batch.to_pylist()
+            ]
+            for topic in topics
+            for queue in (reader.queues(topic) if topic in reader.topics() else [])
+        }
+
+
+def _archived(tmp_path: Path) -> str:
+    return f"archive+{url_of(tmp_path / 'a')}"
+
+
+def _topics(store: str | Path) -> list[str]:
+    with StoreReader.open(store) as reader:
+        return reader.topics()
+
+
+@pytest.mark.parametrize("name", ["golden_533", "golden_498"])
+def test_the_archive_has_the_messages_of_the_topics_and_restore_makes_a_store_of_them(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store: Path = request.getfixturevalue(name)
+    wanted = [topic for topic in _topics(store) if SelectedTopics("*") and topic in SelectedTopics("*")][::2]
+    report = archive_store(store, url_of(tmp_path / "a"), topics=wanted, with_last=True)
+    assert report.strays == 0
+    assert_sound(objects_of(tmp_path / "a"))
+    assert _topics(_archived(tmp_path)) == wanted
+    expected = _messages(store, wanted)
+    if name == "golden_498":  # of the killed broker's log the last record is left out
+        expected = {queue: rows for queue, rows in expected.items() if queue in _messages(_archived(tmp_path), wanted)}
+    assert _messages(_archived(tmp_path), wanted) == expected
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored")
+    assert _messages(tmp_path / "restored", wanted) == expected
+    assert_clean(tmp_path / "restored")
+    with MessageStore.open(
+        tmp_path / "restored",
+        MessageStoreConfig(mapped_file_size_commit_log=newest(objects_of(tmp_path / "a")).file_size),
+    ) as owner:
+        before = owner.reader().queue_info(wanted[0], 0).max_offset
+        assert owner.put(wanted[0], b"new", queue_id=0).queue_offset == before
+
+
+def test_many_runs_make_the_log_that_one_run_makes(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 40)
+    for step in range(12):
+        _archive(tmp_path, with_last=bool(step % 2), work_dir=tmp_path / "work" if step % 3 else None)
+        assert_sound_or_missing(tmp_path)
+        add_messages(builder, 10 + 17 * step)
+    _archive(tmp_path, with_last=True)
+    archive_store(tmp_path / "store", url_of(tmp_path / "once"), topics="orders", with_last=True)
+    assert archived_bytes(objects_of(tmp_path / "a")) == archived_bytes(objects_of(tmp_path / "once"))
+    assert _messages(_archived(tmp_path), ["orders"]) == _messages(tmp_path / "store", ["orders"])
+
+
+def assert_sound_or_missing(tmp_path: Path) -> None:
+    if newest_or_none(objects_of(tmp_path / "a")) is not None:
+        assert_sound(objects_of(tmp_path / "a"))
+
+
+def test_a_run_has_the_messages_of_all_closed_files_though_its_own_file_is_not_closed(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 100)
+    report = _archive(tmp_path)
+    assert report.stop % FILE_SIZE
+    assert report.source_stop % FILE_SIZE == 0
+    with StoreReader.open(tmp_path / "store") as reader, StoreReader.open(_archived(tmp_path)) as archived:
+        for queue in archived.queues("orders"):
+            units = [unit for part in reader.units("orders", queue.queue_id, 0) for unit in np.atleast_1d(part)]
+            closed = [unit for unit in units if unit["physical_offset"] < report.source_stop]
+            assert queue.max_offset == len(closed)
+    assert _archive(tmp_path).generation == report.generation, "nothing has come since"
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _killed_at(count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **settings: Any) -> bool:
+    """Run an archiver that ends at one of its writes to disk, of the archive's objects or of its work directory."""
+    calls = 0
+
+    def failing(real: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > count:
+                raise _Killed
+            return real(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("write_at", "truncate", "unlink", "rename", "create_file"):
+            patch.setattr(disk, name, failing(getattr(disk, name)))
+        try:
+            _archive(tmp_path, with_last=True, **settings)
+        except _Killed:
+            return True
+        return False
+
+
+@pytest.mark.parametrize("work_dir", ["work", None])
+def test_a_run_that_ends_at_any_write_is_continued(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, work_dir: str | None
+) -> None:
+    builder = small_store(tmp_path / "store", 300)
+    count, runs = 3, 0
+    while _killed_at(count, monkeypatch, tmp_path, work_dir=work_dir and tmp_path / work_dir):
+        runs += 1
+        count += runs % 2 * 2
+        add_messages(builder, 20)
+        assert_sound_or_missing(tmp_path)
+    assert runs > 5
+    archive_store(tmp_path / "store", url_of(tmp_path / "once"), topics="orders", with_last=True)
+    assert archived_bytes(objects_of(tmp_path / "a")) == archived_bytes(objects_of(tmp_path / "once"))
+    gc_archive(objects_of(tmp_path / "a"), older_than_s=-60)
+    assert_sound(objects_of(tmp_path / "a"))
+
+
+def test_two_archivers_at_once_make_one_archive(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 1500)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _archive(tmp_path, with_last=True)
+        except BaseException as error:  # noqa: BLE001 - the test fails with it
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert_sound(objects_of(tmp_path / "a"))
+    assert _messages(_archived(tmp_path), ["orders"]) == _messages(tmp_path / "store", ["orders"])
+
+
+def test_a_part_in_the_work_directory_spares_its_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = small_store(tmp_path / "store", 30)
+    _archive(tmp_path, with_last=True, work_dir=tmp_path / "work")
+    add_messages(builder, 20)
+    downloads: list[str] = []
+    real = selected_log.download
+    monkeypatch.setattr(selected_log, "download", lambda objects, ref: downloads.append(ref.name) or real(objects, ref))
+    _archive(tmp_path, with_last=True, work_dir=tmp_path / "work")
+    assert not downloads
+    (file,) = (tmp_path / "work" / "commitlog").iterdir()
+    data = bytearray(file.read_bytes())
+    data[200] ^= 1
+    file.write_bytes(data)
+    add_messages(builder, 20)
+    _archive(tmp_path, with_last=True, work_dir=tmp_path / "work")
+    assert len(downloads) == 1
+    assert _messages(_archived(tmp_path), ["orders"]) == _messages(tmp_path / "store", ["orders"])
+
+
+def test_a_temporary_work_directory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    small_store(tmp_path / "store", 300)
+    _archive(tmp_path, with_last=True)
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_other_work_directories_are_refused(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 30)
+    before = tree(tmp_path / "store")
+    with pytest.raises(InvalidValue, match="in the directory .*store of the store itself"):
+        _archive(tmp_path, work_dir=tmp_path / "store" / "work")
+    with pytest.raises(InvalidValue, match="in the directory .*store of the store itself"):
+        _archive(tmp_path, work_dir=tmp_path / "store")
+    small_store(tmp_path / "other", 30)
+    with pytest.raises(InvalidValue, match="is not empty, and was not made by an archiver"):
+        _archive(tmp_path, work_dir=tmp_path / "other")
+    assert tree(tmp_path / "store") == before
+    url, topics = url_of(tmp_path / "a"), SelectedTopics("orders")
+    archiver = open_archiver(tmp_path / "store", url, ArchiveSettings(topics=topics, work_dir=str(tmp_path / "work")))
+    with pytest.raises(StoreLocked):
+        _archive(tmp_path, work_dir=tmp_path / "work")
+    archiver.close()
+    _archive(tmp_path, work_dir=tmp_path / "work")
+
+
+def test_a_work_directory_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_store(tmp_path / "store", 300)
+
+    def full(descriptor: int, data: Any, offset: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disk, "write_at", full)
+    with pytest.raises(TargetFailed, match=r"Cannot write .*work.*No space left.*--work-dir"):
+        _archive(tmp_path, work_dir=tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("orders", "paid", "has the topics 'orders' alone. Name the same ones"),
+        ("orders", ["orders", "paid"], "has the topics 'orders' alone"),
+        ("orders", None, "has the topics 'orders' alone"),
+        (None, "orders", "has all topics of its store"),
+    ],
+)
+def test_a_run_with_other_topics_is_refused(tmp_path: Path, first: Any, second: Any, said: str) -> None:
+    small_store(tmp_path / "store", 300)
+    _archive(tmp_path, first)
+    before = tree(tmp_path / "a")
+    with pytest.raises(ArchiveMismatch, match=said):
+        _archive(tmp_path, second, with_last=True)
+    assert tree(tmp_path / "a") == before
+    assert _archive(tmp_path, first and [first, first], with_last=first is not None).added == (first is not None)
+
+
+@pytest.mark.parametrize("patterns", ["", [], [""], [1], 5])
+def test_topics_are_names_or_patterns(tmp_path: Path, patterns: Any) -> None:
+    small_store(tmp_path / "store", 10)
+    with pytest.raises(InvalidValue, match="topics is a name, a pattern, or a list"):
+        _archive(tmp_path, patterns)
+
+
+def test_another_store_is_refused(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 300)
+    _archive(tmp_path, with_last=True)
+    other = small_store(tmp_path / "other", 20)
+    with pytest.raises(ArchiveMismatch, match="whose last one begins before that"):
+        archive_store(other.path, url_of(tmp_path / "a"), topics="orders")
+    other.now_ms += 5
+    add_messages(other, 400)
+    with pytest.raises(ArchiveMismatch, match="lost its end and grew again"):
+        archive_store(other.path, url_of(tmp_path / "a"), topics="orders")
+
+
+def test_it_is_neither_a_part_of_a_history_nor_does_retention_wait_for_it(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 300)
+    _archive(tmp_path)
+    with pytest.raises(ArchiveMismatch, match="'orders' alone, at other physical offsets than their store: it cannot"):
+        StoreReader.open(tmp_path / "store", archive=_archived(tmp_path))
+    with pytest.raises(ArchiveMismatch, match="retention that waits for it would delete messages that no archive has"):
+        archive_hold(StorePaths.of(str(tmp_path / "store")), url_of(tmp_path / "a"), at_most_ms=None)
+
+
+def test_an_earlier_version_does_not_add_other_topics(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 300)
+    _archive(tmp_path, "*")
+    assert newest(objects_of(tmp_path / "a")).version == SELECTION_VERSION == 3
+    archive_store(tmp_path / "store", url_of(tmp_path / "all"))
+    assert newest(objects_of(tmp_path / "all")).version == 2
+
+
+def test_batches_lose_their_frames_and_keep_their_messages(tmp_path: Path) -> None:
+    config = MessageStoreConfig(mapped_file_size_commit_log=16 << 10, schedule_enable=False)
+    with MessageStore.open(tmp_path / "store", config) as owner:
+        for version in range(1, 8):
+            rows = [
+                {"topic": "orders" if row % 3 else "late", "queueId": row % 2, "body": b"%d " % version + bytes(900)}
+                for row in range(7 * version)
+            ]
+            with owner.transaction("loader", version) as batch:
+                batch.put_messages(pa.Table.from_pylist(rows))
+            _archive(tmp_path, ["*", BATCH_TOPIC])
+            with StoreReader.open(_archived(tmp_path)) if _has(tmp_path) else StoreReader.open(owner.path) as reader:
+                counted: dict[bytes, int] = {}
+                for topic in set(reader.topics()) & {"orders", "late"}:
+                    for queue in reader.queues(topic):
+                        for part in reader.read(topic, queue.queue_id, queue.min_offset, columns=["body"]):
+                            for body in part["body"].to_pylist():
+                                counted[body.split()[0]] = counted.get(body.split()[0], 0) + 1
+            assert all(count == 7 * int(number) for number, count in counted.items()), "a batch is there wholly or not"
+    _archive(tmp_path, ["*", BATCH_TOPIC], with_last=True)
+    assert _messages(_archived(tmp_path), ["late", "orders"]) == _messages(tmp_path / "store", ["late", "orders"])
+    assert BATCH_TOPIC not in _topics(_archived(tmp_path))
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored")
+    assert_clean(tmp_path / "restored")
+    assert _messages(tmp_path / "restored", ["orders"]) == _messages(tmp_path / "store", ["orders"])
+    with MessageStore.open(tmp_path / "restored", config) as restored, restored.transaction("loader", 7) as batch:
+        batch.put_messages(pa.table({"topic": ["orders"], "body": [b"again"]}))
+
+
+def _has(tmp_path: Path) -> bool:
+    return newest_or_none(objects_of(tmp_path / "a")) is not None
+
+
+def test_a_place_in_the_stores_log_that_a_message_names_is_none(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", MessageStoreConfig(mapped_file_size_commit_log=FILE_SIZE)) as owner:
+        owner.put("paid", b"one", queue_id=0)
+        half = owner.put_half(Message(topic="orders", body=b"two", queue_id=0), "group")
+        owner.commit_half(half)
+    (before,) = _messages(tmp_path / "store", ["orders"], ALL_COLUMNS)["orders", 0]
+    assert before["preparedTransactionOffset"] > 0
+    _archive(tmp_path, with_last=True)
+    (after,) = _messages(_archived(tmp_path), ["orders"], ALL_COLUMNS)["orders", 0]
+    assert (after["preparedTransactionOffset"], after["physicalOffset"]) == (0, 0)
+    assert after["sysFlag"] == before["sysFlag"]
+    assert after["sysFlag"] & TRANSACTION_COMMIT_TYPE
+    assert _topics(_archived(tmp_path)) == ["orders"], "half messages are not of the topic"
+
+
+def test_files_that_retention_took_are_a_gap(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 200)
+    stop = _archive(tmp_path).source_stop
+    add_messages(builder, 400)
+    builder.delete_log_files(stop // FILE_SIZE + 2)
+    with pytest.raises(ArchiveGap, match="retention deleted them before") as found:
+        _archive(tmp_path)
+    assert (found.value.start, found.value.stop) == (stop, stop + 2 * FILE_SIZE)
+    report = _archive(tmp_path, allow_gap=True)
+    checked = check_archive(objects_of(tmp_path / "a"), deep=True)
+    assert (checked.problems, checked.strays, checked.topics) == ([], 0, ("orders",))
+    ((before, after),) = checked.gaps
+    assert after % FILE_SIZE == 0
+    assert after - before >= 2 * FILE_SIZE
+    assert report.strays == 0
+    add_messages(builder, 100)
+    assert _archive(tmp_path, with_last=True).source_stop == builder.position
+    with StoreReader.open(tmp_path / "store") as reader, StoreReader.open(_archived(tmp_path)) as archived:
+        for queue in reader.queues("orders"):
+            assert archived.queue_info("orders", queue.queue_id).max_offset == queue.max_offset
+            part = next(iter(reader.read("orders", queue.queue_id, queue.min_offset, columns=_SAME)))
+            same = next(iter(archived.read("orders", queue.queue_id, queue.min_offset, columns=_SAME)))
+            assert part.slice(0, 5).to_pylist() == same.slice(0, 5).to_pylist()
+    since = newest(objects_of(tmp_path / "a")).segments[-1].first_timestamp_ms
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored", since_ms=since)
+    assert_clean(tmp_path / "restored")
+
+
+def test_a_damaged_record_is_a_gap(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 300)
+    place = int(builder.append("orders", 0, [b"damaged" * 9])[0])
+    add_messages(builder, 300)
+    file = tmp_path / "store" / "commitlog" / f"{place // FILE_SIZE * FILE_SIZE:020d}"
+    data = bytearray(file.read_bytes())
+    data[place % FILE_SIZE + 95] ^= 1
+    file.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(ArchiveGap, match=f"cannot be read from physical offset {place} to .*CRC"):
+            _archive(tmp_path, with_last=True)
+        newest_now = newest(objects_of(tmp_path / "a"))
+        assert newest_now.selection is not None
+        assert newest_now.selection.source_stop == place, "all before it is archived"
+    report = _archive(tmp_path, with_last=True, allow_gap=True)
+    assert (report.source_stop, report.strays) == (builder.position, 0)
+    assert check_archive(objects_of(tmp_path / "a"), deep=True).problems == []
+    report = _archive(tmp_path, with_last=True)
+    assert report.source_stop == builder.position
+    with StoreReader.open(_archived(tmp_path), on_damage="skip") as archived:
+        rows = sum(len(part) for part in archived.read("orders", 0, archived.queue_info("orders", 0).min_offset))
+        assert rows == builder.next_offsets["orders", 0] - 1
+
+
+def test_what_was_read_is_noted_though_it_has_no_message_of_the_topics(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 200)
+    _archive(tmp_path)
+    builder.append("paid", 0, [b"%06d" % number * 10 for number in range(600)])
+    report = _archive(tmp_path)
+    assert report.source_stop >= builder.position - FILE_SIZE
+    assert _archive(tmp_path).generation == report.generation, "a note is not repeated"
+    builder.delete_log_files(report.source_stop // FILE_SIZE)
+    builder.append("orders", 0, [b"new" * 30] * 300)
+    report = _archive(tmp_path, with_last=True)
+    assert report.source_stop == builder.position
+    assert_sound(objects_of(tmp_path / "a"))
+    with StoreReader.open(_archived(tmp_path)) as archived:
+        assert archived.queue_info("orders", 0).max_offset == builder.next_offsets["orders", 0]
+
+
+def test_a_store_without_a_message_of_the_topics_gets_no_archive(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 200)
+    assert _archive(tmp_path, "refunds").generation == 0
+    builder.append("refunds", 0, [b"one"])
+    assert _archive(tmp_path, "refunds", with_last=True).added == 1
+    assert _topics(_archived(tmp_path)) == ["refunds"]
+
+
+def test_until_ends_before_the_first_file_with_a_later_message(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 200)
+    until = builder.now_ms
+    add_messages(builder, 400)
+    report = _archive(tmp_path, until_ms=until)
+    whole = archive_store(tmp_path / "store", url_of(tmp_path / "all"), until_ms=until)
+    assert report.source_stop == whole.stop
+    _archive(tmp_path, with_last=True)
+    assert _messages(_archived(tmp_path), ["orders"]) == _messages(tmp_path / "store", ["orders"])
+
+
+def test_config_files_have_the_topics_alone(tmp_path: Path) -> None:
+    config = MessageStoreConfig(mapped_file_size_commit_log=FILE_SIZE)
+    with MessageStore.open(tmp_path / "store", config) as owner:
+        for topic in ("orders", "paid", "123"):
+            owner.put(topic, b"body", queue_id=0)
+        owner.consumer("billing", ["orders", "paid"])
+        owner.commit_offsets("billing", {("orders", 0): 1, ("paid", 0): 1, ("123", 0): 1}) if hasattr(
+            owner, "commit_offsets"
+        ) else None
+    (tmp_path / "store" / "config" / "consumerOffset.json").write_text(
+        '{"dataVersion":{"counter":3},"offsetTable":{"orders@billing":{0:1},"paid@billing":{0:1},"123@billing":{0:1}}}'
+    )
+    _archive(tmp_path, ["orders", "123"], with_last=True)
+    restore_store(url_of(tmp_path / "a"), tmp_path / "restored")
+    topics = json.loads((tmp_path / "restored" / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert set(topics) - {"orders", "123"} == set()
+    assert "orders" in topics
+    with MessageStore.open(tmp_path / "restored", config) as owner:
+        positions = owner.group_offsets("billing") if hasattr(owner, "group_offsets") else None
+    assert '"paid' not in (tmp_path / "restored" / "config" / "consumerOffset.json").read_text(), positions
+
+
+def test_a_pattern_takes_no_system_topic_and_a_name_does() -> None:
+    assert "RMQ_SYS_TRANS_HALF_TOPIC" not in SelectedTopics("*")
+    assert "RMQ_SYS_TRANS_HALF_TOPIC" in SelectedTopics("RMQ_SYS_TRANS_HALF_TOPIC")
+    assert "%RETRY%billing" in SelectedTopics("*")
+    assert BATCH_TOPIC not in SelectedTopics([BATCH_TOPIC, "*"])
