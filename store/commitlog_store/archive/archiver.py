@@ -176,7 +176,8 @@ class Archiver:
         if base is not None:
             refuse_other_topics(self._objects, base, None if selected is None else selected.topics.patterns)
         if selected is not None and not selected.take(base, with_last=self._wants_last()):
-            return 0.0 if base is not None and selected.is_worth_a_note(base) and self._note(base) else self._idle_s
+            is_late = base is not None and selected.is_worth_a_note(base) and not self._note(base)
+            return 0.0 if is_late or selected.has_more else self._idle_s
         file_size = self._source.file_size if base is None else base.file_size
         if not file_size:
             return self._idle_s
@@ -301,7 +302,8 @@ class Archiver:
         if found.is_closed:
             self._look_ahead(found.file.base + file_size, file_size)
         config = self._config(base)
-        open_batch = _open_batch(base, records, found)
+        selected = self._selected
+        open_batch = _open_batch(base, records, found) if selected is None else selected.open_batch
         base, tables = self._tables(base, replaced)
         segment, strays = self._upload(base, found, sums, records, replaced, tables)
         _show(tables, records, found.file.base, open_batch)
@@ -311,7 +313,7 @@ class Archiver:
         if commit(self._objects, manifest):
             self._newest = manifest
             self._added += 1
-            if found.size < file_size:
+            if found.size < file_size and not (selected is not None and selected.has_more):
                 self._last_due = time.monotonic() + self._settings.last_every_s
             self._strays += strays
         else:  # another archiver was faster, and a listing may not show that yet
@@ -320,7 +322,7 @@ class Archiver:
         return True
 
     def _note(self, base: Manifest) -> bool:
-        """Commit a generation that says that the store's log was read further; whether another archiver was faster."""
+        """Commit a generation that says that the store's log was read further; False if another archiver was faster."""
         noted = msgspec.structs.replace(
             base,
             generation=base.generation + 1,
@@ -329,9 +331,9 @@ class Archiver:
             attempt=secrets.token_hex(8),
             selection=self._selection(),
         )
-        if commit(self._objects, noted):
-            self._newest = noted
+        if not commit(self._objects, noted):
             return False
+        self._newest = noted
         return True
 
     def _selection(self) -> Selection | None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive.segments import read_pieces
-from commitlog_store.errors import InvalidValue, TargetFailed
+from commitlog_store.errors import InvalidValue, StoreLocked, TargetFailed
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.store_lock import StoreLock
@@ -57,11 +57,12 @@ class SelectedCopy:
         ``InvalidValue`` for any other directory; ``StoreLocked`` beside another archiver.
         """
         is_temporary = path is None
-        with _writing(path or tempfile.gettempdir()):
-            path = tempfile.mkdtemp(prefix="commitlog-archive-") if path is None else os.path.abspath(path)
-            for own in store.directories:
-                if os.path.commonpath([disk.real_path(path), disk.real_path(own)]) == disk.real_path(own):
-                    raise InvalidValue(f"{path} is in the directory {own} of the store itself. Give another one.")
+        place = os.path.abspath(tempfile.gettempdir() if path is None else path)
+        for own in map(disk.real_path, store.directories):
+            if os.path.commonpath([disk.real_path(place), own]) == own:
+                raise InvalidValue(f"{place} is in the directory {own} of the store itself. Give another one.")
+        with _writing(place):
+            path = tempfile.mkdtemp(prefix="commitlog-archive-", dir=place) if is_temporary else place
             if not disk.is_directory(path):
                 disk.make_directory(path)
             mark = os.path.join(path, _MARK)
@@ -71,7 +72,16 @@ class SelectedCopy:
                         f"{path} is not empty, and was not made by an archiver. Give an empty directory."
                     )
                 disk.close(disk.create_file(mark))
-            lock = StoreLock.acquire(os.path.join(path, LOCK))
+            try:
+                lock = StoreLock.acquire(os.path.join(path, LOCK))
+            except StoreLocked as error:
+                by = "" if error.holder is None else f", process {error.holder}"
+                raise StoreLocked(
+                    f"The work directory {path} is in use by another archiver{by}. Give each one a directory of its "
+                    "own (--work-dir).",
+                    path=path,
+                    holder=error.holder,
+                ) from None
             try:
                 for name in (COMMIT_LOG, CONFIG):
                     if not disk.is_directory(os.path.join(path, name)):

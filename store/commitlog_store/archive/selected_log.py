@@ -15,6 +15,7 @@ on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -26,16 +27,20 @@ from commitlog_store.archive.restore import download
 from commitlog_store.archive.segments import LastOfFile, last_of_file
 from commitlog_store.archive.selected_copy import SelectedCopy
 from commitlog_store.archive.selected_topics import SelectedTopics
+from commitlog_store.batch.frames import frames_in
+from commitlog_store.columnar.dispatch import dispatch_requests
 from commitlog_store.columnar.moved_records import moved_records
 from commitlog_store.columnar.scan import RecordScan
 from commitlog_store.errors import ArchiveGap
-from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.arrays import Int64Array
 from commitlog_store.log.past_damage import Gap, walk_past_damage
 from commitlog_store.object_storage.object_store import ObjectStore
+from commitlog_store.paths import BATCH_TOPIC
 
 _BLOCK_SIZE = 16 << 20
+# Files of the store that a call reads: what it has found by then is archived, so that a kill does not lose more.
+_MOST_FILES = 64
 
 
 class SelectedLog:
@@ -67,9 +72,14 @@ class SelectedLog:
         self._allow_gap = allow_gap
         # All of this generation is in the file, or in the files before it; -1 before the first call.
         self._generation = -1
-        # Where to read the store's log, the place after the last record before that, and that file's checksums.
+        # Where to read the store's log, and the place after the last record before that.
         self._position = self._tail_stop = 0
-        self._sums = (0, 0)
+        # Such a place, and the checksums before it, by which the next run knows the store again.
+        self._mark = (0, 0, 0)
+        # Whether the last call ended before the log did.
+        self.has_more = False
+        # The batch that was read last: where it ends in the store's log, and the place here of its first record.
+        self._batch = (0, 0)
         # What was found out last about a file of the store: its first byte, how much of it, and what that has.
         self._looked: tuple[int, int, LastOfFile] = (-1, 0, LastOfFile(-1, None))
 
@@ -79,7 +89,9 @@ class SelectedLog:
         return self._file.paths.root
 
     def take(self, newest: Manifest | None, *, with_last: bool) -> bool:
-        """Read on in the store's log, until a file is full or there is no more. Whether ``newest`` lacks a record.
+        """Read on in the store's log, until a file is full, or there is no more. Whether ``newest`` lacks a record.
+
+        Also when many files were read; ``has_more`` is true then, too.
 
         ``ArchiveMismatch`` for another store than before, ``ArchiveGap`` where its log has a gap, unless this is
         allowed: once all before it is archived; ``TargetFailed``; the errors of reading a store and of a download.
@@ -93,19 +105,34 @@ class SelectedLog:
             self._continue_from(newest, size)
         if self._file.is_full and newest is not None and newest.stop == self._file.end:
             self._file.begin(self._file.end, size)
-        while not self._file.is_full and self._take_file(newest, size, with_last=with_last):
-            pass
+        files = 0
+        while not self._file.is_full and files < _MOST_FILES and self._take_file(newest, size, with_last=with_last):
+            files += 1
+        self.has_more = self._file.is_full or files == _MOST_FILES
+        self._note_tail(size)
         self.selection = Selection(
             topics=self.topics.patterns,
             source_stop=self._position,
-            tail_stop=self._tail_stop,
-            head_crc32=self._sums[0],
-            tail_crc32=self._sums[1],
+            tail_stop=self._mark[0],
+            head_crc32=self._mark[1],
+            tail_crc32=self._mark[2],
+            batch_stop=self._batch[0] if self._is_within_batch else 0,
         )
         if not self._is_ahead(newest):
             return False
         self._file.write_config(self.topics.config_files(self._store.paths.root))
         return True
+
+    @property
+    def open_batch(self) -> tuple[int, int] | None:
+        """``Manifest.open_batch``: the first record's place of a batch of which the next file has more."""
+        place = self._batch[1]
+        return (place, self._file.end + 1) if self._is_within_batch and place < self._file.end else None
+
+    @property
+    def _is_within_batch(self) -> bool:
+        """Whether the file is full and the next record is of the same batch as the one before."""
+        return self._file.is_full and self._position < self._batch[0]
 
     def is_worth_a_note(self, newest: Manifest) -> bool:
         """Whether the store's log was read on for a file or more, and had no record of the topics.
@@ -142,14 +169,16 @@ class SelectedLog:
         if newest is None or newest.selection is None:
             self._position = self._tail_stop = self._store.bases()[0]
             self._file.begin(self._position, size)
+            self._batch = (0, 0)
         else:
             known, last = newest.selection, newest.segments[-1]
             self._position, self._tail_stop = known.source_stop, known.tail_stop
-            self._sums = known.head_crc32, known.tail_crc32
+            self._mark = known.tail_stop, known.head_crc32, known.tail_crc32
             if last.log.size < size:
                 self._file.begin(last.start, size, last.log, partial(download, self._objects))
             else:
                 self._file.begin(last.stop, size)
+            self._batch = (known.batch_stop, self._file.end if newest.open_batch is None else newest.open_batch[0])
         self._generation = 0 if newest is None else newest.generation
 
     def _is_ahead(self, newest: Manifest | None) -> bool:
@@ -160,7 +189,7 @@ class SelectedLog:
         """Take the records of one file of the store. Whether there may be more to take."""
         base = self._position - self._position % size
         try:
-            found = self._store.ready(base, size, with_last=with_last)
+            found = self._rest_of_batch(base, size) or self._store.ready(base, size, with_last=with_last)
         except ArchiveGap as gap:
             return self._pass_gap(newest, size, gap)
         if found is None:
@@ -170,7 +199,6 @@ class SelectedLog:
             if limit <= self._position:
                 return False
             gap_found = self._walk(limit)
-            self._note_sums(found.file, size)
         finally:
             found.file.close()
         if gap_found is None:
@@ -188,9 +216,16 @@ class SelectedLog:
             ),
         )
 
+    def _rest_of_batch(self, base: int, size: int) -> Ready | None:
+        """The file at ``base`` up to the end of a batch that was found to be whole, and is taken in part so far."""
+        if self._position >= self._batch[0]:
+            return None
+        file = self._store.open(base)
+        return None if file is None else Ready(file, min(size, self._batch[0] - base), is_closed=False)
+
     def _limit(self, found: Ready) -> int:
         """Up to where to read, from a file that may be archived: with all of its last batch. Its start for nothing."""
-        base, stop = found.file.base, found.file.base + found.size
+        base, stop = found.file.base, max(found.file.base + found.size, self._batch[0])
         if self._looked[:2] != (base, found.size):
             self._looked = (base, found.size, last_of_file(found.file, found.size, self._delay_levels_ms))
         last = self._looked[2]
@@ -216,25 +251,37 @@ class SelectedLog:
     def _append(self, scan: RecordScan, rows: Int64Array) -> bool:
         """Append rows of a scan to the file; False when it is full before one of them."""
         ends = np.cumsum(scan.sizes[rows])
+        begun = self._file.end
         count = int(np.searchsorted(ends, self._file.room, side="right"))
         if count:
             taken = rows[:count]
-            places = self._file.end + ends[:count] - scan.sizes[taken]
+            places = begun + ends[:count] - scan.sizes[taken]
             offsets = scan.field("queue_offset")[taken].astype(np.int64)
             self._file.append(moved_records(scan, taken, offsets, places, lambda _: 0))
-        if count == len(rows):
-            return True
-        self._file.fill()
-        self._position = self._tail_stop = scan.physical_offset + int(scan.positions[rows[count]])
-        return False
+        is_full = count < len(rows)
+        stop = int(scan.positions[rows[count]]) if is_full else scan.end
+        self._note_batch(scan, stop, lambda row: begun + int(np.concatenate(([0], ends))[np.searchsorted(rows, row)]))
+        if is_full:
+            self._file.fill()
+            self._position = self._tail_stop = scan.physical_offset + stop
+        return not is_full
 
-    def _note_sums(self, file: MappedFile, size: int) -> None:
-        """The checksums by which the next run knows the store again; a batch may end in a later file than ``file``."""
-        base = file_before(self._tail_stop, size)
-        if base == file.base:
-            self._sums = sums_before(self._tail_stop, file)
-        else:
-            self._sums = self._store.look_at(base, partial(sums_before, self._tail_stop)) or self._sums
+    def _note_batch(self, scan: RecordScan, stop: int, place_after: Callable[[int], int]) -> None:
+        """Note the last batch that begins in a scan before ``stop``, and where the first record after its frame is."""
+        if BATCH_TOPIC not in scan.topics[1]:
+            return
+        frames = frames_in(scan, dispatch_requests(scan, self._delay_levels_ms))
+        begun = [one for one in frames if one.physical_offset < scan.physical_offset + stop]
+        if begun:
+            row = int(np.searchsorted(scan.positions, begun[-1].physical_offset - scan.physical_offset))
+            self._batch = (begun[-1].end, place_after(row))
+
+    def _note_tail(self, size: int) -> None:
+        """Let the next run know the store by what was read last, unless retention has taken that file."""
+        if self._tail_stop != self._mark[0]:
+            base = file_before(self._tail_stop, size)
+            sums = self._store.look_at(base, partial(sums_before, self._tail_stop))
+            self._mark = self._mark if sums is None else (self._tail_stop, *sums)
 
     def _pass_gap(self, newest: Manifest | None, size: int, gap: ArchiveGap) -> bool:
         """Continue after a gap in the next file, as many bytes further. ``ArchiveGap`` if that is not allowed.

@@ -121,8 +121,8 @@ def test_other_bytes_are_no_manifest(data: bytes) -> None:
 
 
 def test_a_later_version_is_refused_whatever_else_it_has() -> None:
-    with pytest.raises(UnsupportedArchive, match="version 3"):
-        manifest.decode_manifest(b'{"format": "commitlog-archive", "version": 3}', "manifest/x")
+    with pytest.raises(UnsupportedArchive, match="version 4"):
+        manifest.decode_manifest(b'{"format": "commitlog-archive", "version": 4}', "manifest/x")
     with pytest.raises(UnsupportedArchive, match="version 2"):
         manifest.decode_identity(b'{"format": "commitlog-archive", "version": 2}', "archive.json")
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,27 +26,33 @@ KILLS = 8
 STRESS_KILLS = part_of(200)
 
 
-def _archive(store: Path, archive: Path) -> subprocess.Popen[bytes]:
+def _archive(store: Path, archive: Path, more: Sequence[str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "commitlog_store", "archive", str(store), url_of(archive), "--max-rate", "100K"]
     return quick_programs.Popen(
-        [*command, "--with-last"], env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, "--with-last", *more],
+        env={**child_environment(), "TMPDIR": str(archive.parent)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 
-def _kill_after(files: int, store: Path, archive: Path) -> bool:
+def _kill_after(files: int, store: Path, archive: Path, more: Sequence[str]) -> bool:
     """Start `commitlog archive`, and kill it once so many files were made; whether it was still running."""
     before = len(tree(archive))
-    process = _archive(store, archive)
+    process = _archive(store, archive, more)
     wait_for(lambda: process.poll() is not None or len(tree(archive)) >= before + files)
     process.kill()
     return process.wait() != 0
 
 
-def _check_kills(tmp_path: Path, kills: int, progress: Progress | None = None) -> None:
+def _check_kills(
+    tmp_path: Path, kills: int, progress: Progress | None = None, *, topics: str | None = None, work_dir: bool = False
+) -> None:
     small_store(tmp_path / "store", 600 if kills < STRESS_KILLS else 6000)
+    more = [*(["--topics", topics] if topics else []), *(["--work-dir", str(tmp_path / "work")] if work_dir else [])]
     killed = 0
     while killed < kills:
-        if not _kill_after(killed % (3 if kills < STRESS_KILLS else 9), tmp_path / "store", tmp_path / "a"):
+        if not _kill_after(killed % (3 if kills < STRESS_KILLS else 9), tmp_path / "store", tmp_path / "a", more):
             break
         killed += 1
         if progress is not None:
@@ -54,9 +61,13 @@ def _check_kills(tmp_path: Path, kills: int, progress: Progress | None = None) -
         if manifest is not None:
             assert_sound(objects_of(tmp_path / "a"))
     assert killed >= min(kills, KILLS // 2)
-    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True)
+    archive_store(tmp_path / "store", url_of(tmp_path / "a"), with_last=True, topics=topics)
     data = archived_bytes(objects_of(tmp_path / "a"))
-    assert data == log_bytes(tmp_path / "store")[: len(data)]
+    if topics:
+        archive_store(tmp_path / "store", url_of(tmp_path / "once"), with_last=True, topics=topics)
+        assert data == archived_bytes(objects_of(tmp_path / "once"))
+    else:
+        assert data == log_bytes(tmp_path / "store")[: len(data)]
     gc_archive(objects_of(tmp_path / "a"), older_than_s=-60)
     assert_sound(objects_of(tmp_path / "a"))
     left = {os.path.relpath(path, tmp_path / "a") for path in tree(tmp_path / "a")}
@@ -71,6 +82,17 @@ def test_an_archiver_that_is_killed_anywhere_continues(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_an_archiver_that_is_killed_200_times_continues(tmp_path: Path, progress: Progress) -> None:
     _check_kills(tmp_path, STRESS_KILLS, progress)
+
+
+@pytest.mark.parametrize("work_dir", [True, False])
+def test_an_archiver_of_some_topics_that_is_killed_anywhere_continues(tmp_path: Path, *, work_dir: bool) -> None:
+    _check_kills(tmp_path, KILLS // 2, topics="orders", work_dir=work_dir)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+def test_an_archiver_of_some_topics_that_is_killed_200_times_continues(tmp_path: Path, progress: Progress) -> None:
+    _check_kills(tmp_path, STRESS_KILLS, progress, topics="orders", work_dir=True)
 
 
 def test_two_archivers_at_once_make_one_archive(tmp_path: Path) -> None:

@@ -33,6 +33,24 @@ def test_a_store_is_archived_checked_collected_and_restored(tmp_path: Path) -> N
     assert restored["stop"] == archived["stop"]
 
 
+def test_the_messages_of_some_topics_are_archived_and_restored(tmp_path: Path) -> None:
+    small_store(tmp_path / "store", 300)
+    url = url_of(tmp_path / "a")
+    assert (
+        "no log file with a message of the topics is closed"
+        in _run(*("archive", tmp_path / "store", url, "--topics", "refunds")).stdout
+    )
+    done = _run("archive", tmp_path / "store", url, "--topics", "orders", "-t", "ref*", "--work-dir", tmp_path / "work")
+    assert done.returncode == 0
+    assert "; the store's log was read up to " in done.stdout
+    refused = _run("archive", tmp_path / "store", url, "--topics", "orders")
+    assert refused.returncode == 1
+    assert "has the topics 'orders', 'ref*' alone. Name the same ones (--topics)" in refused.stderr
+    assert "topics: orders, ref*" in _run("archive", "--check", url).stdout
+    assert _run("restore", url, tmp_path / "restored").returncode == 0
+    assert _run("info", tmp_path / "restored", "--json").stdout.count('"topic"') == 1
+
+
 def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
     small_store(tmp_path / "store", 200)
     _run("archive", tmp_path / "store", url_of(tmp_path / "a"))
@@ -48,7 +66,10 @@ def test_a_check_that_finds_something_exits_with_1(tmp_path: Path) -> None:
         (["archive", "{store}"], 2, "Give a store directory and the URL"),
         (["archive", "--check", "{store}", "file:///x"], 2, "the URL of an archive alone"),
         (["archive", "--check", "--gc", "file:///x"], 2, "Give one of them"),
-        (["archive", "{store}", "file:///x", "--topics", "a*", "b*"], 2, "To keep some topics alone, export them"),
+        (["archive", "{store}", "file:///x", "--topics", "a*", "b*"], 2, "and --topics before each pattern"),
+        (["archive", "{store}", "file:///x", "--topics", ""], 2, "topics is a name, a pattern, or a list of them"),
+        (["archive", "{store}", "file:///x", "--work-dir", "w"], 2, "It is for --topics"),
+        (["archive", "--check", "file:///x", "--topics", "a"], 2, "an archive knows its topics"),
         (["archive", "{store}", "hdfs://host:8020/x"], 2, "HDFS has no client here: archive into file:///DIRECTORY"),
         (["cat", "{store}", "orders", "--archive", "hdfs://host/x"], 1, "copy that with 'hdfs dfs -put', manifest/"),
         (["archive", "--check", "file:///nowhere/at/all"], 2, "No archive at"),
@@ -103,21 +124,26 @@ def test_the_directory_of_an_archive_is_not_a_store(tmp_path: Path) -> None:
     assert "orders" in _run("info", f"archive+file://{tmp_path}/an%20archive").stdout
 
 
-def test_following_archives_what_comes_and_ends_with_a_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--topics", "orders"]])
+def test_following_archives_what_comes_and_ends_with_a_signal(tmp_path: Path, more: list[str]) -> None:
     builder = small_store(tmp_path / "store", 100)
     command = [sys.executable, "-m", "commitlog_store", "archive", str(tmp_path / "store"), url_of(tmp_path / "a")]
     process = quick_programs.Popen(
-        [*command, "--follow", "--every", "0.1"], env=child_environment(), stdout=subprocess.PIPE, text=True
+        [*command, "--follow", "--every", "0.1", *more],
+        env={**child_environment(), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
     def segments() -> int:
         manifest = newest_or_none(objects_of(tmp_path / "a")) if tree(tmp_path / "a") else None
         return 0 if manifest is None else len(manifest.segments)
 
-    wait_for(lambda: segments() == 2)
+    wait_for(lambda: segments() == (1 if more else 2))
     add_messages(builder, 200)
-    wait_for(lambda: segments() >= 5)
+    wait_for(lambda: segments() >= (3 if more else 5))
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=WAIT_LIMIT_S)
     assert process.returncode == 0
     assert "physical offsets 0 to" in output
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "a"}
