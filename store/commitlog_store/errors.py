@@ -671,7 +671,10 @@ class ArchiveMismatch(Refused):
 
 
 class ArchiveGap(Refused):
-    """Retention took log files before they were archived: the physical offsets from ``start`` up to ``stop``."""
+    """Retention took log files before they were archived: the physical offsets from ``start`` up to ``stop``.
+
+    In an archive of some topics, also bytes that are not a good record.
+    """
 
     def __init__(self, message: str, *, start: int, stop: int) -> None:
         super().__init__(message)

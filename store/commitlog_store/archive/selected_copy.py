@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
 from commitlog_store.archive.manifest import ObjectRef
@@ -57,12 +56,12 @@ class SelectedCopy:
         ``InvalidValue`` for any other directory; ``StoreLocked`` beside another archiver.
         """
         is_temporary = path is None
-        place = os.path.abspath(tempfile.gettempdir() if path is None else path)
+        place = os.path.abspath(disk.temporary_root() if path is None else path)
         for own in map(disk.real_path, store.directories):
             if os.path.commonpath([disk.real_path(place), own]) == own:
                 raise InvalidValue(f"{place} is in the directory {own} of the store itself. Give another one.")
         with _writing(place):
-            path = tempfile.mkdtemp(prefix="commitlog-archive-", dir=place) if is_temporary else place
+            path = disk.make_temporary_directory(place, "commitlog-archive-") if is_temporary else place
             if not disk.is_directory(path):
                 disk.make_directory(path)
             mark = os.path.join(path, _MARK)

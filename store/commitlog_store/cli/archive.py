@@ -61,7 +61,7 @@ _Topics = Annotated[
         "--topics",
         "--topic",
         "-t",
-        metavar="PATTERN",
+        metavar="TOPIC",
         help="Only messages of these topics, in a log of their own: a name or shell pattern, repeatable.",
         autocompletion=complete_topic,
         show_default=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.gc import gc_archive
 from commitlog_store.archive.generations import newest, newest_or_none
 from commitlog_store.archive.holding import archive_hold
-from commitlog_store.archive.manifest import SELECTION_VERSION
-from commitlog_store.archive.restore import restore_store
+from commitlog_store.archive.manifest import SELECTION_VERSION, ObjectRef
+from commitlog_store.archive.restore import download, restore_store
 from commitlog_store.archive.selected_topics import SelectedTopics
 from commitlog_store.columnar.columns import ALL_COLUMNS
 from commitlog_store.errors import ArchiveGap, ArchiveMismatch, InvalidValue, StoreLocked, TargetFailed
@@ -28,6 +28,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.store_paths import StorePaths
 from commitlog_store.format.sys_flag import TRANSACTION_COMMIT_TYPE
 from commitlog_store.groups.consumer_offset import ConsumerOffsets
+from commitlog_store.object_storage.object_store import ObjectStore
 from commitlog_store.paths import BATCH_LEDGER, BATCH_TOPIC
 from tests.store.archive.archives import (
     FILE_SIZE,
@@ -203,8 +204,12 @@ def test_a_part_in_the_work_directory_spares_its_download(tmp_path: Path, monkey
     _archive(tmp_path, with_last=True, work_dir=tmp_path / "work")
     add_messages(builder, 20)
     downloads: list[str] = []
-    real = selected_log.download
-    monkeypatch.setattr(selected_log, "download", lambda objects, ref: downloads.append(ref.name) or real(objects, ref))
+
+    def counted(objects: ObjectStore, ref: ObjectRef) -> Iterator[bytes]:
+        downloads.append(ref.name)
+        return download(objects, ref)
+
+    monkeypatch.setattr(selected_log, "download", counted)
     _archive(tmp_path, with_last=True, work_dir=tmp_path / "work")
     assert not downloads
     (file,) = (tmp_path / "work" / "commitlog").iterdir()
