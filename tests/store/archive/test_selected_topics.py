@@ -380,6 +380,31 @@ def test_a_batch_is_shown_once_all_of_it_is_archived(tmp_path: Path) -> None:
     assert _assert_whole_batches(tmp_path, lambda number: sizes[number]) == sum(sizes)
 
 
+def test_beside_an_owner_that_puts_and_commits(tmp_path: Path) -> None:
+    config = MessageStoreConfig(mapped_file_size_commit_log=32 << 10)
+    stopped = threading.Event()
+    with MessageStore.open(tmp_path / "store", config) as owner:
+
+        def put() -> None:
+            for number in range(400):
+                owner.put("orders", b"%d" % number, queue_id=0)
+                with owner.transaction("loader", number) as batch:
+                    batch.put_messages(pa.table({"topic": ["late", "orders", "paid"], "body": [b"%d" % number] * 3}))
+            stopped.set()
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        while not stopped.is_set():
+            _archive(tmp_path, ["orders", "late"], with_last=True, work_dir=tmp_path / "work")
+        thread.join()
+        _archive(tmp_path, ["orders", "late"], with_last=True)
+    assert_sound(objects_of(tmp_path / "a"))
+    assert check_archive(objects_of(tmp_path / "a")).strays == 0
+    found = _messages(_archived(tmp_path), ["late", "orders"])
+    assert found == _messages(tmp_path / "store", ["late", "orders"])
+    assert sum(map(len, found.values())) == 3 * 400
+
+
 def test_a_place_in_the_stores_log_that_a_message_names_is_none(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", MessageStoreConfig(mapped_file_size_commit_log=FILE_SIZE)) as owner:
         owner.put("paid", b"one", queue_id=0)
