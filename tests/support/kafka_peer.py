@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -11,22 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.maven import CACHE, MavenUnavailable, jars_of
+
 # The newest connector there is; it runs in a Spark of the next minor version.
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 _BROKER = "org.apache.kafka:kafka_2.13:3.9.0"
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 # Spark has these itself.
 _IN_SPARK = ("hadoop-", "scala-library", "slf4j-", "lz4-", "snappy-", "jsr305")
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pyspark-commitlog" / "kafka"
+_CACHE = CACHE / "kafka"
 _SECONDS_TO_START = 60
-
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tests</groupId><artifactId>kafka-peer</artifactId><version>1</version>
-  <dependencies>{}</dependencies>
-</project>
-"""
-_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 
 _SETTINGS = """process.roles=broker,controller
 node.id=1
@@ -93,21 +86,7 @@ def _free_port() -> int:
 
 
 def _download(name: str, artifacts: Sequence[str]) -> Path:
-    directory = _CACHE / name
-    if directory.exists():
-        return directory
-    if shutil.which("mvn") is None:
-        raise KafkaUnavailable("Kafka's jars are fetched with Maven (mvn), which is missing.")
-    incomplete = directory.with_name(f"{name}.{os.getpid()}")
-    incomplete.mkdir(parents=True)
-    pom = incomplete / "pom.xml"
-    pom.write_text(_POM.format("".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)))
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    ran = subprocess.run(
-        [*command, f"-DoutputDirectory={incomplete}"], check=False, capture_output=True, text=True, timeout=900
-    )
-    if ran.returncode:
-        shutil.rmtree(incomplete)
-        raise KafkaUnavailable(f"Maven did not get {', '.join(artifacts)}: {ran.stdout[-1000:]}")
-    incomplete.rename(directory)
-    return directory
+    try:
+        return jars_of(artifacts, _CACHE / name)
+    except MavenUnavailable as error:
+        raise KafkaUnavailable(str(error)) from error
