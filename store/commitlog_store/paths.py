@@ -102,8 +102,11 @@ COMMIT_LOG = "commitlog"
 REMOTE_SCHEMES = ("grpc://", "grpc+tls://")
 # Before the URL of an archive among the readers that retention waits for.
 ARCHIVE_HOLDER = "archive:"
-# How the address of an archive in object storage begins, and of one in a directory.
-ARCHIVE_SCHEMES = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "archive+file://")
+# How the address of an archive in object storage begins, of one in HDFS, and of one in a directory.
+ARCHIVE_SCHEMES = (
+    *("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://"),
+    *("hdfs://", "archive+file://"),
+)
 # An object and a directory that every archive has.
 ARCHIVE_IDENTITY = "archive.json"
 ARCHIVE_MANIFESTS = "manifest"
@@ -250,11 +253,7 @@ def path_fault(text: str) -> str | None:
     return None
 
 
-_HDFS_SCHEMES = ("hdfs", "webhdfs", "swebhdfs", "viewfs")
-_WITHOUT_HDFS = (
-    " HDFS has no client here: archive into file:///DIRECTORY, and copy that with 'hdfs dfs -put', manifest/ last; to "
-    "read it, copy it back with 'hdfs dfs -get'."
-)
+_OTHER_HDFS_SCHEMES = ("webhdfs", "swebhdfs", "viewfs")
 
 
 def archive_hint(text: str) -> str:
@@ -263,10 +262,11 @@ def archive_hint(text: str) -> str:
         scheme, rest = found[1].lower(), found[2]
         if scheme == "file":
             return f" For an archive in a directory: archive+file:///{without_secrets(rest).lstrip('/')}."
-        if scheme in _HDFS_SCHEMES:
-            return _WITHOUT_HDFS
+        if scheme in _OTHER_HDFS_SCHEMES:
+            return " For an archive in HDFS: hdfs://HOST:PORT/DIRECTORY, the name node or a name service."
         lower = f"{scheme}:{rest}"
-        return f" In lower case: {without_secrets(lower)}." if lower.startswith(ARCHIVE_SCHEMES) else ""
+        is_upper = lower != text and lower.startswith(ARCHIVE_SCHEMES)
+        return f" In lower case: {without_secrets(lower)}." if is_upper else ""
     if not text or ":" in text or "@" in text:
         return ""
     place = f"archive+file://{quote(text)}" if text.startswith("/") else "archive+file:// and its absolute path"

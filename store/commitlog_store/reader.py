@@ -176,11 +176,11 @@ class StoreReader:
         ``filter_at="server"``, the server leaves out messages that a read's ``filter`` or ``keys`` do not match: less
         is sent where few match, for time of the server's processor. What a read gives is the same.
 
-        ``path`` may be the address of an archive in object storage: ``s3://BUCKET/PREFIX``, ``gs://``, ``abfs://``, or
-        ``archive+file:///DIRECTORY``. Credentials come from the environment, a profile or the machine's role;
-        ``storage_options`` has what the environment does not (``endpoint``, ``region``, ``access_key_id``, ... by
-        obstore's names). Pages of the archive are kept below ``cache_dir``, at most ``cache_size`` bytes (10 GiB),
-        which all processes of a host may share.
+        ``path`` may be the address of an archive in object storage: ``s3://BUCKET/PREFIX``, ``gs://``, ``abfs://``,
+        ``hdfs://HOST:PORT/DIRECTORY``, or ``archive+file:///DIRECTORY``. Credentials come from the environment, a
+        profile or the machine's role; ``storage_options`` has what the environment does not (``endpoint``, ``region``,
+        ``access_key_id``, ... by obstore's names, and in HDFS by Hadoop's). Pages of the archive are kept below
+        ``cache_dir``, at most ``cache_size`` bytes (10 GiB), which all processes of a host may share.
 
         With ``archive``, such an address, a directory or served store is read together with the archive that is made
         of it: what retention has deleted is read from there. ``ArchiveMismatch`` for an archive of another store;

@@ -178,7 +178,7 @@ MISTAKES: Mapping[str, Mistake] = {
         lambda on: on.read("oss://bucket/store"), "does not offer: copy the store to a local or mounted file system"
     ),
     "path in an object store, in a write": Mistake(
-        lambda on: on.write_to("hdfs://namenode:8020/store"), "which hdfs: does not offer: copy the store to"
+        lambda on: on.write_to("hdfs://namenode:8020/store"), "Object storage has archives, which are read alone"
     ),
     "path in DBFS": Mistake(lambda on: on.read("dbfs:/mnt/store"), "where Databricks mounts it, /dbfs/mnt/store."),
     "URI of another host": Mistake(

@@ -122,7 +122,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "replication": frozenset({"msgspec", "numpy", "pyarrow"}),
     "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "archive": frozenset({"msgspec", "numpy", "pyarrow"}),
-    "object_storage": frozenset({"numpy", "obstore", "pyarrow"}),
+    "object_storage": frozenset({"hdfs_native", "numpy", "obstore", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),

@@ -24,11 +24,12 @@ from pyspark_commitlog.options.write import SinkOptions
 _logger = logging.getLogger(__name__)
 
 _DIGEST_SIZE = 16
-# By scheme: how the names begin of the variables that credentials and regions of that cloud have.
+# By scheme: how the names begin of the variables that credentials and regions of that cloud have. HDFS needs none.
 _VARIABLES = {
     **dict.fromkeys(("s3", "s3a"), "AWS_"),
     "gs": "GOOGLE_",
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "AZURE_"),
+    "hdfs": "",
 }
 # Queries for which the warning about an unreadable checkpoint was logged.
 _warned: set[str] = set()
@@ -77,7 +78,7 @@ def checkpoint_within(options: SinkOptions) -> str | None:
 
 
 def _object_plan(location: str | None, query_id: str, batch_id: int) -> tuple[bytes | None, str]:
-    """The plan in a checkpoint in object storage; None with the reason, if there is one to name.
+    """The plan in a checkpoint in object storage or HDFS; None with the reason, if there is one to name.
 
     Nothing is asked unless the environment says something about that cloud: without keys, each batch would wait for a
     machine's role that does not exist.

@@ -1,1 +1,4 @@
-"""Archives: a store's past in object storage (docs/archives.md). Needs the extra ``archive``, but for the codecs."""
+"""Archives: a store's past in object storage (docs/archives.md).
+
+All but the codecs need the extra ``archive``, or ``hdfs`` for HDFS.
+"""

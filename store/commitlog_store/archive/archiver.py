@@ -559,10 +559,11 @@ def archive_store(
 ) -> ArchiveReport:
     """Archive the closed log files of the store at ``path`` below ``url``, those that are not archived yet.
 
-    ``url`` is ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///directory``. The store is only read, also
-    beside a live broker. It may be killed and repeated at any time. ``until_ms``: only files without a message that was
-    stored at that time (ms) or later. ``with_last`` adds the written part of the last file; the closed file takes its
-    place later. ``max_rate`` limits the bytes a second. ``options`` are the object store's: ``endpoint``, ``region``.
+    ``url`` is ``s3://bucket/prefix``, ``gs://``, ``az://``, ``hdfs://host:port/directory`` or ``file:///directory``.
+    The store is only read, also beside a live broker. It may be killed and repeated at any time. ``until_ms``: only
+    files without a message that was stored at that time (ms) or later. ``with_last`` adds the written part of the last
+    file; the closed file takes its place later. ``max_rate`` limits the bytes a second. ``options`` are the object
+    store's: ``endpoint``, ``region``; in HDFS they are Hadoop's.
 
     ``topics`` archives the messages of these alone, by name or shell pattern, in a log of their own, and each call for
     that archive names the same ones. It is made in ``work_dir``, a directory for that alone with room for one log file;

@@ -16,7 +16,7 @@ from commitlog_store.archive.generations import newest, read_generation
 from commitlog_store.archive.layout import IDENTITY, generation_of, is_of_archive, manifest_name
 from commitlog_store.archive.uploads import GRACE_S
 from commitlog_store.files import disk
-from commitlog_store.object_storage.object_store import Listed, ObjectStore
+from commitlog_store.object_storage.object_store import Listed, ObjectStore, whole_name
 
 _MS = 1000
 # The object store of a local disk names a file NAME#NUMBER until it is whole.
@@ -52,7 +52,7 @@ def gc_archive(
     objects = url if isinstance(url, ObjectStore) else ObjectStore.open(url, options=options)
     before_ms = ((time.time() if now_s is None else now_s) - older_than_s) * _MS
     # The listing comes first: what it shows, and a later manifest does not name, no manifest is about to name.
-    found = [one for one in objects.list() if is_of_archive(one.name)]
+    found = [one for one in objects.list(unfinished=True) if is_of_archive(whole_name(one.name))]
     manifest = newest(objects)
     named = {ref.name for ref in manifest.objects()} | {IDENTITY, manifest_name(manifest.generation)}
     named |= _named_before(objects, found, before_ms)

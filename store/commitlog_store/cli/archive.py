@@ -46,7 +46,7 @@ _Places = Annotated[
     list[str],
     typer.Argument(
         metavar="[PATH] URL",
-        help="The store directory, and s3://, gs://, az:// or file:///; with --check or --gc the URL alone.",
+        help="The store directory, and s3://, gs://, az://, hdfs:// or file:///; with --check or --gc the URL alone.",
     ),
 ]
 _MaxRate = Annotated[

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def restore(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The archive: s3://, gs://, az:// or file:///.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The archive: s3://, gs://, az://, hdfs:// or file:///.")],
     directory: Annotated[str, typer.Argument(metavar="DIR", help="The new store directory.")],
     since: Since = None,
     endpoint: EndpointOption = None,

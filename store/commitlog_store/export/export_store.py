@@ -117,8 +117,9 @@ def export_store(
     With ``resume``, an export that ended early, or at the store's end of that time, continues: the target has each row
     exactly once. Queues that are new are exported from ``since`` on. Else the target must be empty or missing.
 
-    ``target`` may be a prefix of object storage, ``"parquet:s3://bucket/orders"``, with the extra ``archive``: lines
-    then go into objects of bounded size (``export/object_target.py``). Keys come from the environment.
+    ``target`` may be a prefix of object storage, ``"parquet:s3://bucket/orders"``, with the extra ``archive``, or in
+    HDFS, with the extra ``hdfs``: lines then go into objects of bounded size (``export/object_target.py``). Keys come
+    from the environment.
 
     ``progress`` is called with the queue offsets that were read, and the number of all to read.
 

@@ -34,7 +34,7 @@ from commitlog_store.export.json_lines import json_lines, utc_texts
 from commitlog_store.export.state import ExportState, decode_state
 from commitlog_store.export.targets import ExportFormat, ExportTarget
 from commitlog_store.export.writers import parquet_writer
-from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore
+from commitlog_store.object_storage.object_store import PART_SIZE, ObjectStore, whole_name
 
 _STATES = "_export"
 _LAST = 10**20 - 1
@@ -92,12 +92,15 @@ class ObjectPlace:
     def writer(self, columns: Sequence[str], committed: int, *, file_size: int, compression: str) -> _ObjectWriter:
         """Delete what does not count, and write from there. ``InvalidValue`` when objects are missing."""
         stray, left = [], 0
-        listed = list(self._objects.list())
+        listed = list(self._objects.list(unfinished=True))
         if self._newest() != f"{_STATES}/{_LAST - self._generation:020d}.json":
             raise self._overtaken()  # what was listed may count by now
         for one in listed:
-            part = _PART.fullmatch(one.name)
-            if part is not None and _counts(part, self._parts, committed):
+            whole = whole_name(one.name)
+            part = _PART.fullmatch(whole)
+            if one.name != whole and (part or whole.startswith(f"{_STATES}/")):
+                stray.append(one.name)
+            elif part is not None and _counts(part, self._parts, committed):
                 left += 1
             elif part is not None:
                 stray.append(one.name)

@@ -7,27 +7,25 @@ plan's text. docs/decisions/0043-reading-archives.md.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from commitlog_store.errors import ArchiveFailed, InvalidValue, StoreForked
 from commitlog_store.files.memory import keep_freed_memory
+from commitlog_store.object_storage.clients import StorageClient
+from commitlog_store.object_storage.cloud_client import CloudClient, load_obstore, said
+from commitlog_store.object_storage.hdfs_client import HdfsClient
 from commitlog_store.paths import archive_hint, without_secrets
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 # ``archive+file`` is the one that a reader takes: Spark's option path takes ``file:`` for a store's directory.
 _LOCAL_SCHEMES = ("archive+file", "file")
-OBJECT_SCHEMES = (*_LOCAL_SCHEMES, "s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_HDFS_SCHEME = "hdfs"
+OBJECT_SCHEMES = (*_LOCAL_SCHEMES, "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", _HDFS_SCHEME)
 """The schemes of addresses of object storage."""
 
 _S3_SCHEMES = ("s3", "s3a")
@@ -55,7 +53,7 @@ _AZURE_ENDPOINTS = (
     ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 )
 
-# The process that used obstore first. In its forked children the threads that answer are missing.
+# The process that used obstore, or hdfs-native, first. In its forked children the threads that answer are missing.
 _users: list[int] = []
 
 
@@ -63,10 +61,11 @@ _users: list[int] = []
 class StorageAddress:
     """A prefix in a bucket, or a directory, and how a client reaches it.
 
-    ``options`` are obstore's settings of that cloud (``endpoint``, ``region``, ``access_key_id``, ...); they are not
-    shown. ``timeout_s`` is how long one request may take, how long ``obstore`` repeats a refused one, and how long a
-    broken answer is asked for again. Each is looked at before the next attempt alone, so that a store which answers
-    badly all the time gives an error after up to three times ``timeout_s``.
+    ``options`` are obstore's settings of that cloud (``endpoint``, ``region``, ``access_key_id``, ...), or Hadoop's
+    (``dfs.ha.namenodes.NAME``, ...); they are not shown. ``timeout_s`` is how long one request may take, how long
+    ``obstore`` repeats a refused one, and how long a broken answer is asked for again. Each is looked at before the
+    next attempt alone, so that a store which answers badly all the time gives an error after up to three times
+    ``timeout_s``.
     """
 
     url: str
@@ -87,10 +86,13 @@ class StorageAddress:
             raise InvalidValue(_SECRETS_ELSEWHERE)
         local = parts.scheme in _LOCAL_SCHEMES
         absolute = parts.path.startswith("/") and bool(parts.path.strip("/"))
-        if parts.scheme not in OBJECT_SCHEMES or bool(parts.netloc) == local or (local and not absolute):
+        in_hdfs = parts.scheme == _HDFS_SCHEME
+        wrong_host = bool(parts.netloc) == local and not in_hdfs  # Hadoop's settings may have the name node
+        if parts.scheme not in OBJECT_SCHEMES or wrong_host or ((local or in_hdfs) and not absolute):
             raise InvalidValue(
-                f"An archive is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT/PREFIX, or "
-                f"archive+file:///DIRECTORY, not {without_secrets(text)!r}.{archive_hint(text)}"
+                f"An archive is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT/PREFIX, "
+                f"hdfs://HOST:PORT/DIRECTORY, or archive+file:///DIRECTORY, not {without_secrets(text)!r}."
+                f"{archive_hint(text)}"
             )
         return cls(url=text.rstrip("/"), options=dict(options or {}), timeout_s=timeout_s)
 
@@ -113,24 +115,25 @@ class StorageAddress:
         """Whether a listing begins with the first names. Directories do not, nor do directory buckets of S3 Express."""
         return not self.is_local and not urlsplit(self.url).netloc.endswith(_DIRECTORY_BUCKET)
 
-    def connect(self, *, makes_directory: bool = False) -> ObjectStore:
-        """A client of it. ``InvalidValue`` for settings that it does not know, and without obstore; ``StoreForked``.
-
-        ``ArchiveFailed`` for a directory that cannot be made.
+    def connect(self, *, makes_directory: bool = False) -> StorageClient:
+        """A client of it. ``InvalidValue`` for settings that it does not know, and without its package;
+        ``StoreForked``. ``ArchiveFailed`` for a directory that cannot be made.
         """
+        scheme = urlsplit(self.url).scheme
+        if scheme == _HDFS_SCHEME:
+            self._refuse_forked()
+            return HdfsClient.connect(self.url, self.options, self.timeout_s)
         obstore = load_obstore()
         self._refuse_forked()
-        parts = urlsplit(self.url)
         try:
             if self.is_local:
-                local: ObjectStore = obstore.store.LocalStore(prefix=self.directory, mkdir=makes_directory)
-                return local
-            made: ObjectStore = obstore.store.from_url(
+                return CloudClient(obstore.store.LocalStore(prefix=self.directory, mkdir=makes_directory))
+            made = obstore.store.from_url(
                 _full_address(self.url),
-                config=self._settings(parts.scheme),
-                client_options=self._client_options(parts.scheme),
+                config=self._settings(scheme),
+                client_options=self._client_options(scheme),
                 retry_config=self._retries(),
-                **self._credentials(parts.scheme),
+                **self._credentials(scheme),
             )
         except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
             raise InvalidValue(f"The settings for {self.url} are not those of a client of it: {said(error)}") from None
@@ -139,7 +142,7 @@ class StorageAddress:
             if not self.is_local:
                 raise ArchiveFailed(f"Cannot use {self.url}: {reason}.") from None
             raise ArchiveFailed(f"{self.directory} cannot be made, or is not a directory: {reason}.") from None
-        return made
+        return CloudClient(made)
 
     def _settings(self, scheme: str) -> dict[str, str]:
         """The options as obstore takes them: ``endpoint`` is a name for all clouds here."""
@@ -211,33 +214,3 @@ def _bucket_settings(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return {} if named else {"region": "us-east-1"}
-
-
-@functools.cache
-def load_obstore() -> ModuleType:
-    """The package obstore. ``InvalidValue`` without it."""
-    try:
-        importlib.import_module("obstore.store")
-        importlib.import_module("obstore.exceptions")
-        return importlib.import_module("obstore")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "obstore":
-            raise
-        raise InvalidValue(
-            "Archives in object storage need the package obstore: pip install 'pyspark-commitlog[archive]'."
-        ) from None
-
-
-# An answer of S3 that says why a request failed, perhaps cut; it may repeat the session token.
-_XML = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error>.*?(?:</Error>|$)", re.DOTALL)
-# How long a request took: another time with each repetition of the same error.
-_TOOK = re.compile(r" in \d+(?:\.\d+)?(?:ns|µs|ms|s)\b")
-_SAYS = re.compile(r"<(?:Code|Message)>([^<]*)</")
-
-
-def said(error: Exception) -> str:
-    """The sentence of an error of obstore: without its own debugging, and without what may be a signature or token."""
-    text = _XML.sub(lambda answer: ": ".join(_SAYS.findall(answer[0])), str(error).partition("\n\nDebug source")[0])
-    text = _TOOK.sub("", text).strip().replace("\n", " ")
-    words = [word.partition("?")[0] + "?..." if "://" in word and "?" in word else word for word in text.split(" ")]
-    return " ".join(words).rstrip(".")

@@ -1,12 +1,13 @@
-"""ObjectStore: every call on an object store, through ``obstore``: repeated where that helps, counted, without secrets.
+"""ObjectStore: every call on an object store: repeated where that helps, counted, without secrets.
 
-Archivers, readers and exports ask here. ``obstore`` repeats a request that was refused for a while (500, 503, a
-connection that was not made) by itself. An answer that breaks off in its middle, or is shorter than what was asked for,
-is repeated here; what is written is not, since its callers know what a lost answer means.
+Archivers, readers and exports ask here. A client (``clients``) makes the requests: ``obstore`` those to clouds and
+local disks, ``hdfs-native`` those to HDFS. Both repeat a request that was refused for a while (500, 503, a connection
+that was not made) by themselves. An answer that breaks off in its middle, or is shorter than what was asked for, is
+repeated here; what is written is not, since its callers know what a lost answer means.
 
 What is assumed of an object store (docs/decisions/0042-archives.md): an object appears whole or not at all, a listing
-shows each object that was put before it began, and ``put_new`` succeeds for one caller alone. S3, GCS, Azure and a
-directory of a local disk have all of these.
+shows each object that was put before it began, and ``put_new`` succeeds for one caller alone. S3, GCS, Azure, HDFS and
+a directory of a local disk have all of these.
 """
 
 from __future__ import annotations
@@ -19,33 +20,42 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from commitlog_store.errors import ArchiveAccessRefused, ArchiveFailed, ArchiveNotFound, CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.files.whole_file import make_file_once
-from commitlog_store.object_storage.address import StorageAddress, load_obstore, said
+from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.clients import (
+    LISTED_AT_ONCE,
+    PART_SIZE,
+    PARTS_AT_ONCE,
+    Failure,
+    Listed,
+    StorageClient,
+    whole_name,
+)
 from commitlog_store.object_storage.counted import StorageCounter
 from commitlog_store.storage_stats import StorageStats
 
-if TYPE_CHECKING:
-    import obstore.store
+__all__ = [
+    "PARTS_AT_ONCE",
+    "PART_SIZE",
+    "Listed",
+    "ObjectCut",
+    "ObjectMissing",
+    "ObjectStore",
+    "WrongObject",
+    "whole_name",
+]
 
 _T = TypeVar("_T")
 
-# Parts of an upload, and how many of them are under way: memory is a few times their product.
-PART_SIZE = 8 << 20
-PARTS_AT_ONCE = 4
-_LISTED_AT_ONCE = 1000
-_MS = 1000
 # So often an answer that broke off is asked for, unless that has taken too long when it breaks off.
 _ATTEMPTS = 5
 _LONGEST_PAUSE_S = 2.0
 # What needs the object to exist. For the rest, it is the bucket that does not.
 _OF_OBJECTS = frozenset({"read", "look at", "delete"})
-# How a refusal of access reads where ``obstore`` has no error of its own for it: of listings and uploads in parts.
-_NO_ACCESS = re.compile(r"\bstatus code: 40[13]\b")
 # What a directory says to a user who may not.
 _NO_PERMISSION = re.compile(r"\bPermission denied\b")
 # What object stores say of a range that an object does not have.
@@ -68,14 +78,6 @@ class ObjectCut(WrongObject):
         self.size = size
 
 
-class Listed(NamedTuple):
-    """An object of a listing: its name below the prefix, its bytes, and when it was put (ms)."""
-
-    name: str
-    size: int
-    modified_ms: int
-
-
 class ObjectStore:
     """The objects below one prefix. Any number of threads may use it.
 
@@ -90,7 +92,7 @@ class ObjectStore:
         self.directory = address.directory
         self.lists_in_order = address.lists_in_order
         self._timeout_s = address.timeout_s
-        self._client: obstore.store.ObjectStore | None = None
+        self._connected: StorageClient | None = None
         self._connecting = threading.Lock()
         self._counter = StorageCounter()
         self._stopped = False
@@ -109,9 +111,10 @@ class ObjectStore:
         With ``writes``, the directory of a ``file://`` URL is made.
 
         Credentials come from the environment, as ``obstore`` takes them (``AWS_ACCESS_KEY_ID``, instance roles,
-        ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, ...). ``options`` go before it:
-        ``endpoint``, ``region``, and the other names that ``obstore`` has for that store. A request that fails is
-        repeated with back-off: see ``StorageAddress.timeout_s``. The errors of ``at``, and ``InvalidValue``.
+        ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_NAME``, ...), and Hadoop's settings from
+        ``HADOOP_CONF_DIR``. ``options`` go before it: ``endpoint``, ``region``, and the other names that ``obstore``
+        has for that store, or Hadoop's. A request that fails is repeated with back-off: see
+        ``StorageAddress.timeout_s``. The errors of ``at``, and ``InvalidValue``.
         """
         return cls.at(StorageAddress.parse(url, options=options, timeout_s=retry_timeout_s), writes=writes)
 
@@ -127,20 +130,16 @@ class ObjectStore:
             raise ArchiveNotFound(f"No archive at {url}: {address.directory} is not a directory.", path=url)
         objects = cls(address)
         if connects:
-            objects._client = address.connect(makes_directory=writes)
+            objects._connected = address.connect(makes_directory=writes)
         return objects
 
     @property
-    def _store(self) -> obstore.store.ObjectStore:
-        """The client. The errors of ``StorageAddress.connect``."""
+    def _client(self) -> StorageClient:
+        """The errors of ``StorageAddress.connect``."""
         with self._connecting:
-            if self._client is None:
-                self._client = self._address.connect()
-            return self._client
-
-    @property
-    def _obstore(self) -> ModuleType:
-        return load_obstore()
+            if self._connected is None:
+                self._connected = self._address.connect()
+            return self._connected
 
     def __str__(self) -> str:
         return self.url
@@ -161,14 +160,14 @@ class ObjectStore:
     def get(self, name: str) -> bytes | None:
         """All bytes of an object; None without it."""
         with contextlib.suppress(ObjectMissing):
-            return self._asked("read", name, lambda: bytes(self._obstore.get(self._store, name).bytes()), _fetched)
+            return self._asked("read", name, lambda: self._client.get(name), _fetched)
         return None
 
     def piece(self, name: str, start: int, stop: int) -> memoryview:
         """The bytes ``[start, stop)`` of an object. ``ObjectMissing``, ``ObjectCut``."""
 
         def ask() -> memoryview:
-            data = memoryview(self._obstore.get_range(self._store, name, start=start, end=stop))
+            data = memoryview(self._client.get_range(name, start, stop))
             if len(data) != stop - start:
                 raise _Short(f"{len(data)} bytes came where {stop - start} were asked for")
             return data
@@ -177,43 +176,45 @@ class ObjectStore:
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         """Some ranges ``[start, stop)`` of an object, asked for at once; None without it. ``ObjectCut``."""
-        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+        sizes = [stop - start for start, stop in ranges]
 
         def ask() -> list[bytes]:
-            found = [bytes(one) for one in self._obstore.get_ranges(self._store, name, starts=starts, ends=stops)]
-            if [len(one) for one in found] != [stop - start for start, stop in ranges]:
-                raise _Short(f"{sum(map(len, found))} bytes came where {sum(stops) - sum(starts)} were asked for")
+            found = self._client.get_ranges(name, ranges)
+            if [len(one) for one in found] != sizes:
+                raise _Short(f"{sum(map(len, found))} bytes came where {sum(sizes)} were asked for")
             return found
 
+        last = max((stop for _, stop in ranges), default=0)
         with contextlib.suppress(ObjectMissing):
-            return self._asked("read", name, ask, lambda found: _fetched(*found), stop=max(stops, default=0))
+            return self._asked("read", name, ask, lambda found: _fetched(*found), stop=last)
         return None
 
     def head(self, name: str) -> Listed | None:
         """Size and time of an object; None without it."""
         with contextlib.suppress(ObjectMissing):
-            return _listed(self._asked("look at", name, lambda: self._obstore.head(self._store, name)))
+            return self._asked("look at", name, lambda: self._client.head(name))
         return None
 
-    def list(self, folder: str = "", *, first_only: bool = False) -> Iterator[Listed]:
+    def list(self, folder: str = "", *, first_only: bool = False, unfinished: bool = False) -> Iterator[Listed]:
         """The objects below a folder, or all; with ``first_only``, those that one request gives.
 
-        Most object stores list in the order of names, so one request shows the first ones; others show all.
+        Most object stores list in the order of names, so one request shows the first ones; others show all. With
+        ``unfinished``, also what a killed client was writing in HDFS: ``whole_name`` has the name that it would have.
         """
-        pages: Iterator[Any] = iter(())
+        pages: Iterator[list[Listed]] = iter(())
 
-        def first() -> Any:
+        def first() -> list[Listed] | None:
             nonlocal pages
-            pages = iter(self._obstore.list(self._store, folder or None, chunk_size=_LISTED_AT_ONCE))
+            pages = self._client.list(folder)
             return next(pages, None)
 
         page = self._asked("list", folder, first)
         while page is not None:
-            yield from map(_listed, page)
+            yield from page if unfinished else (one for one in page if whole_name(one.name) == one.name)
             if first_only and self.lists_in_order and page:
                 return
-            # One attempt, unlike other reads: obstore's iterator cannot be asked again after an error, and another
-            # one would give the first pages twice. The last page is known to be the last one.
+            # One attempt, unlike other reads: the iterator cannot be asked again after an error, and another one would
+            # give the first pages twice. The last page is known to be the last one.
             page = self._asked(
                 *("list", folder, lambda: next(pages, None)),
                 lambda page: StorageStats(requests=int(page is not None)),
@@ -225,20 +226,7 @@ class ObjectStore:
 
         Memory does not grow with the object.
         """
-
-        def ask() -> None:
-            if size <= PART_SIZE:
-                self._obstore.put(self._store, name, b"".join(parts), use_multipart=False)
-            else:
-                # The parts are of any length; those of the upload are of PART_SIZE.
-                self._obstore.put(
-                    *(self._store, name, iter(parts)),
-                    use_multipart=True,
-                    chunk_size=PART_SIZE,
-                    max_concurrency=PARTS_AT_ONCE,
-                )
-
-        self._asked("write", name, ask, attempts=1)
+        self._asked("write", name, lambda: self._client.put(name, parts, size), attempts=1)
         self.sync(name)
 
     def put_new(self, name: str, data: bytes) -> bool:
@@ -246,17 +234,9 @@ class ObjectStore:
 
         False also for one that was put before by a request whose answer was lost: compare the bytes.
         """
-
-        def ask() -> bool:
-            try:
-                self._obstore.put(self._store, name, data, mode="create", use_multipart=False)
-            except self._obstore.exceptions.AlreadyExistsError:
-                return False
-            return True
-
         is_put = self._make_file(name, data) if self.directory else None
         if is_put is None:
-            is_put = self._asked("write", name, ask, attempts=1)
+            is_put = self._asked("write", name, lambda: self._client.put_new(name, data), attempts=1)
             if is_put:
                 self.sync(name)
         return is_put
@@ -276,10 +256,10 @@ class ObjectStore:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects; one that is missing counts as deleted."""
-        for start in range(0, len(names), _LISTED_AT_ONCE):
-            some = names[start : start + _LISTED_AT_ONCE]
+        for start in range(0, len(names), LISTED_AT_ONCE):
+            some = names[start : start + LISTED_AT_ONCE]
             with contextlib.suppress(ObjectMissing):
-                self._asked("delete", some[0], partial(self._obstore.delete, self._store, list(some)))
+                self._asked("delete", some[0], partial(self._client.delete, some))
 
     def sync(self, name: str) -> None:
         """Bring an object of a local disk, and its name, to the device: before anything names it."""
@@ -317,8 +297,8 @@ class ObjectStore:
         while True:
             try:
                 found = ask()
-            except Exception as error:  # noqa: BLE001 - obstore's errors derive from several of Python's
-                if stop and (isinstance(error, _Short) or _NO_RANGE.search(said(error))):
+            except Exception as error:  # noqa: BLE001 - errors of clients derive from several of Python's
+                if stop and self._may_be_cut(error):
                     self._refuse_cut(name, stop)
                 is_last = attempt >= attempts or self._stopped or time.monotonic() >= until
                 self._refuse(what, name, error, attempt if is_last else 0)
@@ -330,10 +310,19 @@ class ObjectStore:
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
+    def _may_be_cut(self, error: Exception) -> bool:
+        if isinstance(error, _Short | CommitLogError):
+            return isinstance(error, _Short)
+        return bool(_NO_RANGE.search(self._client.said(error)))
+
     def _refuse_cut(self, name: str, stop: int) -> None:
         """``ObjectCut`` if an object has fewer bytes; nothing where that is not said."""
-        with contextlib.suppress(self._obstore.exceptions.BaseError, OSError):
-            size = int(self._obstore.head(self._store, name)["size"])
+        try:
+            size = self._client.head(name).size
+        except Exception as error:
+            if self._client.kind_of(error) is None:
+                raise
+        else:
             self.count(StorageStats(requests=1))
             if size < stop:
                 raise ObjectCut(self._where(name), size)
@@ -343,23 +332,25 @@ class ObjectStore:
 
     def _refuse(self, what: str, name: str, error: Exception, attempts: int) -> None:
         """Raise the named error of one that another attempt does not change, or of the last one of so many."""
-        known, where = self._obstore.exceptions, self._where(name)
-        if what in _OF_OBJECTS and isinstance(error, FileNotFoundError | known.NotFoundError):
+        if isinstance(error, CommitLogError):
+            raise error
+        client, where = self._client, self._where(name)
+        kind = Failure.OTHER if isinstance(error, _Short) else client.kind_of(error)
+        if kind is None:
+            raise error
+        if what in _OF_OBJECTS and kind is Failure.MISSING:
             raise ObjectMissing(where) from None
         if self.directory and _NO_PERMISSION.search(str(error)):
             advice = "run as a user who may, or change its mode"
             raise ArchiveAccessRefused(f"No permission to {what} {where}: {advice}.", name=name) from None
-        denied = PermissionError | known.PermissionDeniedError | known.UnauthenticatedError
-        if isinstance(error, denied) or (isinstance(error, known.BaseError) and _NO_ACCESS.search(said(error))):
-            _refuse_access(what, where, name, error)
-        if isinstance(error, CommitLogError) or not isinstance(error, known.BaseError | OSError | _Short):
-            raise error
+        if kind is Failure.ACCESS:
+            _refuse_access(client, what, where, name, error)
         if attempts:
             again = f", asked for {attempts} times" if attempts > 1 else ""
             # Not `from error`: its own text may have a signed URL.
             raise ArchiveFailed(
-                f"Failed to {what} {where}{again}: {said(error)}. Is the address right, and does the store answer this "
-                "host?",
+                f"Failed to {what} {where}{again}: {client.said(error)}. Is the address right, and does the store "
+                "answer this host?",
                 name=name,
             ) from None
 
@@ -372,14 +363,8 @@ class _Short(Exception):
     """An answer of fewer bytes than were asked for."""
 
 
-def _refuse_access(what: str, where: str, name: str, error: Exception) -> NoReturn:
+def _refuse_access(client: StorageClient, what: str, where: str, name: str, error: Exception) -> NoReturn:
     raise ArchiveAccessRefused(
-        f"Object storage refuses to let this client {what} {where}: {said(error)}. Credentials come from the "
-        "environment (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...), a profile, "
-        "or the machine's role.",
+        f"Object storage refuses to let this client {what} {where}: {client.said(error)}. {client.credentials}",
         name=name,
     ) from None
-
-
-def _listed(meta: Mapping[str, Any]) -> Listed:
-    return Listed(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * _MS))

@@ -43,7 +43,7 @@ def test_a_path_is_taken_literally() -> None:
     assert path_of("/data/my%20store") == "/data/my%20store"
 
 
-@pytest.mark.parametrize("given", ["file://host/data", "file://localhost", "file:///data/%00", "hdfs://localhost/data"])
+@pytest.mark.parametrize("given", ["file://host/data", "file://localhost", "file:///data/%00", "ftp://localhost/data"])
 def test_a_path_that_cannot_be_a_local_directory_is_refused(given: str) -> None:
     with pytest.raises(OptionError, match="Option path"):
         path_of(given)

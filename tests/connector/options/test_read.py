@@ -112,7 +112,7 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
         ("startingTimestamp", "yesterday", "milliseconds"),
         ("startingTimestamp", "1795250230", "1795250230000 if this one is in seconds"),
         ("endingTimestamp", "1795250230", "1795250230000 if this one is in seconds"),
-        ("path", "hdfs://host/store", "local or mounted"),
+        ("path", "webhdfs://host/store", "local or mounted"),
         ("path", "oss://bucket/store", "local or mounted"),
         ("path", "file://host/store", "local or mounted"),
         ("path", "  ", "store directory"),

@@ -47,7 +47,7 @@ def test_a_plain_path_may_have_any_signs(path: str) -> None:
         ("a=/a,a=/b", "'a' is given twice"),
         ("a=/data/../x,b=/x", "'a' and 'b' are the same one"),
         ("a=", "the path of a RocketMQ store"),
-        ("a=hdfs://x/y", "the path of a RocketMQ store"),
+        ("a=webhdfs://x/y", "the path of a RocketMQ store"),
     ],
 )
 def test_wrong_names_are_refused(path: str, part: str) -> None:

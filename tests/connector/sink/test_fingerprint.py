@@ -14,6 +14,7 @@ from commitlog_store.object_storage.object_store import ObjectStore
 from pyspark_commitlog.options.write import SinkOptions, parse_stream_write_options
 from pyspark_commitlog.sink import fingerprint
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
+from tests.support.hdfs_server import hdfs_server
 from tests.support.s3_server import BUCKET, KEYS, SECRET, options_for, s3_server
 
 QUERY = "0f3a"
@@ -79,7 +80,7 @@ def test_a_query_without_a_name_is_new_at_every_start(tmp_path: Path, caplog: py
     assert not caplog.records
 
 
-@pytest.mark.parametrize("location", ["hdfs://host/c", "s3a://bucket/c", "file://elsewhere/c", "/not/there"])
+@pytest.mark.parametrize("location", ["webhdfs://host/c", "s3a://bucket/c", "file://elsewhere/c", "/not/there"])
 def test_a_checkpoint_that_cannot_be_read_is_warned_about_once(location: str, caplog: pytest.LogCaptureFixture) -> None:
     query_id = f"query {hash(location)}"
     with caplog.at_level(logging.WARNING):
@@ -120,3 +121,28 @@ def test_a_checkpoint_in_object_storage_has_the_fingerprint_that_it_has_on_a_dis
     assert checkpoint_fingerprint(asked, None, "after the server", 4) == ""
     assert "Failed to read" in caplog.text
     assert SECRET not in caplog.text
+
+
+def test_a_checkpoint_in_hdfs_that_is_not_there_has_the_reason_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked = options(checkpointlocation="hdfs://127.0.0.1:1/checkpoints/c")
+    for batch_id in (4, 5):
+        assert checkpoint_fingerprint(asked, None, "of HDFS", batch_id) == ""
+    [record] = caplog.records
+    assert "nor as objects: Failed to read hdfs://127.0.0.1:1/checkpoints/c/metadata" in record.getMessage()
+    assert "Connection refused" in record.getMessage()
+
+
+@pytest.mark.stress
+def test_a_checkpoint_in_hdfs_has_the_fingerprint_that_it_has_on_a_disk(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "c")
+    with hdfs_server(tmp_path) as server:
+        location = f"{server.url}/checkpoints/c"
+        objects = ObjectStore.open(location)
+        for name in ("metadata", "offsets/4"):
+            objects.put(name, [(path / name).read_bytes()], (path / name).stat().st_size)
+        asked = options(checkpointlocation=location)
+        found = checkpoint_fingerprint(asked, None, QUERY, 4)
+        assert found == checkpoint_fingerprint(options(checkpointlocation=str(path)), None, QUERY, 4) != ""
+        assert checkpoint_fingerprint(options(queryname="c"), f"{server.url}/checkpoints", QUERY, 4) == found
+        assert checkpoint_fingerprint(asked, None, QUERY, 5) == ""
+        assert checkpoint_fingerprint(asked, None, "another", 4) == ""

@@ -148,7 +148,7 @@ def test_what_can_never_be_right_is_refused_before_a_job(spark: SparkSession, or
     refused: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (TopicNotFound, "Did you mean 'orders'", {"topic": "order"}),
         (StoreNotFound, "no-store", {"path": orders.path / "no-store"}),
-        (OptionError, "expected the path of a RocketMQ store", {"path": "hdfs://host/store"}),
+        (OptionError, "expected the path of a RocketMQ store", {"path": "webhdfs://host/store"}),
         (SchemaError, "The key is BIGINT; .* Cast it", {"key_column": "id"}),
         (SchemaError, "Did you mean body", {"columns": ["bodies"]}),
         (SchemaError, "more than once", {"columns": ["body", "Body"]}),

@@ -24,7 +24,8 @@ from commitlog_store.errors import (
     InvalidValue,
     StoreForked,
 )
-from commitlog_store.object_storage.address import StorageAddress, said
+from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.cloud_client import said
 from commitlog_store.object_storage.counted import counted_storage
 from commitlog_store.object_storage.object_store import ObjectCut, ObjectStore
 from tests.support.http_proxy import HttpProxy

@@ -53,7 +53,9 @@ def test_a_path_that_no_file_system_has_is_not_found() -> None:
 
 NO_PATHS = {
     "oss://bucket/store": "Files of a store are mapped into memory, which oss: does not offer: copy the store to",
-    "hdfs://namenode:8020/store": "which hdfs: does not offer: copy the store to a local or mounted file system",
+    "webhdfs://namenode/store": "which webhdfs: does not offer: copy the store to a local or mounted file system",
+    "HDFS://namenode:8020/a": "The scheme of an address is written in lower case: hdfs://namenode:8020/a.",
+    "hdfs:/namenode/a": "and is a string, not a pathlib.Path: 'hdfs://namenode/a'.",
     "dbfs:/mnt/store": "give the path where Databricks mounts it, /dbfs/mnt/store.",
     "file:///data/store": "option path only: give the path alone, or archive+file:///data/store to read an archive",
     "GRPC://127.0.0.1:8815": "The scheme of an address is written in lower case: grpc://127.0.0.1:8815.",
