@@ -32,9 +32,11 @@ _T = TypeVar("_T")
 # Hadoop's own port of a name node, where an address has none and is not a name service.
 _PORT = 8020
 _MS = 1000
-# hdfs-native asks a name node that does not answer so often, with pauses that double.
-_ATTEMPTS = 4
-_FIRST_PAUSES = 60
+# hdfs-native asks a name node that it cannot connect to so often again, with pauses that double.
+_REPETITIONS = 4
+# The first pause is such a part of the time for a request: all of them are a quarter of it.
+_FIRST_PAUSE = 1 / 60
+# How long the file of a write that failed is tried to be deleted, and a process that ends waits for its requests.
 _CLEANING_S = 5.0
 _ENDING_S = 2.0
 # ``RPCError("org.apache.hadoop.security.AccessControlException", "Permission denied: ...\n\tat ...")``
@@ -86,8 +88,8 @@ class HdfsClient:
                 f"node: {wrong[0]!r} is not one of them."
             )
         pauses = {
-            "dfs.client.failover.max.attempts": str(_ATTEMPTS),
-            "dfs.client.failover.sleep.base.millis": str(int(timeout_s * _MS / _FIRST_PAUSES) + 1),
+            "dfs.client.failover.max.attempts": str(_REPETITIONS),
+            "dfs.client.failover.sleep.base.millis": str(int(timeout_s * _MS * _FIRST_PAUSE) + 1),
             "dfs.client.socket-timeout": str(int(timeout_s * _MS) + 1),
         }
         settings = pauses | {name: str(value) for name, value in options.items()}

@@ -26,6 +26,7 @@ from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
+from tests.support.hdfs_server import hdfs_server
 from tests.support.s3_server import KEYS, options_for, s3_server
 from tests.support.store_builder import StoreBuilder
 
@@ -61,6 +62,24 @@ def test_batches_and_streams_have_the_rows_of_the_directory(spark: SparkSession,
         _add(builder, 30)
         archive_store(store, f"file://{tmp_path}/past", with_last=True)
     assert rows == [300, 30, 30]
+
+
+@pytest.mark.stress
+def test_an_archive_in_hdfs_has_the_rows_of_the_directory(spark: SparkSession, tmp_path: Path) -> None:
+    """Hadoop's jars are fetched, so this is a long run."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10)
+    builder.append("orders", [0, 1, 2], [b"%d" % number * 30 for number in range(300)])
+    with hdfs_server(tmp_path) as server:
+        url = f"{server.url}/past/orders"
+        archive_store(tmp_path / "store", url, with_last=True)
+        reader = spark.read.format("commitlog").option("subscribe", "orders")
+        expected = reader.load(str(tmp_path / "store")).orderBy("queueId", "queueOffset").collect()
+        assert len(expected) == 300
+        assert reader.load(url).orderBy("queueId", "queueOffset").collect() == expected
+        for file in sorted((tmp_path / "store" / "commitlog").iterdir())[:1]:
+            file.unlink()
+        history = reader.option("archive", url).load(str(tmp_path / "store"))
+        assert history.orderBy("queueId", "queueOffset").collect() == expected
 
 
 @pytest.mark.parametrize(
