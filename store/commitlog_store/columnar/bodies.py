@@ -12,7 +12,7 @@ from commitlog_store.format import arrow_compute as pc
 from commitlog_store.format import compression, sys_flag
 from commitlog_store.format.checksum import crc32
 from commitlog_store.format.compression import MAX_DECOMPRESSED_SIZE
-from commitlog_store.format.record import CRC_MASK, header_size
+from commitlog_store.format.record import CRC_MASK, Corrupt, field_offset, header_size
 
 # The fields that the errors of ``verify_crc`` name, and what a caller can do about such a body.
 BODY_FIELDS = frozenset({"BODYCRC", "SYSFLAG"})
@@ -84,15 +84,32 @@ def _refuse_still_packed(block: RecordBlock) -> None:
     plain = (block.sys_flags & sys_flag.COMPRESSED_FLAG) == 0
     typed = (block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK) != 0
     for index in np.flatnonzero(plain & typed).tolist():
-        flags = int(block.sys_flags[index])
-        if still_packed(block.stored_bodies[index].as_py(), flags):
-            raise RecordProblem(
-                "SYSFLAG",
-                index=index,
-                within=block.where("sys_flag", index),
-                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is a whole compressed stream",
-                found=f"{flags:#x}",
-            )
+        fault = packing_fault(block.stored_bodies[index].as_py(), int(block.sys_flags[index]))
+        if fault is not None:
+            raise _problem(fault, index)
+
+
+def packing_fault(stored: bytes, flags: int) -> Corrupt | None:
+    """Why readers do not give a body whose CRC is right: it is packed, or not, otherwise than the system flag says.
+
+    None for a body that they give.
+    """
+    if still_packed(stored, flags):
+        expected = f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is a whole compressed stream"
+        return Corrupt("SYSFLAG", field_offset("sys_flag"), expected, f"{flags:#x}")
+    try:
+        plain_body(stored, flags)
+    except InvalidValue as error:
+        return _not_a_stream(flags, error)
+    return None
+
+
+def _not_a_stream(flags: int, error: InvalidValue) -> Corrupt:
+    return Corrupt("BODY", header_size(flags), f"a compressed body as the system flag {flags:#x} says", str(error))
+
+
+def _problem(fault: Corrupt, index: int) -> RecordProblem:
+    return RecordProblem(fault.field, index=index, within=fault.offset, expected=fault.expected, found=fault.found)
 
 
 def still_packed(stored: bytes, flags: int) -> bool:
@@ -139,13 +156,7 @@ def plain_bodies(block: RecordBlock) -> pa.BinaryArray:
             if taken > block.body_limit:
                 break
         except InvalidValue as error:
-            raise RecordProblem(
-                "BODY",
-                index=index,
-                within=header_size(flags),
-                expected=f"a compressed body as the system flag {flags:#x} says",
-                found=str(error),
-            ) from error
+            raise _problem(_not_a_stream(flags, error), index) from error
     fitting = int(np.searchsorted(np.cumsum(sizes), block.body_limit, side="right"))
     if fitting < len(sizes) > 1:
         raise BodiesTooLarge(max(fitting, 1))

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
+from commitlog_store.columnar.bodies import packing_fault
 from commitlog_store.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog_store.columnar.scan import RecordScan, Stop, scan_records
 from commitlog_store.errors import FileChanged, ReadFailed
@@ -27,6 +28,7 @@ from commitlog_store.format.record import (
     Unwritten,
     field_offset,
 )
+from commitlog_store.format.sys_flag import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from commitlog_store.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog_store.log.record_search import first_good_record, good_record
 from commitlog_store.log.scan import FileWalk, first_store_timestamp
@@ -275,6 +277,7 @@ class LogCheck:
             self.records += len(scan)
             self.newest_store_timestamp = max(self.newest_store_timestamp, int(scan.headers["store_timestamp"].max()))
             self._check_times(file, scan)
+            self._check_packing(file, scan)
             yield scan
         self.end = max(self.end, walk.offset)
         return walk.offset if walk.stop is None else self._after_bad(file, walk.offset, file_end, walk.stop)
@@ -292,6 +295,20 @@ class LogCheck:
                     f"{MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} ms (the years 1 to 9999), found {int(values[row])}. "
                     "Tables of messages have null there.", severity,
                 )  # fmt: skip
+
+    def _check_packing(self, file: LogFile, scan: RecordScan) -> None:
+        """Report the bodies that readers refuse though their CRCs are right: no CRC covers SYSFLAG, and a broker stores
+        what a client sends."""
+        flags = scan.field("sys_flag")
+        for row in np.flatnonzero(flags & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)).tolist():
+            start = int(scan.body_starts[row])
+            body = scan.data[start : start + int(scan.body_lengths[row])].tobytes()
+            fault = packing_fault(body, int(flags[row]))
+            if fault is not None:
+                at = int(scan.positions[row]) + scan.physical_offset
+                what = f"{fault.field} of the record at physical offset {at}"
+                message = f"{what}: expected {fault.expected}, found {fault.found}."
+                self._note("log.body", file, at + fault.offset, message, "error")
 
     def _after_bad(self, file: LogFile, at: int, file_end: int, stop: Stop) -> int | None:
         """Report that no good record starts at ``at``. Returns where the next one starts; None at the log's end."""
