@@ -41,7 +41,12 @@ def test_blocks_of_one_stretch_take_one_look_for_holes(tmp_path: Path, monkeypat
     os.truncate(tmp_path / "file", 64 << 10)
     looks: list[int] = []
     first_hole = disk.first_hole
-    monkeypatch.setattr(disk, "first_hole", lambda *place: looks.append(place[1]) or first_hole(*place))
+
+    def noted(descriptor: int, start: int) -> int:
+        looks.append(start)
+        return first_hole(descriptor, start)
+
+    monkeypatch.setattr(disk, "first_hole", noted)
     file = MappedFile.open(str(tmp_path / "file"), 0)
     assert b"".join(file.scanned(at, at + 4096).tobytes() for at in range(0, 16384, 4096)) == (
         b"content." * 1024 + bytes(8192)
