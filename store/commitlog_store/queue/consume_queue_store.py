@@ -47,8 +47,8 @@ _LOG = logging.getLogger(__name__)
 _MOST_SYNCS = 8
 # How many queues are looked at while dispatch waits for them: a few milliseconds.
 _QUEUES_AT_ONCE = 64
-# How many files are opened while puts wait for the lock.
-_OPENED_AT_ONCE = 16
+# How many queues are written while puts wait for the lock; files of some of them have to be opened.
+_APPENDED_AT_ONCE = 16
 
 _NO_UNITS: Units = np.empty(0, UNIT_DTYPE)
 
@@ -314,10 +314,7 @@ class ConsumeQueueStore:
 
     def append(self, groups: Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
-        # Where more queues than files may be open take turns, each file would be closed just before it is needed: those
-        # that are open come first.
-        others = self._append_next(list(groups), opens=False)
-        for given in self._append_next(others, opens=True):
+        for given in self._append_next(list(groups)):
             group = self.deleted.left(given)
             if group is None:
                 continue
@@ -329,20 +326,19 @@ class ConsumeQueueStore:
                 writer = self._positioned(group.topic, group.queue_id)
                 writer.append(group.queue_offsets, group.units)
 
-    def _append_next(self, groups: Sequence[QueueUnits], *, opens: bool) -> list[QueueUnits]:
+    def _append_next(self, groups: Sequence[QueueUnits]) -> list[QueueUnits]:
         """``ConsumeQueueWriter.append_next`` of many queues; the groups that are left. ``StoreIOError``."""
         others: list[QueueUnits] = []
-        at_once = _OPENED_AT_ONCE if opens else _QUEUES_AT_ONCE
-        for first in range(0, len(groups), at_once):
+        for first in range(0, len(groups), _APPENDED_AT_ONCE):
             with self._lock:
                 self._unsettle()
                 has_deleted = not self.deleted.is_empty
-                for group in groups[first : first + at_once]:
+                for group in groups[first : first + _APPENDED_AT_ONCE]:
                     writer = None if group.light else self._writers.get((group.topic, group.queue_id))
                     if (
                         writer is None
                         or (has_deleted and self.deleted.left(group) is not group)
-                        or not writer.append_next(group.queue_offsets, group.units, opens=opens)
+                        or not writer.append_next(group.queue_offsets, group.units)
                     ):
                         others.append(group)
         return others

@@ -44,25 +44,27 @@ _MIN_OPEN = 8
 _OPEN_SHARE = 4
 
 
+# Where more queues than that take turns, one in so many files stays open in the place of another one. If all did, each
+# would be closed just before it is used again.
+_ADOPTED = 32
+
+
 class OpenFiles:
-    """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
+    """Descriptors of queue files that are used often: a store may have more queues than a process may open files."""
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._open_one = disk.open_file if read_only else disk.open_for_writing
         self._limit = max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
+        # The next one to be closed comes first.
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._passed = 0
 
     def get(self, path: str) -> int:
-        descriptor = self.known(path)
+        descriptor = self._open.get(path)
         if descriptor is None:
             descriptor = self._open_one(path)
             self._add(path, descriptor)
-        return descriptor
-
-    def known(self, path: str) -> int | None:
-        """The descriptor of a file that is open; None for others."""
-        descriptor = self._open.get(path)
-        if descriptor is not None:
+        else:
             self._open.move_to_end(path)
         return descriptor
 
@@ -75,6 +77,9 @@ class OpenFiles:
         self._open[path] = descriptor
         if len(self._open) > self._limit:
             disk.close(self._open.popitem(last=False)[1])
+            self._passed = (self._passed + 1) % _ADOPTED
+            if self._passed:
+                self._open.move_to_end(path, last=False)  # closed for the next one, unless it is used before that
 
     def forget(self, path: str) -> None:
         """Close a file that is to be deleted."""
@@ -165,11 +170,10 @@ class ConsumeQueueWriter:
         self._write(first, units)
         self.next_offset, self.pads = first + len(units), False
 
-    def append_next(self, offsets: npt.NDArray[np.int64], units: Units, *, opens: bool) -> bool:
+    def append_next(self, offsets: npt.NDArray[np.int64], units: Units) -> bool:
         """``append`` of own units that follow those of the file that was written last, and fit in it; else False.
 
-        Without ``opens`` False also where that file is not open. Most units of a dispatch come here: it takes a third
-        of what ``append`` takes. ``StoreIOError``.
+        Most units of a dispatch come here: it takes a third of what ``append`` takes. ``StoreIOError``.
         """
         start, count = self.next_offset, len(offsets)
         if start is None or not count or offsets[0] != start or offsets[-1] - start + 1 != count:
@@ -179,9 +183,7 @@ class ConsumeQueueWriter:
         if base < 0 or not 0 <= at <= self._file_size - size:
             return False
         try:
-            descriptor = self._open_files.get(path) if opens else self._open_files.known(path)
-            if descriptor is None:
-                return False
+            descriptor = self._open_files.get(path)
             self.has_own = self.has_changed = True
             disk.write_at(descriptor, units.tobytes(), at)
         except OSError as error:

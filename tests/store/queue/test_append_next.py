@@ -79,14 +79,25 @@ def test_files_are_those_of_appends_with_all_checks(seed: int, tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("few_open")
-def test_open_files_are_written_before_others_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more queues than open files, all taken in turn, half of the files are written without being opened."""
-    queues, opened = queues_below(tmp_path), []
-    queues.append([units(queue, 0, 1) for queue in range(QUEUES)])
-    real = disk.open_for_writing
+def test_of_queues_that_take_turns_half_of_the_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all were closed for the next one in turn, each would be closed just before it is written."""
+    queues, opened, real = queues_below(tmp_path), [], disk.open_for_writing
     monkeypatch.setattr(queues._open_files, "_open_one", lambda path: opened.append(path) or real(path))
-    queues.append([units(queue, 1, 1) for queue in range(QUEUES)])
-    assert len(opened) == QUEUES // 2
+    for turn in range(3):
+        queues.append([units(queue, turn, 1) for queue in range(QUEUES)])
+    assert len(opened) <= 2 * (QUEUES // 2 + 1)
+    queues.close()
+
+
+@pytest.mark.usefixtures("few_open")
+def test_files_that_are_used_often_take_the_place_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queues, opened, real = queues_below(tmp_path), [], disk.open_for_writing
+    queues.append([units(queue, 0, 1) for queue in range(QUEUES)])
+    monkeypatch.setattr(queues._open_files, "_open_one", lambda path: opened.append(path) or real(path))
+    for turn in range(1, 60):
+        opened.clear()
+        queues.append([units(queue, turn, 1) for queue in range(QUEUES // 2, QUEUES)])
+    assert not opened
     queues.close()
 
 
