@@ -171,6 +171,8 @@ class RangeReads:
 
         def ask() -> list[QueueInfo]:
             infos = self._reader.queue_infos(queues)
+            if first_ms is None and last_ms is None:
+                return infos
             starts = [info.min_offset for info in infos] if first_ms is None else self._all_by_time(infos, first_ms)
             stops = [info.max_offset for info in infos] if last_ms is None else self._all_by_time(infos, last_ms)
             return [
