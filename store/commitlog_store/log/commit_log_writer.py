@@ -234,15 +234,24 @@ class CommitLogWriter:
         if has_unit:
             known = self._queue_offsets.get(queue)
             first = queue_offset = self._queue_offset(queue) if known is None else known
-        file = self._file_with_room(len(records))
+        size = len(records)
+        files = self.files.files
+        file = files[-1] if files else None
+        # Nearly every record finds its space in the last file.
+        if file is None or not file.allocated_position >= file.wrote_position + size <= file.capacity - FILLER_SIZE:
+            file = self._file_with_room(size)
         start = place = file.base + file.wrote_position
         now = self._now()
-        at = 0
-        for size in sizes:
-            place = start + at
-            patch_late(records, sys_flags, queue_offset, place, now, at)
+        if len(sizes) == 1:
+            patch_late(records, sys_flags, queue_offset, place, now)
             queue_offset += has_unit
-            at += size
+        else:
+            at = 0
+            for each in sizes:
+                place = start + at
+                patch_late(records, sys_flags, queue_offset, place, now, at)
+                queue_offset += has_unit
+                at += each
         self._unsettled = True
         file.append(records)
         self.files.appended()
@@ -252,7 +261,9 @@ class CommitLogWriter:
         self.last_store_timestamp = now
         self.last_record = place
         self._unsettled = False
-        return tuple.__new__(Appended, (start, first, now, start + at, len(sizes)))  # Appended(...) takes twice as long
+        return tuple.__new__(
+            Appended, (start, first, now, start + size, len(sizes))
+        )  # Appended(...) takes twice as long
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message of a queue, whether the ones before it are dispatched or not."""
@@ -306,7 +317,10 @@ class CommitLogWriter:
 
     def _now(self) -> int:
         """The store time: it never goes back, even when the clock does."""
-        return max(int(self._clock() * 1000), self.last_store_timestamp)
+        now = int(self._clock() * 1000)
+        if now < self.last_store_timestamp:
+            return self.last_store_timestamp
+        return now
 
     def _file_with_room(self, length: int) -> MappedFileWriter:
         """The file for that many bytes, which have their space on the device. ``DiskFull``: nothing is written.
