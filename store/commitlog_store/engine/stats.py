@@ -17,6 +17,7 @@ import numpy as np
 
 from commitlog_store.columnar.dispatch import DispatchRequests
 from commitlog_store.columnar.dispatch_keys import IndexEntries
+from commitlog_store.format.sys_flag import has_queue_unit
 
 # Upper ends of the buckets; one more bucket counts puts that took longer than the last.
 PUT_TIME_BUCKETS_MS = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
@@ -297,6 +298,10 @@ class CountStored:
 
 def _by_topic(requests: DispatchRequests) -> Iterator[tuple[str, int, int]]:
     """Topic, messages and bytes of the records that are in a queue of their own topic."""
+    if len(requests) == 1:  # as most that come one at a time
+        if has_queue_unit(int(requests.sys_flags[0])):
+            yield requests.topics[requests.topic_codes[0]], 1, int(requests.sizes[0])
+        return
     codes, sizes, in_queue = requests.topic_codes, requests.sizes, requests.has_unit
     if not in_queue.all():
         codes, sizes = codes[in_queue], sizes[in_queue]

@@ -69,6 +69,10 @@ def link_entries(heads: npt.NDArray[Any], slots: npt.NDArray[np.int64], first: i
     ``slots`` is the slot of each entry. A slot that holds no number of an earlier entry counts as unused. (RocketMQ
     accepts the number of the entry itself, which leads the chain into itself; a crash leaves such slots.)
     """
+    if len(slots) == 1:
+        head = int(heads[slots[0]])
+        chained_one = head if 0 < head < first else 0
+        return Links(np.array([chained_one], np.int32), slots, np.array([first], np.int32), int(not chained_one))
     # One sort of integers brings the entries of a slot together and keeps their order, and the slot table is then
     # accessed in ascending order: both are several times faster than a loop over the rows.
     order = np.sort((slots << _ROW_BITS) | np.arange(len(slots), dtype=np.int64))
@@ -380,6 +384,8 @@ def _seconds(begin: int, stored: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     """The seconds of an entry for its store timestamp, with RocketMQ's limits."""
     if begin <= 0:
         return np.zeros_like(stored)
+    if stored.size == 1:  # as most that come one at a time: five times as fast
+        return np.full_like(stored, min(max((int(stored.item()) - begin) // _SECOND_MS, 0), MAX_INT))
     return np.clip((stored - begin) // _SECOND_MS, 0, MAX_INT)
 
 

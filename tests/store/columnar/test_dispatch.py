@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ BASE = 4096
 # RocketMQ's default levels: "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".
 DELAYS_MS = [seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)]
 INDEX_SLOTS = 1000
+ROW_FIELDS = [one.name for one in fields(DispatchRequests) if one.name not in ("topics", "light")]
 
 
 def scan_of(records: list[Record]) -> RecordScan:
@@ -134,6 +136,24 @@ def test_units_keep_the_order_of_the_log(places: list[tuple[str, int]]) -> None:
     for index, place in enumerate(places):
         expected.setdefault(place, []).append(index)
     assert found == expected
+
+
+@pytest.mark.parametrize("store", [ROCKETMQ_498, ROCKETMQ_533])
+def test_a_record_alone_has_the_unit_that_it_has_among_others(store: str) -> None:
+    for scan in golden_scans(store):
+        requests = dispatch_requests(scan, DELAYS_MS)
+        together = {
+            (one.topic, one.queue_id, offset): unit.tobytes()
+            for one in units_by_queue(requests)
+            if not one.light
+            for offset, unit in zip(one.queue_offsets.tolist(), one.units, strict=True)
+        }
+        alone = {}
+        for row in range(len(requests)):
+            values = {name: getattr(requests, name)[row : row + 1] for name in ROW_FIELDS}
+            for one in units_by_queue(DispatchRequests(**values, topics=requests.topics)):
+                alone[one.topic, one.queue_id, int(one.queue_offsets[0])] = one.units.tobytes()
+        assert alone == together
 
 
 def test_prepared_and_rolled_back_messages_get_no_unit_and_only_the_first_is_indexed() -> None:
