@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, takewhile
 from operator import index
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delay_level import shown_delay_levels
@@ -89,8 +89,6 @@ from commitlog_store.slow_steps import SLOW_S
 _MS = 1000.0
 # The checksum of a larger body takes as long as a hand-over to another thread.
 _SMALL_BODY = 16 << 10
-# ``Appended``, or None where the append may decline.
-_AppendedT = TypeVar("_AppendedT")
 _LOG = logging.getLogger(__name__)
 
 
@@ -227,24 +225,30 @@ class PutMessageService:
         try:
             if self._state.refusal is not None or self._log.locked_at:
                 self.refuse_when_unwritable()
-            encoded = self.encode(message)
-            size = len(encoded.record)
-            appended = self._append(encoded.record, (size,), encoded)
+            properties = self._plain_properties(message)
+            if properties is None:
+                encoded = self._encode_unusual(message, None)
+                record, topic, queue_id = encoded.record, encoded.topic, encoded.queue_id
+                flags, host, wait = encoded.sys_flags, encoded.store_host, encoded.wait
+            else:  # as ``encode``, without an EncodedMessage, which takes a tenth of a put
+                topic, flags, host, wait = message.topic, 0, self._store_host, True
+                queue_id = self._turns.in_turn(topic) if message.queue_id is None else message.queue_id
+                record = self._plain.encode(message, properties, queue_id, int(time.time() * _MS))
+            size = len(record)
+            appended = self._append(record, (size,), flags, topic, queue_id)
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
-        status, reason = self._await(appended, encoded.wait) if self._waits else OK_STATUS
+        status, reason = self._await(appended, wait) if self._waits else OK_STATUS
         self._on_appended()
         offset, queue_offset, now, _, _ = appended
         # The same as PutMessageResult(...), in less than half the time.
-        result = tuple.__new__(
-            PutMessageResult,
-            (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,), encoded.queue_id),
-        )
+        fields = (status, offset, queue_offset, now, 1, reason, (offset,), (host,), queue_id)
+        result = tuple.__new__(PutMessageResult, fields)
         elapsed = time.perf_counter() - started
-        self._stats.put(encoded.topic, 1, size, elapsed)
+        self._stats.put(topic, 1, size, elapsed)
         if elapsed > SLOW_S:
-            _report_slow(elapsed, encoded.topic, 1, size)
+            _report_slow(elapsed, topic, 1, size)
         return result
 
     def put_together(self, messages: Sequence[Message | EncodedMessage]) -> list[PutMessageResult | Exception]:
@@ -261,7 +265,7 @@ class PutMessageService:
             try:
                 self.refuse_when_unwritable()
                 encoded = message if isinstance(message, EncodedMessage) else self.encode(message)
-                appended = self._append(encoded.record, encoded.sizes, encoded)
+                appended = self._append_encoded(encoded.record, encoded.sizes, encoded)
             except (PutRefused, PutNotConfirmed) as refusal:
                 self._stats.failed()
                 outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
@@ -331,7 +335,7 @@ class PutMessageService:
             self.refuse_when_unwritable()
             encoded = self._encode_batch(messages)
             sizes = [len(one.record) for one in encoded]
-            appended = self._append(bytearray().join(one.record for one in encoded), sizes, encoded[0])
+            appended = self._append_encoded(bytearray().join(one.record for one in encoded), sizes, encoded[0])
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
@@ -404,6 +408,10 @@ class PutMessageService:
             return self._encode_plain(
                 message, properties, self._turns.in_turn(message.topic) if chosen is None else chosen
             )
+        return self._encode_unusual(message, queue_id)
+
+    def _encode_unusual(self, message: Message, queue_id: int | None) -> EncodedMessage:
+        """``encode`` of a message that ``PlainRecords`` does not take."""
         try:
             return self._encode(self._checked(plain_message(message)), queue_id)
         except PropertiesTooLarge as error:
@@ -559,19 +567,15 @@ class PutMessageService:
             self._known_topics.add(topic)
             self._plain.learn_topic(topic)
 
-    def _append(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
+    def _append_encoded(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
         """Append records to the queue of the first one. ``PutRefused``, ``PutNotConfirmed``."""
-        return self._explained(self._log.append, records, sizes, first)
+        return self._append(records, sizes, first.sys_flags, first.topic, first.queue_id)
 
-    def _explained(
-        self, append: Callable[..., _AppendedT], records: bytearray, sizes: Sequence[int], first: EncodedMessage
-    ) -> _AppendedT:
-        """``append`` with these, its errors as those of ``_append``."""
-        flags = first.sys_flags
+    def _append(self, records: bytearray, sizes: Sequence[int], flags: int, topic: str, queue_id: int) -> Appended:
+        """Append records of one queue. ``PutRefused``, ``PutNotConfirmed``."""
         try:
-            return append(
-                records, sizes, flags, first.topic, first.queue_id, has_unit=not flags or bool(has_queue_unit(flags))
-            )
+            has_unit = not flags or bool(has_queue_unit(flags))
+            return self._log.append(records, sizes, flags, topic, queue_id, has_unit=has_unit)
         except PutRefused:
             raise
         except (CommitLogError, OSError) as error:
