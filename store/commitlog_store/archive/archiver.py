@@ -276,7 +276,7 @@ class Archiver:
         last = base.segments[-1]
         is_part = last.log.size < base.file_size
         start = last.start if is_part else last.stop
-        if self._settings.allow_gap:
+        if self._settings.allow_gap or self._selected is not None:
             bases = self._source.bases()
             start = start if start in bases or not bases or start > bases[-1] else min(b for b in bases if b > start)
             is_part = is_part and start == last.start

@@ -43,10 +43,11 @@ messages of all topics. Any other one has version 1.
   single message.
 - ``selection``: null, or that the archive has the messages of some topics alone, and how far the store's log was read
   for them: ``{"topics": ["orders*"], "source_stop": 5368709120, "tail_stop": 5368708000, "head_crc32": ...,
-  "tail_crc32": ..., "batch_stop": 0}``. All other physical offsets are then those of a log of these messages
-  (``selected_log.py``), and these are the store's: ``source_stop`` is where the next run begins to read, ``tail_stop``
-  comes after the last record before that, and the CRC-32s are those of the first and the last bytes before
-  ``tail_stop`` of the file with it. ``batch_stop`` is the end of the ``open_batch``, 0 for none.
+  "tail_crc32": ..., "batch_stop": 0, "next_start": 0}``. All other physical offsets are then those of a log of these
+  messages (``selected_log.py``), and so is ``next_start``: where the next record goes, or 0 for after the last one. The
+  others are the store's. ``source_stop`` is where the next run begins to read, ``tail_stop`` comes after the last
+  record before that, and the CRC-32s are those of the first and the last bytes before ``tail_stop`` of the file with
+  it. ``batch_stop`` is the end of the ``open_batch``, 0 for none.
 - ``attempt`` is random: by it an archiver recognises its own manifest.
 - The last field of both, ``crc32``, is the CRC-32 of the object's bytes before its comma; earlier versions wrote none.
 - Timestamps are the smallest and the largest STORETIMESTAMP, in ms; both -1 without records.
@@ -146,6 +147,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     head_crc32: int
     tail_crc32: int
     batch_stop: int
+    next_start: int
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,16 +146,16 @@ def read_records(file: MappedFile, size: int, delay_levels_ms: list[int]) -> Rec
 
 
 class LastOfFile(NamedTuple):
-    """The latest store time of a file's records, -1 without any, and the frame of the last batch that begins in it."""
+    """The latest store time of records of a file, -1 without any, and the frame of the last batch that they begin."""
 
     timestamp_ms: int
     frame: FoundFrame | None
 
 
-def last_of_file(file: MappedFile, size: int, delay_levels_ms: list[int]) -> LastOfFile:
-    """What the records of the first ``size`` bytes say, past damage."""
+def last_of_file(file: MappedFile, start: int, size: int, delay_levels_ms: list[int]) -> LastOfFile:
+    """What the records of the first ``size`` bytes say, from the physical offset ``start`` on, past damage."""
     last_ms, frame = -1, None
-    parts = walk_past_damage(_OneFile(file), file.base, file.base + size, check_crc=False, block_size=_BLOCK_SIZE)
+    parts = walk_past_damage(_OneFile(file), start, file.base + size, check_crc=False, block_size=_BLOCK_SIZE)
     for part in parts:
         if isinstance(part, Gap):
             continue

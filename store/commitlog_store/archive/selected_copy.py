@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from commitlog_store.archive.manifest import ObjectRef
 from commitlog_store.archive.segments import read_pieces
@@ -50,16 +50,19 @@ class SelectedCopy:
         self._descriptor = -1
 
     @classmethod
-    def open(cls, path: str | None, store: StorePaths) -> SelectedCopy:
+    def open(cls, path: str | None, taken: Iterable[str]) -> SelectedCopy:
         """The directory at ``path``, which is missing, empty, or one of an earlier archiver; None for a temporary one.
 
-        ``InvalidValue`` for any other directory; ``StoreLocked`` beside another archiver.
+        ``taken`` are the directories of the store, and of the archive. ``InvalidValue`` for one in these, or any other
+        directory; ``StoreLocked`` beside another archiver.
         """
         is_temporary = path is None
         place = os.path.abspath(disk.temporary_root() if path is None else path)
-        for own in map(disk.real_path, store.directories):
+        for own in map(disk.real_path, taken):
             if os.path.commonpath([disk.real_path(place), own]) == own:
-                raise InvalidValue(f"{place} is in the directory {own} of the store itself. Give another one.")
+                raise InvalidValue(
+                    f"{place} is in {own}, a directory of the store or of the archive. Give another one (--work-dir)."
+                )
         with _writing(place):
             path = disk.make_temporary_directory(place, "commitlog-archive-") if is_temporary else place
             if not disk.is_directory(path):
@@ -89,6 +92,11 @@ class SelectedCopy:
                 lock.release()
                 raise
         return cls(path, lock, is_temporary=is_temporary)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no record."""
+        return self.end == self.base
 
     @property
     def is_full(self) -> bool:

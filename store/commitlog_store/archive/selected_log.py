@@ -65,7 +65,7 @@ class SelectedLog:
         self.selection: Selection | None = None
         self._store = LogSource(paths, delay_levels_ms)
         self._objects = objects
-        self._file = SelectedCopy.open(work_dir, paths)
+        self._file = SelectedCopy.open(work_dir, (*paths.directories, *filter(None, (objects.directory,))))
         self.copy = LogSource(self._file.paths, delay_levels_ms)
         self._delay_levels_ms = delay_levels_ms
         self._until_ms = until_ms
@@ -80,7 +80,8 @@ class SelectedLog:
         self.has_more = False
         # The batch that was read last: where it ends in the store's log, and the place here of its first record.
         self._batch = (0, 0)
-        # What was found out last about a file of the store: its first byte, how much of it, and what that has.
+        # What was found out last about a file of the store, from the place on where it was read then: its first byte,
+        # how much of it, and what that has.
         self._looked: tuple[int, int, LastOfFile] = (-1, 0, LastOfFile(-1, None))
 
     @property
@@ -117,6 +118,7 @@ class SelectedLog:
             head_crc32=self._mark[1],
             tail_crc32=self._mark[2],
             batch_stop=self._batch[0] if self._is_within_batch else 0,
+            next_start=self._file.base if self._file.is_empty else 0,
         )
         if not self._is_ahead(newest):
             return False
@@ -135,15 +137,15 @@ class SelectedLog:
         return self._file.is_full and self._position < self._batch[0]
 
     def is_worth_a_note(self, newest: Manifest) -> bool:
-        """Whether the store's log was read on for a file or more, and had no record of the topics.
+        """Whether the store's log was read on for a file or more, or past a gap, and had no record of the topics.
 
-        Without a note of it, the next run would read that again, or report a gap once retention has deleted it. A gap
-        is followed by a record before it counts.
+        Without a note of it, the next run would read that again, or report a gap that is none, or was allowed.
         """
         known, size = newest.selection, newest.file_size
-        if known is None or self._file.base > newest.stop:
+        if known is None:
             return False
-        return self._position // size > known.source_stop // size
+        is_after_gap = self._file.is_empty and self._file.base > max(newest.stop, known.next_start)
+        return is_after_gap or self._position // size > known.source_stop // size
 
     def close(self) -> None:
         """Close the store's files, and release the work directory."""
@@ -174,10 +176,10 @@ class SelectedLog:
             known, last = newest.selection, newest.segments[-1]
             self._position, self._tail_stop = known.source_stop, known.tail_stop
             self._mark = known.tail_stop, known.head_crc32, known.tail_crc32
-            if last.log.size < size:
+            if last.log.size < size and not known.next_start:
                 self._file.begin(last.start, size, last.log, partial(download, self._objects))
             else:
-                self._file.begin(last.stop, size)
+                self._file.begin(max(last.stop, known.next_start), size)
             self._batch = (known.batch_stop, self._file.end if newest.open_batch is None else newest.open_batch[0])
         self._generation = 0 if newest is None else newest.generation
 
@@ -227,7 +229,8 @@ class SelectedLog:
         """Up to where to read, from a file that may be archived: with all of its last batch. Its start for nothing."""
         base, stop = found.file.base, max(found.file.base + found.size, self._batch[0])
         if self._looked[:2] != (base, found.size):
-            self._looked = (base, found.size, last_of_file(found.file, found.size, self._delay_levels_ms))
+            last = last_of_file(found.file, max(self._position, base), found.size, self._delay_levels_ms)
+            self._looked = (base, found.size, last)
         last = self._looked[2]
         if self._until_ms is not None and last.timestamp_ms >= self._until_ms:
             return base
@@ -242,14 +245,14 @@ class SelectedLog:
                 return part
             codes, topics = part.topics
             chosen = np.array([topic in self.topics for topic in topics])
-            if not self._append(part, np.flatnonzero(chosen[codes])):
+            if not self._append(part, np.flatnonzero(chosen[codes]), limit):
                 return None
             self._position = self._tail_stop = part.physical_offset + part.end
         self._position = limit
         return None
 
-    def _append(self, scan: RecordScan, rows: Int64Array) -> bool:
-        """Append rows of a scan to the file; False when it is full before one of them."""
+    def _append(self, scan: RecordScan, rows: Int64Array, limit: int) -> bool:
+        """Append rows of a scan, of a walk up to ``limit``, to the file; False when it is full before one of them."""
         ends = np.cumsum(scan.sizes[rows])
         begun = self._file.end
         count = int(np.searchsorted(ends, self._file.room, side="right"))
@@ -260,18 +263,24 @@ class SelectedLog:
             self._file.append(moved_records(scan, taken, offsets, places, lambda _: 0))
         is_full = count < len(rows)
         stop = int(scan.positions[rows[count]]) if is_full else scan.end
-        self._note_batch(scan, stop, lambda row: begun + int(np.concatenate(([0], ends))[np.searchsorted(rows, row)]))
+        self._note_batch(
+            *(scan, stop, limit),
+            lambda row: begun + int(np.concatenate(([0], ends))[np.searchsorted(rows, row)]),
+        )
         if is_full:
             self._file.fill()
             self._position = self._tail_stop = scan.physical_offset + stop
         return not is_full
 
-    def _note_batch(self, scan: RecordScan, stop: int, place_after: Callable[[int], int]) -> None:
-        """Note the last batch that begins in a scan before ``stop``, and where the first record after its frame is."""
+    def _note_batch(self, scan: RecordScan, stop: int, limit: int, place_after: Callable[[int], int]) -> None:
+        """Note the last batch that begins in a scan before ``stop``, and where the first record after its frame is.
+
+        A walk goes to the end of every batch, so what claims to end after that is not one.
+        """
         if BATCH_TOPIC not in scan.topics[1]:
             return
         frames = frames_in(scan, dispatch_requests(scan, self._delay_levels_ms))
-        begun = [one for one in frames if one.physical_offset < scan.physical_offset + stop]
+        begun = [one for one in frames if one.physical_offset < scan.physical_offset + stop and one.end <= limit]
         if begun:
             row = int(np.searchsorted(scan.positions, begun[-1].physical_offset - scan.physical_offset))
             self._batch = (begun[-1].end, place_after(row))

@@ -233,10 +233,12 @@ def test_a_temporary_work_directory_is_removed(tmp_path: Path, monkeypatch: pyte
 def test_other_work_directories_are_refused(tmp_path: Path) -> None:
     small_store(tmp_path / "store", 30)
     before = tree(tmp_path / "store")
-    with pytest.raises(InvalidValue, match=r"in the directory .*store of the store itself"):
+    with pytest.raises(InvalidValue, match=r"is in .*, a directory of the store or of the archive"):
         _archive(tmp_path, work_dir=tmp_path / "store" / "work")
-    with pytest.raises(InvalidValue, match=r"in the directory .*store of the store itself"):
+    with pytest.raises(InvalidValue, match=r"is in .*, a directory of the store or of the archive"):
         _archive(tmp_path, work_dir=tmp_path / "store")
+    with pytest.raises(InvalidValue, match=r"is in .*, a directory of the store or of the archive"):
+        _archive(tmp_path, work_dir=tmp_path / "a")
     small_store(tmp_path / "other", 30)
     with pytest.raises(InvalidValue, match="is not empty, and was not made by an archiver"):
         _archive(tmp_path, work_dir=tmp_path / "other")
@@ -447,6 +449,23 @@ def test_files_that_retention_took_are_a_gap(tmp_path: Path) -> None:
     since = newest(objects_of(tmp_path / "a")).segments[-1].first_timestamp_ms
     restore_store(url_of(tmp_path / "a"), tmp_path / "restored", since_ms=since)
     assert_clean(tmp_path / "restored")
+
+
+def test_an_allowed_gap_is_reported_once_though_no_message_follows(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 200)
+    stop = _archive(tmp_path, with_last=True).stop
+    builder.append("paid", 0, [b"%06d" % number * 10 for number in range(600)])
+    builder.delete_log_files(builder.position // FILE_SIZE - 2)
+    with pytest.raises(ArchiveGap):
+        _archive(tmp_path)
+    assert _archive(tmp_path, allow_gap=True).stop == stop
+    builder.append("orders", 0, [b"after"])
+    _archive(tmp_path)
+    assert _archive(tmp_path, with_last=True).strays == 0
+    assert _archive(tmp_path, with_last=True).added == 0
+    checked = check_archive(objects_of(tmp_path / "a"), deep=True)
+    assert (checked.problems, len(checked.gaps)) == ([], 1)
+    assert _messages(_archived(tmp_path), ["orders"], ["body"])["orders", 0][-1] == {"body": b"after"}
 
 
 def test_a_damaged_record_is_a_gap(tmp_path: Path) -> None:
