@@ -17,6 +17,7 @@ from commitlog_store import StoreReader
 from commitlog_store.errors import ArchiveFailed, InvalidValue, StoreForked
 from commitlog_store.object_storage import hdfs_client
 from commitlog_store.object_storage.address import StorageAddress
+from commitlog_store.object_storage.cloud_client import load_obstore
 from commitlog_store.object_storage.hdfs_client import HdfsFailure
 from commitlog_store.object_storage.object_store import ObjectStore
 from tests.support.programs import child_environment
@@ -98,6 +99,18 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(InvalidValue, match=r"needs the package hdfs-native: pip install 'pyspark-commitlog\[hdfs\]'"):
         StorageAddress.parse("hdfs://host:1/a").connect()
+
+
+def test_the_extra_hdfs_is_enough_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_obstore.cache_clear()
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    objects = ObjectStore.open("hdfs://127.0.0.1:1/a", retry_timeout_s=0.1)
+    for call in CALLS:
+        with pytest.raises(ArchiveFailed, match="Connection refused"):
+            call(objects)
+    with pytest.raises(InvalidValue, match="need the package obstore"):
+        ObjectStore.open("s3://bucket/a")
 
 
 def test_a_forked_child_is_refused() -> None:
