@@ -39,11 +39,14 @@ def print_fitted(columns: Sequence[Column], *, full: bool = False) -> None:
     shown = [(one, widest([one.heading, *texts[one.heading]])) for one in columns]
     if width is not None:
         shown = _fitted(shown, width)
-    columns = [
-        TextColumn(heading=one.heading, cells=[shortened(text, room) for text in texts[one.heading]], right=one.right)
-        for one, room in shown
-    ]
-    print_columns(columns)
+    print_columns(
+        [
+            TextColumn(
+                heading=one.heading, cells=[shortened(text, room) for text in texts[one.heading]], right=one.right
+            )
+            for one, room in shown
+        ]
+    )
 
 
 def _texts(column: Column) -> list[str]:

@@ -48,6 +48,18 @@ def files(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()}
 
 
+def noted_openings(queues: ConsumeQueueStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of queue files that are opened from now on."""
+    opened: list[str] = []
+
+    def open_one(path: str) -> int:
+        opened.append(path)
+        return disk.open_for_writing(path)
+
+    monkeypatch.setattr(queues._open_files, "_open_one", open_one)
+    return opened
+
+
 @pytest.mark.usefixtures("few_open")
 @pytest.mark.parametrize("seed", range(4))
 def test_files_are_those_of_appends_with_all_checks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +93,8 @@ def test_files_are_those_of_appends_with_all_checks(seed: int, tmp_path: Path, m
 @pytest.mark.usefixtures("few_open")
 def test_of_queues_that_take_turns_half_of_the_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If all were closed for the next one in turn, each would be closed just before it is written."""
-    queues, opened, real = queues_below(tmp_path), [], disk.open_for_writing
-    monkeypatch.setattr(queues._open_files, "_open_one", lambda path: opened.append(path) or real(path))
+    queues = queues_below(tmp_path)
+    opened = noted_openings(queues, monkeypatch)
     for turn in range(3):
         queues.append([units(queue, turn, 1) for queue in range(QUEUES)])
     assert len(opened) <= 2 * (QUEUES // 2 + 1)
@@ -91,9 +103,9 @@ def test_of_queues_that_take_turns_half_of_the_files_stay_open(tmp_path: Path, m
 
 @pytest.mark.usefixtures("few_open")
 def test_files_that_are_used_often_take_the_place_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    queues, opened, real = queues_below(tmp_path), [], disk.open_for_writing
+    queues = queues_below(tmp_path)
     queues.append([units(queue, 0, 1) for queue in range(QUEUES)])
-    monkeypatch.setattr(queues._open_files, "_open_one", lambda path: opened.append(path) or real(path))
+    opened = noted_openings(queues, monkeypatch)
     for turn in range(1, 60):
         opened.clear()
         queues.append([units(queue, turn, 1) for queue in range(QUEUES // 2, QUEUES)])
