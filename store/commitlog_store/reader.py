@@ -77,15 +77,7 @@ if TYPE_CHECKING:
     from commitlog_store.verify.assessment import Assessment
     from commitlog_store.verify.store_facts import StoreFacts
 
-__all__ = [
-    "Fence",
-    "FilterAt",
-    "MessageBatches",
-    "OnDamage",
-    "QueueInfo",
-    "StoreReader",
-    "pulls_of",
-]
+__all__ = ["Fence", "FilterAt", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader", "pulls_of"]
 
 _T = TypeVar("_T")
 
@@ -110,13 +102,9 @@ class StoreReader:
     """
 
     def __init__(
-        self,
-        paths: StorePaths,
-        *,
-        from_log: bool = False,
-        on_damage: OnDamage = "raise",
+        self, paths: StorePaths, *, from_log: bool = False, on_damage: OnDamage = "raise",
         counts: ReadCounts | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Use ``open``. ``counts`` gets the messages and bytes of each batch and pull."""
         self.paths = paths
         self.path = path = paths.root
@@ -254,7 +242,6 @@ class StoreReader:
 
     # Of a reader that does not know when its store is settled: none.
     _settled = SettledAnswers(lambda: None)
-    # Of one that does not look at the log of a broker: none.
     _dispatched: DispatchedLog | None = None
     # ``interrupt_with``
     _before_call: Callable[[], None] | None = None
@@ -433,10 +420,9 @@ class StoreReader:
     def dispatched_state(self, known: Fence) -> object | None:
         """A state in which a broker's queues have all that its log holds, to be compared; None if it is not known.
 
-        For stores without a ``settled_state``. Ask for it before a question about queues: while it stays equal, nothing
-        came, as far as the log shows. So ask again now and then all the same: it does not see changes by hand, and on
-        a network file system a queue may show later than the log. ``known`` is a message of the store; the newer, the
-        less of the log is looked through.
+        Ask for it before a question about queues: while it stays equal, nothing came, as far as the log shows. Ask
+        again now and then all the same: it sees no changes by hand, and on a network file system a queue may show later
+        than the log. ``known`` is a message of the store: the newer it is, the less of the log is looked through.
         """
         self._refuse_closed()
         return None if self._dispatched is None else self._dispatched.state(known)
