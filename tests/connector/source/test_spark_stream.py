@@ -13,6 +13,7 @@ import pytest
 from chispa import assert_df_equality
 
 from commitlog_store import ALL_COLUMNS, StoreReader, commit_group_offsets
+from commitlog_store.packed_json import unpack_json
 from pyspark_commitlog.options.subscription import QueueKey
 from tests.connector.source.spark_helpers import ORDER, Batches, expected_frame, stream, struct
 from tests.support.spark_versions import with_read_limits
@@ -292,6 +293,29 @@ def test_the_checkpoint_holds_the_documented_offset(spark: SparkSession, store: 
     assert offset["offsets"] == {"orders": {"0": 50, "1": 50}}
     assert offset["from"] == {"orders": {"0": 0, "1": 0}}
     assert [len(fence) for fence in offset["fence"]["orders"].values()] == [2, 2]
+
+
+def test_an_offset_of_many_queues_is_packed_and_one_of_an_older_version_is_read_on(
+    spark: SparkSession, store: StoreBuilder, batches: Batches
+) -> None:
+    store.append("audit", range(80), [b"x"] * 160)
+    frame = stream(spark, store.path, PLACE, subscribe="orders,audit", startingOffsets="earliest")
+    batches.run(frame)
+    file = batches.checkpoint / "offsets" / "0"
+    *lines, packed = file.read_text().splitlines()
+    value = json.loads(packed)
+    assert value.keys() == {"version", "packed"}
+    older = unpack_json(value["packed"])
+    assert isinstance(older, dict)
+    assert older["offsets"]["orders"] == {"0": 50, "1": 50}
+    for checksum in file.parent.glob(".*.crc"):  # of what Spark wrote
+        checksum.unlink()
+    file.write_text("\n".join([*lines, json.dumps(older)]))
+    for _ in range(2):
+        store.append("orders", [0, 1, 2], [b"y"] * 30)
+        batches.run(frame)
+    assert places(batches.rows) == all_places(store)
+    assert json.loads((batches.checkpoint / "offsets" / "1").read_text().splitlines()[2])["version"] == 3
 
 
 @pytest.mark.parametrize(
