@@ -6,6 +6,7 @@ import json
 
 from pyspark_commitlog.listener import lag_by_queue
 from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import NewStore, SizedStore
 
@@ -40,6 +41,22 @@ def test_expired_messages_of_a_queue_that_was_not_read_yet_count_as_no_lag(new_s
     assert lag_by_queue(None, report) == {("orders", 0): 5, ("orders", 1): 10}
     read = '{"version": 1, "offsets": {"orders": {"0": 7, "1": 4}}}'
     assert lag_by_queue(read, report) == {("orders", 0): 3, ("orders", 1): 6}
+
+
+def test_the_lag_of_many_queues_is_computed_from_packed_offsets(new_store: NewStore) -> None:
+    store = new_store()
+    for queue_id in range(70):
+        store.append("orders", queue_id, [200] * (1 + queue_id))
+    planner = planner_of(store, maxOffsetsPerTrigger="70")
+    end = planner.latest_offset(planner.initial_offset(), limited=True)
+    report = planner.report_latest_offset()
+    assert report is not None
+    assert end["version"] == report["version"] == 3
+    text = json.dumps(ProgressReport.to_json(report, path="/store", run="1", oldest={("orders", 3): 5}))
+    assert lag_by_queue(json.dumps(end), text) == {("orders", queue_id): queue_id for queue_id in range(70)}
+    found = ProgressReport.from_text(text)
+    assert found is not None
+    assert found.oldest == {("orders", 3): 5}
 
 
 def test_messages_that_expired_unread_count_as_no_lag(new_store: NewStore) -> None:
