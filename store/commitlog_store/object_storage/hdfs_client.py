@@ -63,8 +63,8 @@ class HdfsClient:
     """A ``StorageClient`` of the files below one directory."""
 
     credentials = (
-        "The user is that of HADOOP_USER_NAME or of this process, and with Kerberos that of the ticket (kinit); "
-        "settings are those in HADOOP_CONF_DIR."
+        "The user is that of HADOOP_USER_NAME or of this process, and with Kerberos that of the ticket (kinit) or of "
+        "the keytab in KRB5_CLIENT_KTNAME; settings are those in HADOOP_CONF_DIR."
     )
 
     def __init__(self, client: Client, directory: str, timeout_s: float) -> None:

@@ -332,3 +332,58 @@ def test_a_name_node_that_has_ended_is_named(tmp_path: Path) -> None:
         with pytest.raises(ArchiveFailed, match=f"Failed to read {url}/x, asked for .*: Connection refused"):
             objects.get("x")
         reader.close()
+
+
+def test_an_archive_continues_when_another_name_node_takes_over(tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 200)
+    with hdfs_server(tmp_path, "pair") as server:
+        first = server.url.removeprefix("hdfs://")
+        settings = {
+            "dfs.ha.namenodes.past": "a,b",
+            "dfs.namenode.rpc-address.past.a": first,
+            "dfs.namenode.rpc-address.past.b": f"127.0.0.1:{server.port}",
+        }
+        url = "hdfs://past/open/orders"
+        objects = ObjectStore.open(url, options=settings)
+        archive_store(tmp_path / "store", objects)
+        with StoreReader.open(url, storage_options=settings) as archive:
+            server.fail_over()
+            add_messages(builder, 200)
+            report = archive_store(tmp_path / "store", objects, with_last=True)
+            assert report.added
+            assert archived_bytes(objects) == log_bytes(tmp_path / "store")[: report.stop]
+            assert_sound(objects)
+            assert archive.scan("orders").read_all().num_rows
+        with pytest.raises(ArchiveFailed, match="standby"):
+            ObjectStore.open(f"{server.url}/open/orders", retry_timeout_s=0.5).put("x", [b"x"], 1)
+
+
+def test_kerberos_takes_the_keytab_of_the_environment(tmp_path: Path) -> None:
+    """All connections are encrypted, too."""
+    small_store(tmp_path / "store", 200)
+    with hdfs_server(tmp_path, "kerberos") as server:
+        environment = child_environment() | {
+            "HADOOP_CONF_DIR": str(server.directory / "conf"),
+            "KRB5_CONFIG": server.krb5_conf,
+            "KRB5CCNAME": str(tmp_path / "tickets"),
+        }
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "commitlog_store", *arguments]
+            return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+        refused = run("archive", str(tmp_path / "store"), "hdfs:///open/a")
+        assert refused.returncode == 1
+        assert "refuses to let this client list hdfs:///open/a/manifest" in refused.stderr
+        assert "No Kerberos credentials available" in refused.stderr
+        environment["KRB5_CLIENT_KTNAME"] = str(server.directory / "alice.keytab")
+        for arguments in (
+            ("archive", str(tmp_path / "store"), "hdfs:///open/a", "--with-last"),
+            ("archive", "--check", "--deep", "hdfs:///open/a"),
+            ("restore", "hdfs:///open/a", str(tmp_path / "restored")),
+        ):
+            done = run(*arguments)
+            assert done.returncode == 0, done.stderr
+        refused = run("archive", str(tmp_path / "store"), "hdfs:///of-alice")
+        assert "Permission denied: user=alice" in refused.stderr
+    assert log_bytes(tmp_path / "restored") == log_bytes(tmp_path / "store")
