@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from commitlog_store.object_storage import reading
 from commitlog_store.object_storage.object_store import ObjectStore
 from pyspark_commitlog.options.write import SinkOptions, parse_stream_write_options
 from pyspark_commitlog.sink import fingerprint
@@ -123,7 +125,10 @@ def test_a_checkpoint_in_object_storage_has_the_fingerprint_that_it_has_on_a_dis
     assert SECRET not in caplog.text
 
 
-def test_a_checkpoint_in_hdfs_that_is_not_there_has_the_reason_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_in_hdfs_that_is_not_there_has_the_reason_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "read_object", partial(reading.read_object, timeout_s=0.1))
     asked = options(checkpointlocation="hdfs://127.0.0.1:1/checkpoints/c")
     for batch_id in (4, 5):
         assert checkpoint_fingerprint(asked, None, "of HDFS", batch_id) == ""
