@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from commitlog_store import StoreReader
 from commitlog_store.archive.archiver import archive_store
 from commitlog_store.archive.check import check_archive
 from commitlog_store.archive.gc import gc_archive
@@ -46,6 +48,25 @@ def test_a_store_is_archived_checked_and_restored(objects: ObjectStore, tmp_path
     assert check_archive(objects).unnamed == 0
     restore_store(objects, tmp_path / "restored")
     assert log_bytes(tmp_path / "restored") == log_bytes(tmp_path / "store")
+
+
+def test_topics_are_archived_on_from_the_part_that_is_in_the_bucket(objects: ObjectStore, tmp_path: Path) -> None:
+    builder = small_store(tmp_path / "store", 130)
+    archive_store(tmp_path / "store", objects, topics="orders", with_last=True)
+    add_messages(builder, 170)
+    archive_store(tmp_path / "store", objects, topics="orders", with_last=True)
+    assert_sound(objects)
+    archive_store(tmp_path / "store", f"file://{tmp_path / 'once'}", topics="orders", with_last=True)
+    assert archived_bytes(objects) == archived_bytes(ObjectStore.open(f"file://{tmp_path / 'once'}"))
+    restore_store(objects, tmp_path / "restored")
+    with StoreReader.open(tmp_path / "store") as store, StoreReader.open(tmp_path / "restored") as restored:
+        assert restored.topics() == ["orders"]
+        for queue in store.queues("orders"):
+            there, here = (
+                pa.Table.from_batches(reader.read("orders", queue.queue_id, 0, columns=["queueOffset", "body"]))
+                for reader in (restored, store)
+            )
+            assert there == here
 
 
 def test_a_conditional_put_succeeds_once(objects: ObjectStore) -> None:
