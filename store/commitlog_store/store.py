@@ -220,11 +220,11 @@ class MessageStore(Producing):
             self._engine.state.refuse_closed()
             encoded = putter.encode_at_once(message) if puts.is_idle and not self._engine.durability.waits else None
             at_once = [] if encoded is None else putter.put_at_once([encoded])
-            put = at_once[0] if at_once else puts.put(encoded or message, asyncio.get_running_loop())
-        if asyncio.isfuture(put):
-            return await put
+            waiting = None if at_once else puts.put(encoded or message, asyncio.get_running_loop())
+        if waiting is not None:
+            return await waiting
         await asyncio.sleep(0)  # the other tasks have their turns
-        return put
+        return at_once[0]
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
