@@ -417,15 +417,15 @@ class StoreReader:
         self._refuse_closed()
         return self._bounds.settled_state()
 
-    def dispatched_state(self, known: Fence) -> object | None:
+    def dispatched_state(self, known: Fence, most_records: int) -> object | None:
         """A state in which a broker's queues have all that its log holds, to be compared; None if it is not known.
 
         Ask for it before a question about queues: while it stays equal, nothing came, as far as the log shows. Ask
-        again now and then all the same: it sees no changes by hand, and on a network file system a queue may show later
-        than the log. ``known`` is a message of the store: the newer it is, the less of the log is looked through.
+        again now and then all the same: changes by hand are not seen, and on a network file system queues may show
+        later. None also after more records than ``most_records`` since ``known``, a message, or since the last call.
         """
         self._refuse_closed()
-        return None if self._dispatched is None else self._dispatched.state(known)
+        return None if self._dispatched is None else self._dispatched.state(known, most_records)
 
     def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
         """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import Fence, Message, MessageStore, StoreReader
-from commitlog_store.reading import dispatched_log
 from tests.support.store_builder import StoreBuilder
 
 # The fields of a record: its queue offset is at 20, the bits of its system flag at 36.
@@ -40,48 +39,45 @@ def known(reader: StoreReader) -> Fence:
 
 
 def test_the_state_stays_until_a_message_comes(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
-    before = reader.dispatched_state(known)
+    before = reader.dispatched_state(known, 100)
     assert before is not None
-    assert reader.dispatched_state(known) == before
+    assert reader.dispatched_state(known, 100) == before
     builder.append("audit", 1, [b"body"])
-    after = reader.dispatched_state(known)
+    after = reader.dispatched_state(known, 100)
     assert after not in (None, before)
     newest = reader.fence("audit", 1, 5)
     assert newest is not None
-    assert reader.dispatched_state(newest) == after
+    assert reader.dispatched_state(newest, 100) == after
 
 
 def test_a_message_that_is_not_in_its_queue_yet_is_no_state(
     builder: StoreBuilder, reader: StoreReader, known: Fence
 ) -> None:
     """A broker's dispatch may lag for seconds: each trigger looks at the queues then, as without the state."""
-    before = reader.dispatched_state(known)
+    before = reader.dispatched_state(known, 100)
     queue = builder.path / "consumequeue" / "orders" / "1" / f"{0:020d}"
     undispatched = queue.read_bytes()
     builder.append("orders", 1, [b"body"])
     dispatched = queue.read_bytes()
     queue.write_bytes(undispatched)
-    assert reader.dispatched_state(known) is None
-    assert reader.dispatched_state(known) is None
+    assert reader.dispatched_state(known, 100) is None
+    assert reader.dispatched_state(known, 100) is None
     queue.write_bytes(dispatched)
-    assert reader.dispatched_state(known) not in (None, before)
+    assert reader.dispatched_state(known, 100) not in (None, before)
 
 
 def test_the_log_is_followed_into_its_next_file(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
-    seen = {reader.dispatched_state(known)}
+    seen = {reader.dispatched_state(known, 100)}
     for _ in range(3):
         builder.append("orders", 0, [b"b" * 6000])
-        seen.add(reader.dispatched_state(known))
+        seen.add(reader.dispatched_state(known, 100))
     assert len(list((builder.path / "commitlog").iterdir())) > 1
     assert len(seen) == 4
     assert None not in seen
 
 
-def test_a_long_rest_of_the_log_is_looked_through_in_several_calls(
-    builder: StoreBuilder, reader: StoreReader, known: Fence, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatched_log, "_MOST_RECORDS", 8)
-    states = [reader.dispatched_state(known) for _ in range(5)]
+def test_a_long_rest_of_the_log_is_looked_through_in_several_calls(reader: StoreReader, known: Fence) -> None:
+    states = [reader.dispatched_state(known, 8) for _ in range(5)]
     assert states[0] is None
     assert states[-1] == states[-2] is not None
 
@@ -89,18 +85,18 @@ def test_a_long_rest_of_the_log_is_looked_through_in_several_calls(
 def test_a_log_that_lost_its_end_is_another_state_or_none(
     builder: StoreBuilder, reader: StoreReader, known: Fence
 ) -> None:
-    before = reader.dispatched_state(known)
+    before = reader.dispatched_state(known, 100)
     lost = builder.append("orders", 0, [b"lost"])
-    with_lost = reader.dispatched_state(known)
+    with_lost = reader.dispatched_state(known, 100)
     builder.truncate(int(lost[0]))
-    assert reader.dispatched_state(known) in (None, before)
+    assert reader.dispatched_state(known, 100) in (None, before)
     builder.append("orders", 0, [b"else"])
-    assert reader.dispatched_state(known) not in (before, with_lost)
+    assert reader.dispatched_state(known, 100) not in (before, with_lost)
 
 
 def test_another_message_at_the_known_place_is_no_state(reader: StoreReader, known: Fence) -> None:
-    assert reader.dispatched_state(Fence(known.physical_offset, known.crc ^ 1)) is None
-    assert reader.dispatched_state(Fence(1 << 40, known.crc)) is None
+    assert reader.dispatched_state(Fence(known.physical_offset, known.crc ^ 1), 100) is None
+    assert reader.dispatched_state(Fence(1 << 40, known.crc), 100) is None
 
 
 def test_a_record_that_no_queue_has_is_no_state(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
@@ -111,7 +107,7 @@ def test_a_record_that_no_queue_has_is_no_state(builder: StoreBuilder, reader: S
     data[place + _SYS_FLAG + 3] |= _PREPARED
     data[place + 20 : place + 28] = bytes(8)  # the queue offset
     log.write_bytes(data)
-    assert reader.dispatched_state(known) is None
+    assert reader.dispatched_state(known, 100) is None
 
 
 @pytest.mark.parametrize("change", ["topic", "abort", "retention"])
@@ -122,7 +118,7 @@ def test_what_brokers_change_besides_is_another_state(change: str, tmp_path: Pat
     with StoreReader.open(builder.path) as reader:
         known = reader.fence("audit", 0, 0)
         assert known is not None
-        before = reader.dispatched_state(known)
+        before = reader.dispatched_state(known, 100)
         assert before is not None
         if change == "topic":
             shutil.rmtree(builder.path / "consumequeue" / "orders")
@@ -130,7 +126,7 @@ def test_what_brokers_change_besides_is_another_state(change: str, tmp_path: Pat
             builder.write_abort()
         else:
             builder.delete_log_files(1)
-        assert reader.dispatched_state(known) not in (None, before)
+        assert reader.dispatched_state(known, 100) not in (None, before)
 
 
 def test_a_store_of_this_package_has_none(tmp_path: Path) -> None:
@@ -141,8 +137,8 @@ def test_a_store_of_this_package_has_none(tmp_path: Path) -> None:
             store.dispatch()
             known = reader.fence("orders", 0, 0)
             assert known is not None
-            assert reader.dispatched_state(known) is None
+            assert reader.dispatched_state(known, 100) is None
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
     for path in ("store", "copy"):
         with StoreReader.open(tmp_path / path) as reader:
-            assert reader.dispatched_state(known) is None
+            assert reader.dispatched_state(known, 100) is None

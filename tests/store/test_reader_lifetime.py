@@ -123,7 +123,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "group_settings": reader.group_settings,
         "log_start": reader.log_start,
         "settled_state": reader.settled_state,
-        "dispatched_state": lambda: reader.dispatched_state(Fence(0, 0)),
+        "dispatched_state": lambda: reader.dispatched_state(Fence(0, 0), 1),
         "settled_queue_infos": lambda: reader.settled_queue_infos(list),
         "pending_half_messages": reader.pending_half_messages,
         "physical_bounds": reader.physical_bounds,

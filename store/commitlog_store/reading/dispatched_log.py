@@ -21,9 +21,6 @@ from commitlog_store.paths import CHECKPOINT
 from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView
 
-# So many records after the known one are looked through at once; the next look continues there.
-_MOST_RECORDS = 1000
-
 
 class DispatchedState(NamedTuple):
     """``StoreReader.dispatched_state``: the log's last record, and where it ends."""
@@ -45,10 +42,10 @@ class DispatchedLog:
         self._met: Fence | None = None
         self._dispatched: Fence | None = None
 
-    def state(self, known: Fence) -> DispatchedState | None:
+    def state(self, known: Fence, most_records: int) -> DispatchedState | None:
         """``StoreReader.dispatched_state``."""
         try:
-            return None if self._has_mark() else self._state(known)
+            return None if self._has_mark() else self._state(known, most_records)
         except (CommitLogError, OSError):
             return None  # the caller that asks the queues gets the error
 
@@ -58,10 +55,10 @@ class DispatchedLog:
             return decode_mark(disk.read_file(self._checkpoint, CHECKPOINT_SIZE)) is not None
         return False
 
-    def _state(self, known: Fence) -> DispatchedState | None:
+    def _state(self, known: Fence, most_records: int) -> DispatchedState | None:
         self._commit_log.refresh()
         by_brokers = self._reads.by_brokers()
-        found = self._last_after(self._met or known) or self._last_after(known)
+        found = self._last_after(self._met or known, most_records) or self._last_after(known, most_records)
         if found is None:
             return None
         self._met, end = found
@@ -74,14 +71,14 @@ class DispatchedLog:
             return None  # many more records, or one that is being written
         return DispatchedState(self._met, end, by_brokers)
 
-    def _last_after(self, known: Fence) -> tuple[Fence, int] | None:
+    def _last_after(self, known: Fence, most_records: int) -> tuple[Fence, int] | None:
         """The last record from a known one on, and where it ends; None where that is another record now."""
         if fence_at(self._commit_log, known.physical_offset) != known:
             return None
         last, end = known.physical_offset, known.physical_offset
         for count, (at, size, head) in enumerate(self._commit_log.headers_from(end), 1):
             last, end = at if head else last, at + size
-            if count > _MOST_RECORDS:
+            if count > most_records:
                 break
         fence = fence_at(self._commit_log, last)
         return None if fence is None or end == known.physical_offset else (fence, end)
