@@ -62,13 +62,13 @@ class DispatchedLog:
         if found is None:
             return None
         self._met, end = found
+        file = self._commit_log.find(end)
+        if file is not None and any(file.read(end - file.base, RECORD_PREFIX_SIZE)):
+            return None  # more records, or one that is being written
         if self._met not in (known, self._dispatched):
             if not self._is_in_its_queue(self._met.physical_offset):
                 return None
             self._dispatched = self._met
-        file = self._commit_log.find(end)
-        if file is not None and any(file.read(end - file.base, RECORD_PREFIX_SIZE)):
-            return None  # many more records, or one that is being written
         return DispatchedState(self._met, end, by_brokers)
 
     def _last_after(self, known: Fence, most_records: int) -> tuple[Fence, int] | None:
