@@ -34,6 +34,11 @@ def widest(texts: Iterable[str]) -> int:
     return max(map(text_width, texts), default=0)
 
 
+def width_of(columns: Sequence[TextColumn]) -> int:
+    """The places that a row takes."""
+    return sum(max(text_width(one.heading), widest(one.cells)) + GAP for one in columns) - GAP
+
+
 def print_columns(columns: Sequence[TextColumn], first_styles: Sequence[str] | None = None) -> None:
     """Print headings and rows to stdout, each a line, however wide. ``first_styles``: of the first column's cells."""
     console = uncut_console()

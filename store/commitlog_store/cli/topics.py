@@ -29,8 +29,10 @@ from commitlog_store.cli.options import (
     option,
 )
 from commitlog_store.cli.owner_config import connect_to, is_address, open_owner, owner_config
+from commitlog_store.cli.render import terminal_width
 from commitlog_store.cli.row_output import print_hidden, print_rows
 from commitlog_store.cli.storage_options import NO_STORAGE, Storage, takes_storage
+from commitlog_store.cli.text_columns import TextColumn, print_columns, width_of
 from commitlog_store.config import MessageStoreConfig
 from commitlog_store.delayed.timer_listing import TIMER_LEVEL
 from commitlog_store.errors import (
@@ -186,14 +188,31 @@ def print_topics(reader: StoreReader, form: OutputFormat, *, show_all: bool) -> 
     if form is not OutputFormat.TABLE:
         print_rows(_COLUMNS, iter(rows), form)
         return
-    table = Table(box=None, pad_edge=False)
     shown = [name for name in _COLUMNS if name != "isSystem" and (name != "error" or any(row[name] for row in rows))]
-    for name in shown:
-        table.add_column(name, justify="left" if name in ("topic", "error") else "right")
-    for row in rows:
-        table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in shown))
-    print_table(table)
+    columns = [
+        TextColumn(
+            heading=name,
+            cells=["-" if row[name] is None else printable_text(str(row[name])) for row in rows],
+            right=name not in ("topic", "error"),
+        )
+        for name in shown
+    ]
+    width = terminal_width()
+    if width is None or width_of(columns) <= width:
+        print_columns(columns)
+    else:
+        print_table(_folded(columns))
     print_hidden(len(known) - len(topics), "topic")
+
+
+def _folded(columns: Sequence[TextColumn]) -> Table:
+    """The table whose names and errors are folded to fit the terminal."""
+    table = Table(box=None, pad_edge=False)
+    for one in columns:
+        table.add_column(one.heading, justify="right" if one.right else "left")
+    for row in zip(*(one.cells for one in columns), strict=True):
+        table.add_row(*map(Text, row))
+    return table
 
 
 def _row(topic: str, listed: TopicSettings | None, present: dict[str, object]) -> dict[str, object]:
