@@ -7,10 +7,11 @@ long puts took, which were refused) is in ``MessageStore.stats``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from commitlog_store.errors import CommitLogError
 from commitlog_store.reader import QueueInfo, StoreReader
 
 # RocketMQ's windows, in seconds.
@@ -37,21 +38,31 @@ def topic_rates(
 
     def look() -> list[TopicRates]:
         infos = reader.queue_infos(lambda: [(topic, one) for topic in topics for one in reader.queue_ids(topic)])
+        lasts = [(one.topic, one.queue_id, one.max_offset - 1) for one in infos if one.min_offset < one.max_offset]
+        newest = dict(zip([last[:2] for last in lasts], reader.store_timestamps(lasts), strict=True))
         by_topic = groupby(infos, key=lambda info: info.topic)
-        return [_of_topic(reader, topic, list(queues), now, windows) for topic, queues in by_topic]
+        return [_of_topic(reader, topic, list(queues), newest, now, windows) for topic, queues in by_topic]
 
     return reader.consistently(look, one_moment=False)
 
 
 def _of_topic(
-    reader: StoreReader, topic: str, queues: Sequence[QueueInfo], now: int, windows: Sequence[int]
+    reader: StoreReader,
+    topic: str,
+    queues: Sequence[QueueInfo],
+    times: Mapping[tuple[str, int], int | CommitLogError],
+    now: int,
+    windows: Sequence[int],
 ) -> TopicRates:
+    """``times`` are those of the last message of each queue that has one."""
     counts = [0] * len(windows)
     newest = None
     for info in queues:
         if info.min_offset == info.max_offset:
             continue
-        stored = reader.store_timestamp(topic, info.queue_id, info.max_offset - 1)
+        stored = times[topic, info.queue_id]
+        if isinstance(stored, CommitLogError):
+            raise stored
         newest = stored if newest is None else max(newest, stored)
         for place, window in enumerate(windows):
             if stored > now - window * 1000:
