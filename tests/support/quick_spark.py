@@ -11,6 +11,7 @@ it is not, or was made with another Java or Spark, all is loaded as ever. Benchm
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
@@ -30,12 +31,22 @@ _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off
 
 
 def make_spark_quick() -> None:
-    """Whatever Spark this process and its children start from now on."""
-    os.environ[JAVA_OPTIONS] = _QUICK_JVM
+    """Whatever Spark this process and its children start from now on. What it leaves in its directory for temporary
+    files, as one that is killed does, goes when this process ends.
+    """
+    directory = tempfile.mkdtemp(prefix="jvm-")  # a short path: Spark has its sockets there
+    atexit.register(_remove, directory, os.getpid())
+    os.environ[JAVA_OPTIONS] = f"{_QUICK_JVM} -Djava.io.tmpdir={directory}"
     if _ARCHIVE.exists():
         os.environ[JAVA_OPTIONS] += f" {_SILENT} -XX:SharedArchiveFile={_ARCHIVE}"
     if _HOME.exists():
         os.environ["SPARK_HOME"] = str(_HOME)
+
+
+def _remove(directory: str, owner: int) -> None:
+    """``owner`` is the process that has made it, which a fork is not."""
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def prepare() -> None:
