@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# For few rows: no query is compiled. Programs of the tests have Spark's defaults.
-QUICK_SPARK = {"spark__sql__codegen__wholeStage": "false"}
+# For few rows: no query is compiled, and no expression. Programs of the tests have Spark's defaults.
+QUICK_SPARK = {"spark__sql__codegen__wholeStage": "false", "spark__sql__codegen__factoryMode": "NO_CODEGEN"}
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
