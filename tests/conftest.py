@@ -52,7 +52,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The default profile is the same on every run, so that a failure in CI is a failure here; `make stress` explores.
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
-settings.register_profile("default", deadline=None, max_examples=50, derandomize=True, suppress_health_check=_QUIET)
+settings.register_profile("default", deadline=None, max_examples=30, derandomize=True, suppress_health_check=_QUIET)
 settings.register_profile("stress", deadline=None, max_examples=part_of(5_000), suppress_health_check=_QUIET)
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(_PROFILE)
