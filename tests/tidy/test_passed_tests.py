@@ -69,7 +69,13 @@ def counts(project: Path, *arguments: str, log: bool = True) -> dict[str, int]:
     return {word: int(number) for number, word in re.findall(r"(\d+) ([a-z]+)", last)} or {done.stderr: 0}
 
 
-@pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n", "2"]], ids=["one process", "two workers"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param([], id="one process"),
+        pytest.param(["-p", "xdist", "-n", "2"], id="two workers", marks=pytest.mark.stress),
+    ],
+)
 def test_what_failed_is_run_again_and_what_passed_is_not(project: Path, workers: list[str]) -> None:
     if workers:
         pytest.importorskip("xdist")

@@ -34,18 +34,15 @@ def drivers() -> Iterator[Drivers]:
         yield drivers
 
 
-def test_a_query_killed_at_any_moment_reads_every_message_once(
-    spark: SparkSession, tmp_path: Path, drivers: Drivers, progress: Progress
-) -> None:
-    """The driver dies between any two of: offset written, batch run, output renamed, commit written."""
-    kill_again_and_again(spark, tmp_path, drivers, progress, kills=1)
-
-
 @pytest.mark.stress
 @pytest.mark.timeout(LONG_RUN_S)
 def test_a_query_killed_many_times_reads_every_message_once(
     spark: SparkSession, tmp_path: Path, drivers: Drivers, progress: Progress
 ) -> None:
+    """The driver dies between any two of: offset written, batch run, output renamed, commit written.
+
+    In ``make test`` a driver that reads a store is killed by the example ``exactly_once.py``.
+    """
     kill_again_and_again(spark, tmp_path, drivers, progress, kills=part_of(8, least=3))
 
 
