@@ -47,7 +47,7 @@ demo: $(DEMO_READY) ## Read a real RocketMQ store with Structured Streaming, sto
 test: $(TEST_READY) ## Run all tests (ARGS="-k name" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
-check: lint types tidy test ## Lint, format check, types, layers, all tests: what CI runs
+check: lint types test ## Lint, format check, types, layers, all tests: what CI runs
 
 lint: $(DEV_READY) ## ruff: rules and formatting, changing nothing
 	@$(PYTHON) -m ruff check
