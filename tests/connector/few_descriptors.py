@@ -1,4 +1,4 @@
-"""What Spark calls, with few files: ``python -m tests.connector.few_descriptors DIR PART COUNT...``.
+"""What Spark calls, with few files: ``python -m tests.connector.few_descriptors DIR PART,PART COUNT...``.
 
 Each call is made in a child that has imported no more than Spark has when it calls a source for the first time, so that
 the imports of a first use meet the limit too; and in one in which the same call has succeeded before. It succeeds, or
@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,15 +165,21 @@ def _in_child(action: Callable[[], str | None]) -> str:
     return said
 
 
-def main(base: Path, part: str, *counts: int) -> None:
-    """One part, with a store of its own, at each of these counts."""
+def main(base: Path, parts: str, *counts: int) -> None:
+    """The parts, each with stores of its own, at each of these counts."""
+    faults = [fault for part in parts.split(",") for fault in _faults(base / part, part, counts)]
+    print("\n".join(faults) or "fine")
+
+
+def _faults(base: Path, part: str, counts: Sequence[int]) -> list[str]:
+    base.mkdir()
     _in_child(lambda: _build(base))
     faults = []
     for count in counts:
         for before in (False, True):
             said = _in_child(lambda count=count, before=before: _fault(CALLS[part], base, count, before=before))  # type: ignore[misc]
             faults += [f"{part} with {count} files, {before=}: {said}"] if said else []
-    print("\n".join(faults) or "fine")
+    return faults
 
 
 if __name__ == "__main__":
