@@ -18,8 +18,8 @@ from tests.crash.workloads import slow_clock, small_config
 FLUSHES = list(FlushDiskType)
 
 
-# Of the bytes of a record, one in nine, or all of them.
-sampled = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.stress)])
+# Of the bytes of a record, one in 18, or all of them.
+sampled = pytest.mark.parametrize("step", [18, pytest.param(1, marks=pytest.mark.stress)])
 
 
 def bytes_of(last: Stored, flush: FlushDiskType, step: int) -> range:
