@@ -7,7 +7,8 @@ find what is missing in a queue. So before that place it leaves out the messages
 listed. A topic that is listed has lost its queues, and gets them again.
 
 A queue that begins at offset 0 has no messages before its first one. Earlier ones are those of a queue of the same name
-whose topic was deleted and made again.
+whose topic was deleted and made again. Where the queue, or its first unit, is lost, the log shows it: the offsets of
+the queue begin at 0 again. So recovery reads the log once before it builds queues from it.
 
 What was found is noted in deletedTopics.json, since the first opening here removes these traces. decisions/0026 has the
 reasons.
@@ -20,6 +21,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from commitlog_store.columnar.dispatch import QueueUnits
 from commitlog_store.errors import (
@@ -60,6 +63,10 @@ class BrokerDeletions:
         self._firsts: dict[str, int] = {}
         # The place of the first message of each queue that begins at offset 0.
         self._begins: dict[tuple[str, int], int] = {}
+        # The place of the last message of each queue that was noted in this reading of the log; those of them that have
+        # offset 0 again.
+        self._noted: dict[tuple[str, int], int] = {}
+        self._zeros: set[tuple[str, int]] = set()
         self._last_place = 0
         if broker_times is not None and broker_times.logics_msg_timestamp > 0:
             self._look_at_queues()
@@ -125,6 +132,26 @@ class BrokerDeletions:
             begin = self._begins.get((group.topic, group.queue_id), 0)
             if _place(group) < begin and self._begins_queue(group.topic, group.queue_id, begin):
                 self.deleted.made_again(group.topic, self._firsts[group.topic], group.queue_id, begin)
+            else:
+                self._note_restart(group, begin)
+
+    def _note_restart(self, group: QueueUnits, begin: int) -> None:
+        """Note where the offsets of a queue begin at 0 again. A 1 follows: a lone 0 may be a damaged header."""
+        key, offsets, places = (group.topic, group.queue_id), group.queue_offsets, group.units["physical_offset"]
+        before = self._noted.get(key, -1)
+        if before >= places[0]:  # the log is read another time
+            before = -1
+        restarts = [before] if before >= 0 and key in self._zeros and offsets[0] == 1 else []
+        self._zeros.discard(key)
+        if not offsets.all():
+            again = np.flatnonzero(offsets == 0)
+            again = again[again > 0] if before < 0 else again
+            restarts += [int(places[row]) for row in again.tolist() if (offsets[row + 1 : row + 2] == 1).any()]
+            if len(again) and again[-1] == len(offsets) - 1:
+                self._zeros.add(key)
+        self._noted[key] = int(places[-1])
+        if restarts and not (key in self._begins and self._begins_queue(*key, begin)):
+            self.deleted.made_again(group.topic, 0, group.queue_id, restarts[-1])
 
     def _begins_queue(self, topic: str, queue_id: int, place: int) -> bool:
         """Whether the record at a place is the first message of a queue, as its unit says."""

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import FlushDiskType, Message, MessageStore, StoreReader, verify_store
-from commitlog_store.errors import TopicNotFound
+from commitlog_store.errors import CorruptStoreError, TopicNotFound
+from commitlog_store.format.record import field_offset
 from commitlog_store.log.store_checkpoint import StoreCheckpoint
 from commitlog_store.testing import kill
 from tests.crash.workloads import slow_clock, small_config
@@ -251,6 +252,45 @@ def test_a_topic_that_was_made_again_begins_with_its_new_messages(
         assert places(tmp_path, GONE) == units
         put(store, GONE, 3)
     assert_clean(tmp_path)
+
+
+def _damage_first_unit(queue: Path) -> None:
+    file = queue / f"{0:020d}"
+    file.write_bytes(b"\xff" * 20 + file.read_bytes()[20:])
+
+
+@pytest.mark.parametrize("lose", [_damage_first_unit, shutil.rmtree])
+@pytest.mark.parametrize("before", [6, 60])
+def test_a_topic_that_was_made_again_keeps_its_new_messages_when_queues_are_built_again(
+    before: int, lose: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """As doctor advises for such damage: the deleted messages must not take the places of the new ones."""
+    made_again(tmp_path, queues=3, before=before)
+    there, units = ends(tmp_path), places(tmp_path, GONE)
+    for queue in sorted((tmp_path / "consumequeue" / GONE).iterdir()):
+        lose(queue)
+    for _ in range(2):
+        with MessageStore.open(tmp_path, CONFIG, rebuild=True):
+            assert ends(tmp_path) == there
+            assert places(tmp_path, GONE) == units
+        assert_clean(tmp_path)
+    assert KEPT not in json.loads((tmp_path / "config/deletedTopics.json").read_text())["topics"]
+
+
+def test_a_lone_offset_of_0_in_the_log_is_no_new_beginning(tmp_path: Path) -> None:
+    """No CRC covers QUEUEOFFSET: a damaged one must not cost the messages before it."""
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        put(store, KEPT, 30, queues=1)
+    damaged = places(tmp_path, KEPT)[20]
+    files = sorted((tmp_path / "commitlog").iterdir())
+    file = max(one for one in files if int(one.name) <= damaged)
+    with file.open("r+b") as log:
+        log.seek(damaged - int(file.name) + field_offset("queue_offset"))
+        log.write(bytes(8))
+    shutil.rmtree(tmp_path / "consumequeue")
+    with pytest.raises(CorruptStoreError, match=r"QUEUEOFFSET .* expected 20, found 0"):
+        MessageStore.open(tmp_path, CONFIG)
+    assert not (tmp_path / "config/deletedTopics.json").exists()
 
 
 def test_a_queue_that_was_removed_by_hand_begins_again_and_leaves_the_others_as_they_are(tmp_path: Path) -> None:
