@@ -102,7 +102,11 @@ class StoreReader:
     """
 
     def __init__(
-        self, paths: StorePaths, *, from_log: bool = False, on_damage: OnDamage = "raise",
+        self,
+        paths: StorePaths,
+        *,
+        from_log: bool = False,
+        on_damage: OnDamage = "raise",
         counts: ReadCounts | None = None,
     ) -> None:  # fmt: skip
         """Use ``open``. ``counts`` gets the messages and bytes of each batch and pull."""

@@ -8,7 +8,7 @@
      "from":    {"orders": {"0": 5}},                  where the batch that ends here began (see below)
      "initial": true}                                  only in what initialOffset gives
 
-From 64 queues on it is packed: PySpark parses and writes an offset several times a trigger, the idle ones included, at
+From 256 queues on it is packed: PySpark parses and writes an offset several times a trigger, the idle ones included, at
 some microseconds for each queue (docs/decisions/0058-packed-offsets.md)::
 
     {"version": 3, "packed": "eAG9k0tuwzAMRK..."}      the value above, of version 1, as one string: ``pack_json``
@@ -40,7 +40,7 @@ from pyspark_commitlog.options.values import is_count
 OFFSET_VERSION = 1
 PACKED_VERSION = 3  # 2 is that of named stores
 # The fewest queues whose offset is packed. Smaller ones can be read by people.
-_PACKED_FROM = 64
+PACKED_FROM = 256
 
 _V = TypeVar("_V")
 
@@ -70,7 +70,7 @@ class StreamOffset:
             value["from"] = _nested(self.batch_starts)
         if self.initial:
             value["initial"] = True
-        if len(self.offsets) < _PACKED_FROM:
+        if len(self.offsets) < PACKED_FROM:
             return value
         return {"version": PACKED_VERSION, "packed": pack_json(value)}
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from pyspark_commitlog.listener import lag_by_queue
 from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source import stream_offset
 from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.source.sized_store import NewStore, SizedStore
@@ -43,7 +46,10 @@ def test_expired_messages_of_a_queue_that_was_not_read_yet_count_as_no_lag(new_s
     assert lag_by_queue(read, report) == {("orders", 0): 3, ("orders", 1): 6}
 
 
-def test_the_lag_of_many_queues_is_computed_from_packed_offsets(new_store: NewStore) -> None:
+def test_the_lag_of_many_queues_is_computed_from_packed_offsets(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_offset, "PACKED_FROM", 64)
     store = new_store()
     for queue_id in range(70):
         store.append("orders", queue_id, [200] * (1 + queue_id))

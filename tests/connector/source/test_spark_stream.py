@@ -298,7 +298,7 @@ def test_the_checkpoint_holds_the_documented_offset(spark: SparkSession, store: 
 def test_an_offset_of_many_queues_is_packed_and_one_of_an_older_version_is_read_on(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:
-    store.append("audit", range(80), [b"x"] * 160)
+    store.append("audit", range(260), [b"x"] * 520)
     frame = stream(spark, store.path, PLACE, subscribe="orders,audit", startingOffsets="earliest")
     batches.run(frame)
     file = batches.checkpoint / "offsets" / "0"
