@@ -25,6 +25,7 @@ from commitlog_store.files import disk
 from commitlog_store.files.mapped_file import MappedFile
 from commitlog_store.files.store_lock import StoreLock
 from commitlog_store.files.store_paths import StorePaths
+from commitlog_store.files.temporary_directory import make_temporary_directory, temporary_root
 from commitlog_store.files.whole_file import replace_file
 from commitlog_store.format.arrays import ByteArray
 from commitlog_store.format.checksum import crc32
@@ -57,14 +58,14 @@ class SelectedCopy:
         directory; ``StoreLocked`` beside another archiver.
         """
         is_temporary = path is None
-        place = os.path.abspath(disk.temporary_root() if path is None else path)
+        place = os.path.abspath(temporary_root() if path is None else path)
         for own in map(disk.real_path, taken):
             if os.path.commonpath([disk.real_path(place), own]) == own:
                 raise InvalidValue(
                     f"{place} is in {own}, a directory of the store or of the archive. Give another one (--work-dir)."
                 )
         with _writing(place):
-            path = disk.make_temporary_directory(place, "commitlog-archive-") if is_temporary else place
+            path = make_temporary_directory(place, "commitlog-archive-") if is_temporary else place
             if not disk.is_directory(path):
                 disk.make_directory(path)
             mark = os.path.join(path, _MARK)

@@ -593,20 +593,6 @@ def make_directory(path: str, *, shared: bool = False) -> None:
     os.mkdir(path, _SHARED_DIRECTORY_MODE if shared else _DIRECTORY_MODE)
 
 
-def temporary_root() -> str:
-    """The directory for temporary files: the environment's TMPDIR, or the system's."""
-    import tempfile
-
-    return tempfile.gettempdir()
-
-
-def make_temporary_directory(parent: str, prefix: str) -> str:
-    """Make a directory with a name of its own in ``parent``. The caller removes it."""
-    import tempfile
-
-    return tempfile.mkdtemp(prefix=prefix, dir=parent)
-
-
 def remove_directory(path: str) -> None:
     """Remove an empty directory."""
     os.rmdir(path)
