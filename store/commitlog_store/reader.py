@@ -59,7 +59,7 @@ from commitlog_store.queue.topic_config import TopicSettings, read_topic_setting
 from commitlog_store.queue.views import CatalogView, QueueInfo
 from commitlog_store.reading import arguments, groups
 from commitlog_store.reading.arrivals import pull_or_wait, wait_for_files
-from commitlog_store.reading.bounds import Bounds
+from commitlog_store.reading.bounds import Bounds, QueuesOfTopic
 from commitlog_store.reading.damage import OnDamage, checked_on_damage, skips_of
 from commitlog_store.reading.dispatched_log import DispatchedLog
 from commitlog_store.reading.key_lookup import KeyLookup
@@ -383,7 +383,7 @@ class StoreReader:
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
-        return self.queue_infos(lambda: [(topic, queue_id) for queue_id in self.queue_ids(topic)])
+        return self.queue_infos(QueuesOfTopic(topic, self.queue_ids))
 
     def queue_info(self, topic: str, queue_id: int) -> QueueInfo:
         """The bounds of one queue as they are now. ``TopicNotFound``, ``QueueNotFound``."""

@@ -258,6 +258,17 @@ class QueueCatalog:
         self._unchanged.update(dict.fromkeys(unchanged, saved))
         return found
 
+    def unchanged_bounds(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]] | None:
+        """``CatalogView.unchanged_bounds``."""
+        saved = self._saved_now(len(queues))
+        if saved is None or not self._queues.keys().isdisjoint(queues) or not self._has_only_plain():
+            return None
+        unchanged = self._unchanged_of(saved, queues)
+        if len(unchanged) < len(queues):
+            return None
+        self._unchanged.update(dict.fromkeys(unchanged, saved))
+        return [unchanged[key] for key in queues]
+
     def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
         """``CatalogView.ask_in_state``."""
         self._compared, self._noted = None, None

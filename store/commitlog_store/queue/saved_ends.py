@@ -227,7 +227,7 @@ class SavedTopic:
     @property
     def queue_ids(self) -> list[int]:
         """The ids of its queues, sorted."""
-        return [self._saved.end_at(row)[0] for row in self._rows] if self._ends is None else list(self._ends)
+        return self._saved.queue_ids_at(self._rows) if self._ends is None else list(self._ends)
 
     def holds(self, path: str) -> bool:
         """Whether no queue was added to the topic's directory, or removed."""
@@ -296,6 +296,7 @@ class SavedEnds:
         self.topic_rows = np.frombuffer(data, _TOPIC_ROWS, topics, _HEADER.size)
         self.queue_rows = np.frombuffer(data, _QUEUE_ROWS, queues, self._queues_at)
         self.file_rows = np.frombuffer(data, _FILE_ROWS, files, self._files_at)
+        self._queue_ids = self.queue_rows["queue_id"]
         # The first queue of each topic, and the first file of each queue; then the number of all.
         self.first_queues = _firsts(self.topic_rows["queues"])
         self.first_files = _firsts(self.queue_rows["files"])
@@ -347,7 +348,12 @@ class SavedEnds:
         return end if found == queue_id else None
 
     def _queue_id_at(self, row: int) -> int:
-        return int(self.queue_rows["queue_id"][row])
+        return int(self._queue_ids[row])
+
+    def queue_ids_at(self, rows: range) -> list[int]:
+        """The queue ids in some rows of the table of queues."""
+        ids: list[int] = self._queue_ids[rows.start : rows.stop].tolist()
+        return ids
 
     def row(self, topic: str) -> int | None:
         """The topic's row in the table of topics; None for an unknown one."""

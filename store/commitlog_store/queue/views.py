@@ -121,6 +121,11 @@ class CatalogView(Protocol):
         """The bounds of each of these queues now. The errors of ``bounds``."""
         return [self.bounds(*key) for key in queues]
 
+    def unchanged_bounds(self, queues: Sequence[tuple[str, int]]) -> list[tuple[int, int]] | None:
+        """``bounds_of`` if all these queues are as they were at a clean close of the store; None if that is unknown."""
+        del queues
+        return None
+
     def last_unit(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``QueueView.last_unit`` of a queue. The errors of ``queue``."""
         return self.queue(topic, queue_id).last_unit()

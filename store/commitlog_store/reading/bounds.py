@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
 from commitlog_store.batch.log_snapshot import LogSnapshot
 from commitlog_store.batch.visibility import NOTHING_HIDDEN
+from commitlog_store.errors import CommitLogError
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.queue.catalog import log_end_by_queues
 from commitlog_store.queue.views import CatalogView, QueueInfo
@@ -15,6 +16,19 @@ from commitlog_store.reading.arguments import checked_queues
 from commitlog_store.reading.settled_answers import MOST_BOUNDS, SettledAnswers
 
 _T = TypeVar("_T")
+
+# More queues are asked for as ``ConsistentReads`` asks: their bounds may be kept.
+_FEW = 15
+
+
+class QueuesOfTopic(NamedTuple):
+    """Lists the queues of one topic, most often a few: for ``Bounds.of_queues``."""
+
+    topic: str
+    queue_ids: Callable[[str], list[int]]
+
+    def __call__(self) -> list[tuple[str, int]]:
+        return [(self.topic, queue_id) for queue_id in self.queue_ids(self.topic)]
 
 
 class Bounds:
@@ -39,6 +53,10 @@ class Bounds:
         if self._snapshot is not None:
             return self._look(checked_queues(queues() if callable(queues) else queues))
         given = None if callable(queues) else checked_queues(queues)
+        if isinstance(queues, QueuesOfTopic) or (given is not None and len(given) <= _FEW):
+            unchanged = self._of_unchanged(queues if given is None else given)
+            if unchanged is not None:
+                return unchanged
 
         def look() -> list[QueueInfo]:
             wanted = checked_queues(queues()) if callable(queues) else given or []
@@ -53,6 +71,20 @@ class Bounds:
             return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
 
         return self._reads.read(look, show)
+
+    def _of_unchanged(self, queues: Sequence[tuple[str, int]] | QueuesOfTopic) -> list[QueueInfo] | None:
+        """The bounds of a few queues, if all of them are as they were at a clean close; else None.
+
+        Their bounds are those of any moment since then, so that of the look at the log, and no batch is among them that
+        is being dispatched: no second look is needed.
+        """
+        try:
+            self._commit_log.refresh()
+            wanted = queues() if isinstance(queues, QueuesOfTopic) else queues
+            bounds = self._catalog.unchanged_bounds(wanted) if 0 < len(wanted) <= _FEW else None
+        except (CommitLogError, OSError):
+            return None  # the usual look says whether it is so
+        return None if bounds is None else [QueueInfo(*key, *one) for key, one in zip(wanted, bounds, strict=True)]
 
     def _look(self, queues: Sequence[tuple[str, int]]) -> list[QueueInfo]:
         bounds = self._catalog.bounds_of(queues)

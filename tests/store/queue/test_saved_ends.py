@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from commitlog_store import CommitLogError, MessageStore, StoreReader, assess_store
@@ -28,6 +29,7 @@ from commitlog_store.recovery.start import StartKind
 from commitlog_store.testing import kill, start_of
 from tests.store.owner import owned_store
 from tests.store.owner.owned_store import put_ok
+from tests.support.between_calls import change_before
 from tests.support.waiting import wait_for
 
 TOPICS = ("audit", "orders", "parts")
@@ -573,6 +575,40 @@ def test_a_reader_beside_an_owner_uses_it_and_sees_what_is_new(closed: Path, mon
 
         opened = opened_queue_files(closed, look, monkeypatch)
         assert {os.path.dirname(name) for name in opened} == {str(closed / CONSUME_QUEUE / "orders" / "0")}
+
+
+def test_a_batch_during_a_question_about_unchanged_queues_is_seen_wholly_or_not_at_all(tmp_path: Path) -> None:
+    """It comes before each of the calls that the question makes."""
+    rows = pa.table({"topic": ["orders"] * 2, "queueId": pa.array([0, 1], pa.int32()), "body": [b"a", b"b"]})
+    call, seen = 0, set()
+    while True:
+        call += 1
+        path = make(tmp_path / str(call))
+        with open_store(path) as store, StoreReader.open(path) as reader:
+
+            def commit(store: MessageStore = store) -> None:
+                with store.transaction("app", version=1) as batch:
+                    batch.put_messages(rows)
+                store.dispatch()
+
+            assert [info.max_offset for info in reader.queues("audit")] == [14, 14]
+            with change_before({call: commit}) as calls:
+                found = [info.max_offset for info in reader.queues("orders")]
+            if calls.made < call:
+                break
+            seen.add(tuple(found))
+    assert seen == {(14, 14), (15, 15)}
+
+
+def test_a_few_unchanged_queues_are_asked_for_with_few_looks(closed: Path) -> None:
+    """At the log's directory (twice where it has just changed) and the topic's; at those of two queues, and their two
+    files each; and three at the place in the log of each queue's last message."""
+    with StoreReader.open(closed) as reader:
+        reader.topics()
+        reader.queues("audit")
+        with change_before({}) as calls:
+            assert [info.max_offset for info in reader.queues("orders")] == [14, 14]
+        assert calls.made <= 2 + 1 + 2 * 3 + 2 * 3
 
 
 def test_after_a_crash_only_readers_of_the_same_boot_use_it(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
