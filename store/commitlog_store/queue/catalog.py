@@ -263,11 +263,16 @@ class QueueCatalog:
         saved = self._saved_now(len(queues))
         if saved is None or not self._queues.keys().isdisjoint(queues) or not self._has_only_plain():
             return None
-        unchanged = self._unchanged_of(saved, queues)
-        if len(unchanged) < len(queues):
-            return None
-        self._unchanged.update(dict.fromkeys(unchanged, saved))
-        return [unchanged[key] for key in queues]
+        log, log_start, found = self._commit_log, self._commit_log.min_offset, []
+        for key in queues:
+            end = saved.end_of(*key)
+            if end is None or end.first_place < log_start or not self._is_as_saved(saved, key, end):
+                return None
+            if not log.holds(end.last_place, end.last_size):
+                return None
+            found.append((end.start, end.end))
+        self._unchanged.update((key, saved) for key in queues)
+        return found
 
     def ask_in_state(self, state: object | None, ask: Callable[[], _T]) -> _T:
         """``CatalogView.ask_in_state``."""
@@ -303,14 +308,11 @@ class QueueCatalog:
         asked = [key for key in queues if key not in self._queues]
         if len(asked) > max(saved.queue_count // 2, _FEWEST_OF_ALL):
             return self._unchanged_of_all(saved, asked)
-        root = self._topics.path
         keys: list[tuple[str, int]] = []
         ends: list[SavedEnd] = []
         for key in asked:
             end = saved.end_of(*key)
-            if end is None or end.holds(f"{root}/{key[0]}/{key[1]}") is None:
-                continue
-            if self._end_is_unchanged(saved, key, end):
+            if end is not None and self._is_as_saved(saved, key, end):
                 keys.append(key)
                 ends.append(end)
         held = _log_holds(self._commit_log, ends)
@@ -335,6 +337,11 @@ class QueueCatalog:
         held = log.holds_all(ends.last_places, ends.last_sizes) & (ends.first_places >= log.min_offset)
         bounds = zip(ends.starts[held].tolist(), ends.ends[held].tolist(), strict=True)
         return {queues[at]: limits for at, limits in zip(places[held].tolist(), bounds, strict=True)}
+
+    def _is_as_saved(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
+        """Whether nothing in a queue's directory has changed, as far as its entry and its last unit show."""
+        path = f"{self._topics.path}/{key[0]}/{key[1]}"
+        return end.holds(path) is not None and self._end_is_unchanged(saved, key, end)
 
     def _end_is_unchanged(self, saved: SavedEnds, key: tuple[str, int], end: SavedEnd) -> bool:
         """Whether a queue that was compared ends as it was saved. Only where mapped writes set no times, and a writer

@@ -24,6 +24,7 @@ from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, SAVED_ENDS
 from commitlog_store.queue import catalog, saved_ends
 from commitlog_store.queue.saved_ends import load_saved_ends
+from commitlog_store.reading import bounds as reading_bounds
 from commitlog_store.recovery.forecast import forecast_open
 from commitlog_store.recovery.start import StartKind
 from commitlog_store.testing import kill, start_of
@@ -322,15 +323,22 @@ def asked_again(reader: StoreReader) -> object:
         return str(error)
 
 
-@pytest.mark.parametrize("together", [False, True])
+# How queues are asked for: a few, many, and most queues of a store.
+WAYS = ["few", "many", "all together"]
+
+
+def ask_as(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_bounds, "_FEW", 1000 if way == "few" else 0)
+    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0 if way == "all together" else 1000)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_reader_that_knows_the_queues_sees_a_change(
-    change: Callable[[Path], None], together: bool, closed: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Path], None], way: str, closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It compares the entries at each question, for queues that it has read and for those that it has not: one by one,
-    or all together, as where most queues of a store are asked for.
-    """
-    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0 if together else 1000)
+    """It compares the entries at each question, for queues that it has read and for those that it has not."""
+    ask_as(way, monkeypatch)
     with StoreReader.open(closed) as asked, StoreReader.open(closed) as has_read, StoreReader.open(closed) as other:
         asked.queue_infos(QUEUES)
         asked_again(has_read)
@@ -357,14 +365,14 @@ def test_where_mapped_writes_have_no_times_an_entry_is_used_once(
         )
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", [13, 14])
 def test_where_mapped_writes_have_no_times_they_are_seen_by_a_reader_that_has_asked(
-    at: int, together: bool, closed: Path, monkeypatch: pytest.MonkeyPatch
+    at: int, way: str, closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker adds a unit, or recovery takes the last one away; the entry still equals what the system says."""
     monkeypatch.setattr(disk, "shows_mapped_writes", lambda _: False)
-    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0 if together else 1000)
+    ask_as(way, monkeypatch)
     with StoreReader.open(closed) as reader:
         assert {info.max_offset for info in reader.queue_infos(QUEUES)} == {14}
         file = queue_file(closed)
@@ -423,7 +431,7 @@ def test_lost_ends_right_after_the_bounds_of_all_queues_compare_them_once(
     closed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a stream's first trigger asks: only once, so that the next question sees what was changed by hand."""
-    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
+    ask_as("all together", monkeypatch)
     with StoreReader.open(closed) as reader:
         infos, state = reader.settled_queue_infos(QUEUES)
         assert [info.max_offset for info in infos] == [14] * 6
@@ -437,7 +445,7 @@ def test_lost_ends_right_after_the_bounds_of_all_queues_compare_them_once(
 
 
 def test_lost_ends_do_not_rest_on_what_a_reader_saw_long_ago(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
+    ask_as("all together", monkeypatch)
     with StoreReader.open(closed) as reader:
         reader.settled_queue_infos(QUEUES)
         truncate(closed)
@@ -446,7 +454,7 @@ def test_lost_ends_do_not_rest_on_what_a_reader_saw_long_ago(closed: Path, monke
 
 
 def test_lost_ends_compare_queues_again_once_an_owner_has_come(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_FEWEST_OF_ALL", 0)
+    ask_as("all together", monkeypatch)
     with StoreReader.open(closed) as reader:
         reader.settled_queue_infos(QUEUES)
         with open_store(closed) as store:
