@@ -9,6 +9,7 @@ Source: RocketMQ ``store/ConsumeQueue.java`` (``putMessagePositionInfo``, ``fill
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections import OrderedDict
@@ -36,6 +37,8 @@ from commitlog_store.paths import file_name_for_offset
 from commitlog_store.queue.expired_units import end_before, judge_range, sound_at_or_before, sound_units
 from commitlog_store.queue.new_names import NewNames
 from commitlog_store.queue.written_units import last_written
+
+_LOG = logging.getLogger(__name__)
 
 _PAGE = 4096
 # The most and the fewest files that are kept open, and the share of those that the process may open.
@@ -94,6 +97,8 @@ class OpenFiles:
 
 class ConsumeQueueWriter:
     """Writer of one queue. ``next_offset`` is the offset of the next unit; None until it is first needed."""
+
+    _warned_of_restart = False
 
     def __init__(
         self, path: str, topic: str, queue_id: int, file_size: int, open_files: OpenFiles, names: NewNames
@@ -157,9 +162,13 @@ class ConsumeQueueWriter:
         """
         self.has_own |= not light
         start = self.next_offset or 0
-        offsets, units = first_of_each(offsets, units, start)
-        if not len(offsets):
-            return
+        fresh, fresh_units = first_of_each(offsets, units, start)
+        if len(fresh):
+            self._append(fresh, fresh_units, start)
+        if len(fresh) < len(offsets) and not light:
+            self._warn_of_restart(offsets, units)
+
+    def _append(self, offsets: npt.NDArray[np.int64], units: Units, start: int) -> None:
         first = int(offsets[0])
         self._refuse_gap(offsets, start)
         if first > start:
@@ -170,28 +179,25 @@ class ConsumeQueueWriter:
         self._write(first, units)
         self.next_offset, self.pads = first + len(units), False
 
-    def append_next(self, offsets: npt.NDArray[np.int64], units: Units) -> bool:
-        """``append`` of own units that follow those of the file that was written last, and fit in it; else False.
+    def _warn_of_restart(self, offsets: npt.NDArray[np.int64], units: Units) -> None:
+        """Warn once when a mirror gets the messages of a topic that its master has deleted and made again.
 
-        Most units of a dispatch come here: it takes a third of what ``append`` takes. ``StoreIOError``.
+        As in a slave of RocketMQ, the old messages keep the offsets.
         """
-        start, count = self.next_offset, len(offsets)
-        if start is None or not count or offsets[0] != start or offsets[-1] - start + 1 != count:
-            return False
-        base, path = self._last_file
-        at, size = start * UNIT_SIZE - base, count * UNIT_SIZE
-        if base < 0 or not 0 <= at <= self._file_size - size:
-            return False
-        try:
-            descriptor = self._open_files.get(path)
-            self.has_own = self.has_changed = True
-            disk.write_at(descriptor, units.tobytes(), at)
-        except OSError as error:
-            raise StoreIOError("write", path=path, cause=error) from error
-        self.dirty.add(path)
-        self._dirty_bytes += size
-        self.next_offset, self.pads = start + count, False
-        return True
+        restarts = np.flatnonzero(offsets == 0)
+        if self._warned_of_restart or not len(restarts):
+            return
+        place, first = int(units["physical_offset"][restarts[-1]]), self.unit(0)
+        if first is not None and first[0] == place:
+            return  # dispatched another time
+        self._warned_of_restart = True
+        _LOG.warning(
+            "%s: the queue begins again at offset 0 at physical offset %d: its topic was deleted and made again. The "
+            "new messages are hidden where old ones have their offsets. To have the new ones instead, stop the "
+            "follower, remove the directory consumequeue, and follow again.",
+            self.path,
+            place,
+        )
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
