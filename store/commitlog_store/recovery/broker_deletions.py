@@ -7,8 +7,8 @@ find what is missing in a queue. So before that place it leaves out the messages
 listed. A topic that is listed has lost its queues, and gets them again.
 
 A queue that begins at offset 0 has no messages before its first one. Earlier ones are those of a queue of the same name
-whose topic was deleted and made again. Where the queue, or its first unit, is lost, the log shows it: the offsets of
-the queue begin at 0 again. So recovery reads the log once before it builds queues from it.
+whose topic was deleted and made again. Where the queue or its first unit is lost, and where a mirror has built it, the
+log shows it: the offsets of the queue begin at 0 again. Recovery reads the log once before it builds queues from it.
 
 What was found is noted in deletedTopics.json, since the first opening here removes these traces. decisions/0026 has the
 reasons.
@@ -133,9 +133,9 @@ class BrokerDeletions:
             if _place(group) < begin and self._begins_queue(group.topic, group.queue_id, begin):
                 self.deleted.made_again(group.topic, self._firsts[group.topic], group.queue_id, begin)
             else:
-                self._note_restart(group, begin)
+                self._note_restart(group)
 
-    def _note_restart(self, group: QueueUnits, begin: int) -> None:
+    def _note_restart(self, group: QueueUnits) -> None:
         """Note where the offsets of a queue begin at 0 again. A 1 follows: a lone 0 may be a damaged header."""
         key, offsets, places = (group.topic, group.queue_id), group.queue_offsets, group.units["physical_offset"]
         before = self._noted.get(key, -1)
@@ -150,7 +150,7 @@ class BrokerDeletions:
             if len(again) and again[-1] == len(offsets) - 1:
                 self._zeros.add(key)
         self._noted[key] = int(places[-1])
-        if restarts and not (key in self._begins and self._begins_queue(*key, begin)):
+        if restarts:
             self.deleted.made_again(group.topic, 0, group.queue_id, restarts[-1])
 
     def _begins_queue(self, topic: str, queue_id: int, place: int) -> bool:

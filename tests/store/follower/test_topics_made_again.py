@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import MessageStore, StoreReader
+from commitlog_store import MessageStore, StoreReader, promote
 from tests.store.follower.mirrors import assert_identical, follow, master_of
-from tests.store.owner.owned_store import put_ok
+from tests.store.owner.owned_store import put_ok, small
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -47,6 +47,7 @@ def test_a_mirror_warns_once_and_has_the_new_messages_when_its_queues_are_built_
             wait_for(lambda: "the queue begins again at offset 0" in caplog.text)
         assert sum("begins again" in text for text in caplog.messages) == 1
         assert _bodies(tmp_path / "mirror")[0] == b"old 0"
+        shutil.copytree(tmp_path / "mirror", tmp_path / "promoted")
         shutil.rmtree(tmp_path / "mirror" / "consumequeue")
         with follow(master, tmp_path / "mirror") as follower:
             _put(master, b"new 3")
@@ -54,3 +55,7 @@ def test_a_mirror_warns_once_and_has_the_new_messages_when_its_queues_are_built_
             wait_for(lambda: _bodies(tmp_path / "mirror") == [*new, b"new 3"])
         assert _bodies(master.path) == [*new, b"new 3"]
     assert_clean(tmp_path / "mirror")
+    promote(tmp_path / "promoted")
+    MessageStore.open(tmp_path / "promoted", small(), rebuild=True).close()
+    assert _bodies(tmp_path / "promoted") == new
+    assert_clean(tmp_path / "promoted")
