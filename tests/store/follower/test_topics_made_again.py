@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_store import MessageStore, StoreReader, promote
+from commitlog_store import MessageStore, StoreReader, assess_store, promote
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import put_ok, small
 from tests.support.clean_store import assert_clean
@@ -48,7 +48,12 @@ def test_a_mirror_warns_once_and_has_the_new_messages_when_its_queues_are_built_
         assert sum("begins again" in text for text in caplog.messages) == 1
         assert _bodies(tmp_path / "mirror")[0] == b"old 0"
         shutil.copytree(tmp_path / "mirror", tmp_path / "promoted")
-        shutil.rmtree(tmp_path / "mirror" / "consumequeue")
+        directory = tmp_path / "mirror"
+        removal, following = assess_store(directory, deep=True).next_steps
+        assert removal == f"rm -rf {directory / 'consumequeue'} {directory / 'index'}"
+        assert following == f"commitlog follow {master.ha_address} {directory}"
+        for name in ("consumequeue", "index"):
+            shutil.rmtree(directory / name)
         with follow(master, tmp_path / "mirror") as follower:
             _put(master, b"new 3")
             assert follower.wait_for(master.physical_bounds()[1], timeout_s=WAIT_LIMIT_S)
