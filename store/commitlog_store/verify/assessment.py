@@ -10,16 +10,25 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
 
 from commitlog_store.batch.ledger import saved_batches
 from commitlog_store.config import MessageStoreConfig
-from commitlog_store.errors import CommitLogError, InvalidValue, LogLost, LogNotFound, StoreAccessDenied
+from commitlog_store.config_files.json_file import JsonConfigFile
+from commitlog_store.errors import (
+    CommitLogError,
+    CorruptConfig,
+    InvalidValue,
+    LogLost,
+    LogNotFound,
+    ReadFailed,
+    StoreAccessDenied,
+)
 from commitlog_store.files.store_paths import StorePaths
-from commitlog_store.paths import REMOTE_SCHEMES
+from commitlog_store.paths import CONFIG, CONSUME_QUEUE, INDEX, REMOTE_SCHEMES, REPLICA_MARK
 from commitlog_store.progress import Progress
 from commitlog_store.verify.findings import Finding, Findings
 from commitlog_store.verify.opening import Opening
@@ -276,8 +285,20 @@ def next_steps(
     if is_built_again and opening.kind == "refused":
         return [f"commitlog repair {store}", *look]  # it says what to do before the store can be built again
     if is_built_again and opening.kind in ("clean", "scan", "rebuild"):
-        return [*look, *([] if opening.unwritable else [f"commitlog repair {store} --rebuild"])]
+        return [*look, *([] if opening.unwritable else _build_again(paths))]
     return look
+
+
+def _build_again(paths: StorePaths) -> list[str]:
+    """The commands that build queues and index again. No command owns a mirror but ``follow``, which builds what is
+    missing."""
+    mark: Mapping[str, object] = {}
+    with contextlib.suppress(CorruptConfig, ReadFailed):  # which is a finding
+        mark = JsonConfigFile(os.path.join(paths.root, CONFIG, REPLICA_MARK), "The mark of a replica").read()
+    if mark.get("state") != "mirror":
+        return [f"commitlog repair {paths.for_shell} --rebuild"]
+    derived = " ".join(shlex.quote(os.path.join(paths.root, name)) for name in (CONSUME_QUEUE, INDEX))
+    return [f"rm -rf {derived}", f"commitlog follow {mark.get('peer')} {paths.for_shell}"]
 
 
 def _salvage(paths: StorePaths) -> str:
