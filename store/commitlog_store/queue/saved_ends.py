@@ -288,7 +288,7 @@ class SavedEnds:
         # Whether an entry that was used may be compared and used again: a mapped write might have no time of its own.
         self.shows_all_writes = disk.shows_mapped_writes(device)
         self._boot: bytes = boot
-        self._store_path = store_path
+        self._store_path, self._root = store_path, os.path.join(store_path, CONSUME_QUEUE)
         self._data = data
         self._queues_at = _HEADER.size + topics * _TOPIC.size
         self._files_at = self._queues_at + queues * _QUEUE.size
@@ -435,10 +435,8 @@ class SavedEnds:
         for first in range(0, len(self._names), _COMPARED_AT_ONCE):
             stop = min(first + _COMPARED_AT_ONCE, len(self._names))
             same_queues, of_topic = self._unchanged_in(first, stop)
-            root = self._root
-            same_topics = self._are_same(
-                [f"{root}/{name}" for name in self._names[first:stop]], self.topic_rows[first:stop], _OF_DIRECTORY
-            )
+            paths = [f"{self._root}/{name}" for name in self._names[first:stop]]
+            same_topics = self._are_same(paths, self.topic_rows[first:stop], _OF_DIRECTORY)
             same_topics[of_topic[~same_queues]] = False
             topics.append(same_topics)
             queues.append(same_queues)
@@ -455,10 +453,6 @@ class SavedEnds:
     def compare(self) -> Unchanged:
         """The last ``look``, or the first one: several questions of one look at a store rest on it."""
         return self.look() if self._compared is None else self._compared
-
-    @property
-    def _root(self) -> str:
-        return os.path.join(self._store_path, CONSUME_QUEUE)
 
     def _unchanged_in(self, first: int, stop: int) -> tuple[Bools, Rows]:
         """Of the queues of the topics in some rows, whether nothing has changed, and the topic of each among these."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from commitlog_store.batch.consistent_reads import ConsistentReads
 from commitlog_store.batch.log_snapshot import LogSnapshot
@@ -21,7 +22,8 @@ _T = TypeVar("_T")
 _FEW = 15
 
 
-class QueuesOfTopic(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class QueuesOfTopic:
     """Lists the queues of one topic, most often a few: for ``Bounds.of_queues``."""
 
     topic: str
@@ -53,10 +55,9 @@ class Bounds:
         if self._snapshot is not None:
             return self._look(checked_queues(queues() if callable(queues) else queues))
         given = None if callable(queues) else checked_queues(queues)
-        if isinstance(queues, QueuesOfTopic) or (given is not None and len(given) <= _FEW):
-            unchanged = self._of_unchanged(queues if given is None else given)
-            if unchanged is not None:
-                return unchanged
+        few = queues if isinstance(queues, QueuesOfTopic) else given
+        if few is not None and (unchanged := self._of_unchanged(few)) is not None:
+            return unchanged
 
         def look() -> list[QueueInfo]:
             wanted = checked_queues(queues()) if callable(queues) else given or []
@@ -78,9 +79,11 @@ class Bounds:
         Their bounds are those of any moment since then, so that of the look at the log, and no batch is among them that
         is being dispatched: no second look is needed.
         """
+        if not isinstance(queues, QueuesOfTopic) and len(queues) > _FEW:
+            return None
         try:
             self._commit_log.refresh()
-            wanted = queues() if isinstance(queues, QueuesOfTopic) else queues
+            wanted = checked_queues(queues()) if isinstance(queues, QueuesOfTopic) else queues
             bounds = self._catalog.unchanged_bounds(wanted) if 0 < len(wanted) <= _FEW else None
         except (CommitLogError, OSError):
             return None  # the usual look says whether it is so
