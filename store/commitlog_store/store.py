@@ -584,7 +584,10 @@ class MessageStore(Producing):
         self._engine.run(self._engine.store_flush.flush_everything)
 
     def dispatch(self) -> None:
-        """Return when all messages put before (and flushed, under SYNC_FLUSH) are in their queues and the index."""
+        """Return when all messages put before are in their queues and the index.
+
+        Under SYNC_FLUSH those that were flushed, and with the transient pool those that were committed to the files.
+        """
         self._engine.run(self._engine.store_flush.dispatch)
 
     def reader(self) -> StoreReader:

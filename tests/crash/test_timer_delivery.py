@@ -17,6 +17,7 @@ from tests.crash.workloads import Recording, Run, Workload, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, timer_of
 from tests.support.long_runs import part_of
+from tests.support.waiting import wait_for
 
 IMAGES, STRESS_IMAGES = 5, part_of(200)
 
@@ -27,6 +28,8 @@ def _put(run: Run, count: int, delay_s: int) -> None:
 
 
 def _deliver(run: Run, ahead_s: float) -> Deliverer:
+    files = parts_of(run.store).engine.log.files
+    wait_for(lambda: files.committed_where == files.max_wrote)  # what the transient pool gathers is not dispatched
     deliverer = timer_of(run.store, read_units=7, frame_bytes=2_000)
     deliverer.everything(ahead_s)
     parts_of(run.store).engine.run(deliverer.service._save_flushed)

@@ -23,6 +23,7 @@ from commitlog_store.engine.stats import StoreStatsService
 from commitlog_store.errors import NestedCall, PutRefused, StoreClosed, StoreIOError
 from commitlog_store.files import disk
 from commitlog_store.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog_store.files.mapped_file_writer import MappedFileWriter
 from commitlog_store.log.commit_log_writer import CommitLogWriter
 from commitlog_store.queue.consume_queue_store import ConsumeQueueStore
 from commitlog_store.testing import parts_of, waiting_calls
@@ -39,9 +40,9 @@ TABLE = pa.table({"body": [b"a", b"b", b"c"], "queueId": [0, 0, 0]})
 # Where a put may be when the signal comes: before the put lock, under it, half way, when all is written, and in the
 # wait for the device.
 PLACES: list[tuple[type, str]] = [
-    (PutMessageService, "encode"),
+    (PutMessageService, "_plain_properties"),
     (CommitLogWriter, "_now"),
-    (MappedFileQueueWriter, "writable"),
+    (MappedFileWriter, "append"),
     (MappedFileQueueWriter, "appended"),
     (GroupCommitService, "flush_to"),
 ]
@@ -334,7 +335,7 @@ def test_nothing_is_written_into_the_log_after_a_handler_closed_it(
     store = open_store(tmp_path)
     put_ok(store)
     with signal_handler(store.close), monkeypatch.context() as patch:
-        _signalled_at(patch, PutMessageService, "encode")
+        _signalled_at(patch, PutMessageService, "_plain_properties")
         put_ok(store)
     for name in ("write_at", "write_mapped"):
         original = getattr(disk, name)
