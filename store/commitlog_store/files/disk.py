@@ -396,7 +396,10 @@ def _raise_without_descriptor(error: OSError) -> None:
 
 
 def tree_files(directory: str) -> Iterator[tuple[str, int]]:
-    """Every file below a directory with the bytes it takes on disk, holes not counted."""
+    """Every file below a directory with the bytes it takes on disk, holes not counted.
+
+    A link is one, but for a link to a directory, which is not followed. A directory that cannot be listed is skipped.
+    """
     parents = [directory]
     while parents:
         try:
@@ -406,7 +409,10 @@ def tree_files(directory: str) -> Iterator[tuple[str, int]]:
             _raise_without_descriptor(error)
             continue
         for entry in entries:
-            if entry.is_dir():
+            is_directory = False
+            with contextlib.suppress(OSError):  # a link to nothing that can be looked at
+                is_directory = entry.is_dir()
+            if is_directory:
                 if not entry.is_symlink():
                     parents.append(entry.path)
                 continue

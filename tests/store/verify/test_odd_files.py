@@ -113,6 +113,22 @@ def test_a_link_that_leads_nowhere_is_reported_by_every_way_to_open_a_store(path
     assert done.stderr.count("\n") == 1
 
 
+def test_links_that_cannot_be_resolved_are_files_of_the_store(tmp_path: Path) -> None:
+    """Any program may have left one. ``commitlog info`` failed."""
+    path = tmp_path / "store"
+    open_store(path).close()
+    (path / "other").touch()
+    before = dict(disk.tree_files(str(path)))
+    links = {"loop": "loop", "below": "other/file"}
+    for name, target in links.items():
+        (path / name).symlink_to(target)
+    (path / "elsewhere").symlink_to(tmp_path)  # a directory: not followed
+    assert dict(disk.tree_files(str(path))) == before | {str(path / name): 0 for name in links}
+    with StoreReader.open(path) as reader:
+        reader.facts()
+    assert ended("info", path).returncode == 0
+
+
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config"])
 def test_a_directory_that_is_a_link_keeps_an_owner_out_and_is_no_fault(path: Path, name: str) -> None:
     """A broker follows links. ``commitlog repair`` before a start said that the store opens."""
