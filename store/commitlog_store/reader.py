@@ -426,7 +426,8 @@ class StoreReader:
 
         Ask for it before a question about queues: while it stays equal, nothing came, as far as the log shows. Ask
         again now and then all the same: changes by hand are not seen, and on a network file system queues may show
-        later. None also after more records than ``most_records`` since ``known``, a message, or since the last call.
+        later. None also after more records than ``most_records`` since ``known``, a message, or since the last call; a
+        few more calls look at nothing then.
         """
         self._refuse_closed()
         return None if self._dispatched is None else self._dispatched.state(known, most_records)

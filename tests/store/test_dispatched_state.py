@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_store import Fence, Message, MessageStore, StoreReader
+from commitlog_store.log.commit_log import CommitLog
 from tests.support.store_builder import StoreBuilder
 
 # The fields of a record: its queue offset is at 20, the bits of its system flag at 36.
@@ -36,6 +38,20 @@ def known(reader: StoreReader) -> Fence:
     found = reader.fence("orders", 0, 0)
     assert found is not None
     return found
+
+
+def headers_followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The places of the records that are followed from here on."""
+    followed: list[int] = []
+    real = CommitLog.headers_from
+
+    def counted(log: CommitLog, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
+        for one in real(log, physical_offset):
+            followed.append(one[0])
+            yield one
+
+    monkeypatch.setattr(CommitLog, "headers_from", counted)
+    return followed
 
 
 def test_the_state_stays_until_a_message_comes(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
@@ -77,9 +93,47 @@ def test_the_log_is_followed_into_its_next_file(builder: StoreBuilder, reader: S
 
 
 def test_a_long_rest_of_the_log_is_looked_through_in_several_calls(reader: StoreReader, known: Fence) -> None:
-    states = [reader.dispatched_state(known, 8) for _ in range(5)]
+    states = [reader.dispatched_state(known, 8) for _ in range(12)]
     assert states[0] is None
     assert states[-1] == states[-2] is not None
+
+
+def test_a_log_that_grows_faster_than_it_is_followed_is_seldom_looked_at(
+    builder: StoreBuilder, reader: StoreReader, known: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a busy broker, idle triggers of a quiet topic cost more than asking its queues."""
+    followed = headers_followed(monkeypatch)
+    for _ in range(50):
+        builder.append("audit", 0, [b"body"] * 8)
+        assert reader.dispatched_state(known, 4) is None
+    assert len(followed) <= 50
+
+
+def test_of_a_long_log_the_last_file_is_followed(
+    builder: StoreBuilder, reader: StoreReader, known: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query may begin with an old fence: the files between are not read. One is allocated ahead."""
+    builder.append("audit", 0, [b"b" * 1000] * 300)
+    files = sorted((builder.path / "commitlog").iterdir())
+    assert len(files) > 20
+    ahead = files[-1].with_name(f"{len(files) << 14:020d}")
+    ahead.touch()
+    os.truncate(ahead, 1 << 14)
+    followed = headers_followed(monkeypatch)
+    before = reader.dispatched_state(known, 20)
+    assert before is not None
+    assert min(followed) == int(files[-1].name)
+    builder.append("audit", 0, [b"body"])
+    assert reader.dispatched_state(known, 20) not in (None, before)
+
+
+def test_the_log_is_followed_from_a_newer_message_on(builder: StoreBuilder, reader: StoreReader, known: Fence) -> None:
+    """A query that has read on names one: the log between need not be followed."""
+    assert reader.dispatched_state(known, 4) is None
+    builder.append("audit", 0, [b"body"] * 30)
+    newest = reader.fence("audit", 0, 34)
+    assert newest is not None
+    assert any(reader.dispatched_state(newest, 4) for _ in range(6))
 
 
 def test_a_log_that_lost_its_end_is_another_state_or_none(

@@ -37,9 +37,11 @@ from pyspark_commitlog.source.units_of_ranges import QueueRange
 _logger = logging.getLogger(__name__)
 
 _NOTHING_READ = StreamOffset(offsets={})
-# Queues of a broker are asked again after so long though nothing came: after this many times as long as it took, and a
-# second at least.
-_REST, _LEAST_REST_S = 20, 1.0
+# Queues of a broker are asked again after so long though nothing came: after this many times as long as it took, and
+# within these bounds.
+_REST, _LEAST_REST_S, _MOST_REST_S = 20, 1.0, 10.0
+# A broker's log is looked at for so many queues at least: for fewer, asking them costs hardly more.
+_FEWEST_QUEUES = 32
 _WAITS = "A batch that was planned before reads from it: the query can continue when the store is available again."
 
 
@@ -139,7 +141,7 @@ class StreamPlanner:
                 self._idle = None
                 if state is not None and self._nothing_waits:
                     now_s = self._clock()
-                    rest_s = math.inf if is_settled else max(_REST * (now_s - began_s), _LEAST_REST_S)
+                    rest_s = math.inf if is_settled else _rest_s(now_s - began_s)
                     self._idle = state, start_json, now_s + rest_s
                 return start_json
             # An empty batch writes down the name of a store that had none before.
@@ -251,14 +253,17 @@ class StreamPlanner:
         states: dict[str, object] = {}
         is_settled = True
         available = self._available()
+        queues = sum(len(one.offsets) for one in start.stores.values())
+        # A record takes a third of what a queue does: a tenth of the time at most, in all stores.
+        most_records = queues // (4 * len(self._names)) + 1
         for name in self._names if len(available) == len(self._names) else ():
             reader = available[name].reader
             state = reader.settled_state()
             if state is None:
                 is_settled = False
-                read = start.stores.get(name, _NOTHING_READ)
-                # As many records as queues: a header takes a fifth of what a queue does.
-                state = read.newest_read and reader.dispatched_state(read.newest_read, len(read.offsets))
+                known = start.stores.get(name, _NOTHING_READ).newest_read
+                if known is not None and queues >= _FEWEST_QUEUES:
+                    state = reader.dispatched_state(known, most_records)
             if state is None:
                 break
             states[name] = state
@@ -336,6 +341,11 @@ class StreamPlanner:
         if name not in self._warned_of:
             self._warned_of.add(name)
             _logger.warning("%s Its position is kept: should it be named again, it is read on from there.", text)
+
+
+def _rest_s(look_s: float) -> float:
+    """How long queues of a broker are not asked after a look that found nothing."""
+    return min(max(_REST * look_s, _LEAST_REST_S), _MOST_REST_S)
 
 
 def _unchanged(offset: StreamOffset) -> StreamOffset:

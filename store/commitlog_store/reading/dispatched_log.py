@@ -15,11 +15,15 @@ from commitlog_store.batch.consistent_reads import BrokersChanges, ConsistentRea
 from commitlog_store.errors import CommitLogError
 from commitlog_store.files import disk
 from commitlog_store.format.checkpoint import CHECKPOINT_SIZE, decode_mark
-from commitlog_store.format.record import RECORD_PREFIX_SIZE
+from commitlog_store.format.record import RECORD_PREFIX_SIZE, own_position
 from commitlog_store.log.commit_log import CommitLog
 from commitlog_store.paths import CHECKPOINT
 from commitlog_store.queue.fence import Fence, fence_at
 from commitlog_store.queue.views import CatalogView
+
+# After a look that did not reach the log's end, so many are left out: a log that grows faster than it is followed costs
+# little, and a long one is reached all the same.
+_LOOKS_LEFT_OUT = 4
 
 
 class DispatchedState(NamedTuple):
@@ -41,9 +45,13 @@ class DispatchedLog:
         # The last record that a look has met, and the last one that was found in its queue.
         self._met: Fence | None = None
         self._dispatched: Fence | None = None
+        self._left_out = 0
 
     def state(self, known: Fence, most_records: int) -> DispatchedState | None:
         """``StoreReader.dispatched_state``."""
+        if self._left_out:
+            self._left_out -= 1
+            return None
         try:
             return None if self._has_mark() else self._state(known, most_records)
         except (CommitLogError, OSError):
@@ -58,12 +66,14 @@ class DispatchedLog:
     def _state(self, known: Fence, most_records: int) -> DispatchedState | None:
         self._commit_log.refresh()
         by_brokers = self._reads.by_brokers()
-        found = self._last_after(self._met or known, most_records) or self._last_after(known, most_records)
+        newest = max(known, self._met or known)
+        found = self._last_after(newest, most_records) or self._last_after(known, most_records)
         if found is None:
             return None
         self._met, end = found
         file = self._commit_log.find(end)
         if file is not None and any(file.read(end - file.base, RECORD_PREFIX_SIZE)):
+            self._left_out = _LOOKS_LEFT_OUT
             return None  # more records, or one that is being written
         if self._met not in (known, self._dispatched):
             if not self._is_in_its_queue(self._met.physical_offset):
@@ -75,13 +85,27 @@ class DispatchedLog:
         """The last record from a known one on, and where it ends; None where that is another record now."""
         if fence_at(self._commit_log, known.physical_offset) != known:
             return None
-        last, end = known.physical_offset, known.physical_offset
+        begin = self._last_beginning(known.physical_offset)
+        last, end = begin, begin
         for count, (at, size, head) in enumerate(self._commit_log.headers_from(end), 1):
             last, end = at if head else last, at + size
             if count > most_records:
                 break
         fence = fence_at(self._commit_log, last)
-        return None if fence is None or end == known.physical_offset else (fence, end)
+        return None if fence is None or end == begin else (fence, end)
+
+    def _last_beginning(self, known: int) -> int:
+        """The last place at which a record is known to begin: that of a known one, or a later file's beginning.
+
+        Files after the last record are allocated ahead.
+        """
+        for base in reversed(self._commit_log.bases):
+            if base <= known:
+                break
+            head = self._commit_log.header(base)
+            if head is not None and own_position(head) == base:
+                return base
+        return known
 
     def _is_in_its_queue(self, physical_offset: int) -> bool:
         """Whether a unit leads to the record. None does to a few kinds of records, such as ends of transactions."""

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from commitlog_store import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog_store import Fence, Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog_store.files import disk
 from commitlog_store.testing import parts_of
 from pyspark_commitlog.errors import DataLossError
@@ -180,8 +180,8 @@ def broker(tmp_path: Path) -> StoreBuilder:
     return made
 
 
-def planner_of_broker(broker: StoreBuilder, clock: Clock) -> StreamPlanner:
-    options = {"path": str(broker.path), "subscribePattern": "topic-.*", "startingOffsets": "earliest"}
+def planner_of_broker(broker: StoreBuilder, clock: Clock, pattern: str = "topic-.*") -> StreamPlanner:
+    options = {"path": str(broker.path), "subscribePattern": pattern, "startingOffsets": "earliest"}
     return StreamPlanner(parse_stream_options(options), clock=clock)
 
 
@@ -197,6 +197,50 @@ def test_an_idle_trigger_beside_a_broker_opens_no_file_of_a_queue(
     clock.now_s += 1.5  # now and then all the same
     assert planned.latest_offset(end, limited=True) is end
     assert len([path for path in opened if "consumequeue" in path]) >= TOPICS
+    planned.close()
+
+
+def test_the_log_of_a_broker_is_not_looked_at_for_a_few_queues(
+    broker: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking them costs hardly more, and beside a busy broker a look is for nothing."""
+    looks: list[int] = []
+    real = StoreReader.dispatched_state
+
+    def counted(reader: StoreReader, known: Fence, most_records: int) -> object | None:
+        looks.append(most_records)
+        return real(reader, known, most_records)
+
+    monkeypatch.setattr(StoreReader, "dispatched_state", counted)
+    for pattern, expected in (("topic-1.?", []), ("topic-.*", [11] * 2)):
+        planned = planner_of_broker(broker, Clock(), pattern)
+        end = all_read(planned)
+        assert planned.latest_offset(end, limited=True) is end
+        assert looks == expected
+        planned.close()
+
+
+def test_a_long_look_at_a_brokers_queues_comes_again_after_ten_seconds(
+    broker: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue may show late, on a network file system: without a bound, a long look would delay it by minutes."""
+    clock = Clock()
+    planned = planner_of_broker(broker, clock)
+    real = StoreReader.settled_queue_infos
+
+    def slow(*arguments: Any) -> Any:
+        clock.now_s += 5
+        return real(*arguments)
+
+    monkeypatch.setattr(StoreReader, "settled_queue_infos", slow)
+    end = all_read(planned)
+    looks = planned.looks
+    clock.now_s += 9
+    assert planned.latest_offset(end, limited=True) is end
+    assert planned.looks == looks
+    clock.now_s += 1.5
+    assert planned.latest_offset(end, limited=True) is end
+    assert planned.looks == looks + 1
     planned.close()
 
 
