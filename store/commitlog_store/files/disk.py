@@ -396,10 +396,7 @@ def _raise_without_descriptor(error: OSError) -> None:
 
 
 def tree_files(directory: str) -> Iterator[tuple[str, int]]:
-    """Every file below a directory with the bytes it takes on disk, holes not counted.
-
-    A link is one, but for a link to a directory, which is not followed. A directory that cannot be listed is skipped.
-    """
+    """Every file below a directory with the bytes it takes on disk, holes not counted. Links are not followed."""
     parents = [directory]
     while parents:
         try:
@@ -409,15 +406,11 @@ def tree_files(directory: str) -> Iterator[tuple[str, int]]:
             _raise_without_descriptor(error)
             continue
         for entry in entries:
-            is_directory = False
-            with contextlib.suppress(OSError):  # a link to nothing that can be looked at
-                is_directory = entry.is_dir()
-            if is_directory:
-                if not entry.is_symlink():
-                    parents.append(entry.path)
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                yield entry.path, entry.stat(follow_symlinks=False).st_blocks * _STAT_BLOCK_SIZE
+            if entry.is_dir(follow_symlinks=False):
+                parents.append(entry.path)
+            elif not (entry.is_symlink() and os.path.isdir(entry.path)):
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.path, entry.stat(follow_symlinks=False).st_blocks * _STAT_BLOCK_SIZE
 
 
 def map_file(descriptor: int, size: int) -> mmap.mmap:
