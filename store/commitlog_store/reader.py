@@ -426,8 +426,7 @@ class StoreReader:
 
         Ask for it before a question about queues: while it stays equal, nothing came, as far as the log shows. Ask
         again now and then all the same: changes by hand are not seen, and on a network file system queues may show
-        later. None also after more records than ``most_records`` since ``known``, a message, or since the last call; a
-        few more calls look at nothing then.
+        later. None after more records than ``most_records`` since ``known`` or the last call, and a few calls more.
         """
         self._refuse_closed()
         return None if self._dispatched is None else self._dispatched.state(known, most_records)

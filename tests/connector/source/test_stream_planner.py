@@ -230,6 +230,7 @@ def test_progress_knows_the_ends_without_looking_again(new_store: NewStore) -> N
 def test_an_idle_trigger_asks_for_bounds_only_and_not_each_time(
     new_store: NewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stream_planner, "_FEWEST_QUEUES", 4)
     query = Query(filled(new_store))
     query.run()
     query.store.reader.calls.clear()
