@@ -25,7 +25,8 @@ _HOME = Path(sys.prefix, "spark-home")
 _ARCHIVE = Path(sys.prefix, "spark.jsa")
 # Read by the java launcher itself, so by whatever starts one.
 JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Without the file of counters in /tmp, which is named by the process number: hosts of a test have equal ones.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 # An archive that does not fit is skipped; what Java says of that would be among a program's output.
 _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
